@@ -1,0 +1,134 @@
+"""Alignment of two sequences: patience anchors, then Myers' O(ND) algorithm in the gaps.
+
+Sources: E. W. Myers, "An O(ND) difference algorithm and its variations" (1986); B. Cohen's patience
+diff (unique lines, longest increasing subsequence).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+
+MAX_EDITS = 3000
+"""Beyond this many edits in one gap its elements are paired by token instead, in order."""
+
+
+def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    """Pairs of positions with equal tokens, increasing in both sequences."""
+    todo = [(0, len(a), 0, len(b))]
+    while todo:
+        a0, a1, b0, b1 = todo.pop()
+        while a0 < a1 and b0 < b1 and a[a0] == b[b0]:
+            yield a0, b0
+            a0 += 1
+            b0 += 1
+        while a0 < a1 and b0 < b1 and a[a1 - 1] == b[b1 - 1]:
+            a1 -= 1
+            b1 -= 1
+            yield a1, b1
+        if a0 == a1 or b0 == b1:
+            continue
+        anchors = _unique_anchors(a, b, a0, a1, b0, b1)
+        if not anchors:
+            for x, y in _myers(a[a0:a1], b[b0:b1]):
+                yield a0 + x, b0 + y
+            continue
+        yield from anchors
+        for (x, y), (x2, y2) in zip(
+            [(a0 - 1, b0 - 1), *anchors], [*anchors, (a1, b1)], strict=True
+        ):
+            todo.append((x + 1, x2, y + 1, y2))
+
+
+def _unique_anchors(
+    a: Sequence[Hashable], b: Sequence[Hashable], a0: int, a1: int, b0: int, b1: int
+) -> list[tuple[int, int]]:
+    once_a = _unique(a, a0, a1)
+    once_b = _unique(b, b0, b1)
+    return increasing([(i, once_b[token]) for token, i in once_a.items() if token in once_b])
+
+
+def _unique(tokens: Sequence[Hashable], start: int, stop: int) -> dict[Hashable, int]:
+    seen: dict[Hashable, int] = {}
+    for i in range(start, stop):
+        seen[tokens[i]] = -1 if tokens[i] in seen else i
+    return {token: i for token, i in seen.items() if i >= 0}
+
+
+def increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest part of `pairs` (sorted by the first) in which the second increases too."""
+    tails: list[int] = []
+    at: list[int] = []
+    before: list[int] = []
+    for k, (_, y) in enumerate(pairs):
+        place = bisect_left(tails, y)
+        before.append(at[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(y)
+            at.append(k)
+        else:
+            tails[place] = y
+            at[place] = k
+    chain: list[tuple[int, int]] = []
+    k = at[-1] if at else -1
+    while k >= 0:
+        chain.append(pairs[k])
+        k = before[k]
+    return chain[::-1]
+
+
+def _myers(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    n, m = len(a), len(b)
+    furthest = {1: 0}
+    trace: list[dict[int, int]] = []
+    for edits in range(min(n + m, MAX_EDITS) + 1):
+        row: dict[int, int] = {}
+        for k in range(-edits, edits + 1, 2):
+            if k < -m or k > n:
+                continue
+            left = furthest.get(k - 1, -1)
+            down = furthest.get(k + 1, -1)
+            x = down if k == -edits or (k != edits and left < down) else left + 1
+            y = x - k
+            if x < 0 or y < 0 or x > n or y > m:
+                continue
+            while x < n and y < m and a[x] == b[y]:
+                x += 1
+                y += 1
+            row[k] = x
+            if x >= n and y >= m:
+                trace.append(row)
+                yield from _backtrack(trace, n, m)
+                return
+        trace.append(row)
+        furthest = row
+    yield from _by_token(a, b)
+
+
+def _backtrack(trace: list[dict[int, int]], n: int, m: int) -> Iterator[tuple[int, int]]:
+    x, y = n, m
+    for edits in range(len(trace) - 1, -1, -1):
+        k = x - y
+        if edits:
+            row = trace[edits - 1]
+            left = row.get(k - 1, -1)
+            down = row.get(k + 1, -1)
+            insert = k == -edits or (k != edits and left < down)
+            x0 = down if insert else left
+            y0 = x0 - (k + 1 if insert else k - 1)
+            start_x = x0 if insert else x0 + 1
+        else:
+            x0 = y0 = start_x = 0
+        while x > start_x:
+            x -= 1
+            y -= 1
+            yield x, y
+        x, y = x0, y0
+
+
+def _by_token(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    waiting: dict[Hashable, list[int]] = {}
+    for j in range(len(b) - 1, -1, -1):
+        waiting.setdefault(b[j], []).append(j)
+    pairs = [(i, waiting[token].pop()) for i, token in enumerate(a) if waiting.get(token)]
+    yield from increasing(pairs)

@@ -1,0 +1,375 @@
+"""`Graph`, `Node` and what their arguments consist of: immutable data, free of torch.
+
+The vocabulary is that of torch.fx (six node kinds, one list of nodes in a valid order), so that a
+reader of fx graphs needs nothing new. What differs: an op is a qualified *name* instead of an
+object, side effects and the order that they impose are explicit, and nothing in here depends on the
+process that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import graphviz
+
+    from .ops import OpCounts
+
+NodeKind: TypeAlias = Literal[
+    "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
+]
+GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
+Level: TypeAlias = Literal[
+    "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
+]
+Detail: TypeAlias = Literal["ops", "dataflow", "full"]
+
+GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
+LEVELS: tuple[Level, ...] = (
+    "dispatch",
+    "fx",
+    "dynamo",
+    "aot",
+    "compiled_autograd",
+    "export",
+    "post_grad",
+)
+INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
+"""What the `op` of a placeholder can be. It says what the input is for and is never compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A reference to another node of the same graph, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubgraphRef:
+    """A reference to one of the graph's `subgraphs`, by name (the body of a higher-order op)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbolic int, float or bool: a sympy expression over `s0`, `s1`, ... and `u0`, `u1`, ..."""
+
+    expr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A constant known by its qualified name: `torch.float32`, `torch.strided`, a function."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device argument, such as `cuda` or `cuda:1`. Printed, never compared."""
+
+    name: str
+
+    @property
+    def type(self) -> str:
+        """The device type, without the index."""
+        return self.name.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """dtype (torch's name without `torch.`), shape, strides and device of a tensor result.
+
+    `stride` and `device` are None where they are not known; neither is compared.
+    """
+
+    dtype: str
+    shape: tuple[int | Symbol, ...]
+    stride: tuple[int | Symbol, ...] | None = None
+    device: str | None = None
+
+
+Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
+Arg: TypeAlias = Any
+"""Ref, SubgraphRef, Symbol, Atom, Device, None, bool, int, float, complex, str, bytes, Ellipsis,
+slice, tuple (any sequence) or dict of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The line of the user's code that a node came from. Shown in failures, never stored.
+
+    `file` is relative to the pytest rootdir, or to the import path for installed packages.
+    """
+
+    file: str
+    line: int
+    code: str = ""
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A side effect: `mutates` the storage of node `target`, or `random`, `communicates`, `opaque`.
+
+    Effects on one resource keep their order. `opaque` (unknown) is ordered against every other one.
+    """
+
+    kind: Literal["mutates", "random", "communicates", "opaque"]
+    target: Ref | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One node of a graph. Compared by identity: what equality means is decided for whole graphs.
+
+    Attributes:
+        name: unique in its graph, derived from the module path and the op.
+        kind: one of torch.fx's six.
+        op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
+            `Tensor.view` for a call_method, the class for a call_module); for a placeholder what it
+            is for (`INPUT_OPS`); `get_attr` and `output` for those kinds.
+        args, kwargs: see `Arg`.
+        result: what the node gives, a `TensorMeta` for a tensor.
+        module: path of the innermost module that was running, "" at the top.
+        source: the user's line, where known.
+        target: attribute path of a get_attr or call_module.
+        effects: side effects, empty for a pure op.
+        after: nodes that must have run before, where no argument says so: the last write to a
+            storage that this node reads or writes.
+    """
+
+    name: str
+    kind: NodeKind
+    op: str
+    args: tuple[Arg, ...] = ()
+    kwargs: Mapping[str, Arg] = field(default_factory=dict)
+    result: Result = None
+    module: str = ""
+    source: Source | None = None
+    target: str = ""
+    effects: tuple[Effect, ...] = ()
+    after: tuple[Ref, ...] = ()
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """Names of the nodes that the arguments refer to, in order, with repetition."""
+        return tuple(ref.name for ref in iter_refs((self.args, self.kwargs)))
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the node does something: call_function, call_method or call_module."""
+        return self.kind.startswith("call_")
+
+    def __repr__(self) -> str:
+        from .text import format_node
+
+        return f"<Node {format_node(self)}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """One captured graph: nodes in a valid order, the last one being the output.
+
+    Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
+    inputs to the outputs and side effects, comparing op, constants, dtype and shape. Names, the
+    order of independent nodes, strides, devices, module paths and sources do not count. A node that
+    is used twice differs from two equal nodes.
+
+    Attributes:
+        nodes: the nodes, in an order in which they can run; the last is the output.
+        name: name of the graph in its capture.
+        kind: "forward", "backward", "inference" or "joint".
+        level: the stage of the compiler that the graph was seen at.
+        saved: values that a forward graph keeps for its backward, apart from the real outputs.
+        subgraphs: bodies of higher-order ops.
+    """
+
+    nodes: tuple[Node, ...]
+    name: str = "main"
+    kind: GraphKind = "forward"
+    level: Level = "fx"
+    saved: tuple[Ref, ...] = ()
+    subgraphs: tuple[Graph, ...] = ()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.nodes}
+
+    def __getitem__(self, name: str) -> Node:
+        return self.by_name[name]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The placeholders, in order."""
+        return tuple(node for node in self.nodes if node.kind == "placeholder")
+
+    @property
+    def outputs(self) -> tuple[Node, ...]:
+        """The nodes that are returned, flattened, without the values saved for backward."""
+        return tuple(
+            self.by_name[ref.name]
+            for node in self.nodes
+            if node.kind == "output"
+            for ref in iter_refs(node.args)
+        )
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all graphs inside it, outermost first."""
+        yield self
+        for sub in self.subgraphs:
+            yield from sub.walk()
+
+    @cached_property
+    def op_counts(self) -> OpCounts:
+        """How often each op occurs, bodies of higher-order ops included.
+
+        The `getitem` nodes with which fx takes one output of a multi-output op are left out: they
+        belong to their producer and compute nothing. Indexing a tensor is counted.
+        """
+        from .ops import count_ops
+
+        return count_ops((self,))
+
+    def find(self, op: str | Callable[..., Any]) -> tuple[Node, ...]:
+        """All nodes whose op matches `op` (see `assert_op_counts` for patterns), bodies included.
+
+        Raises:
+            ValueError: if `op` is a pattern that cannot match at this graph's level.
+        """
+        from ..patterns import find
+
+        return find((self,), op)
+
+    def count(self, op: str | Callable[..., Any]) -> int:
+        """How many nodes match `op`; the same rules as `find`."""
+        return len(self.find(op))
+
+    # -- equality --------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        if self is other:
+            return True
+        from .equal import isomorphic
+
+        return isomorphic(self, other)
+
+    def __hash__(self) -> int:
+        return hash((len(self.nodes), frozenset(self.op_counts.items())))
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {self.kind} at {self.level}, {len(self.nodes)} nodes>"
+
+    # -- text and pictures -----------------------------------------------------------------------
+
+    def to_text(self, detail: Detail = "dataflow") -> str:
+        """The `.tgraph` text of this graph.
+
+        Args:
+            detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
+                the default) or "full" (also strides and devices).
+        """
+        from .text import format_document
+
+        return format_document((self,), detail=detail)
+
+    @classmethod
+    def from_text(cls, text: str) -> Graph:
+        """Parse the text of exactly one graph. Nothing in it is evaluated.
+
+        Raises:
+            GraphFormatError: with line and column, for any text that `to_text` does not write.
+        """
+        from ..errors import GraphFormatError
+        from .parse import parse_document
+
+        graphs = parse_document(text).graphs
+        if len(graphs) != 1:
+            raise GraphFormatError(
+                f"expected one graph, found {len(graphs)}: use pytest_torchgraph.load for a file"
+            )
+        return graphs[0]
+
+    def to_table(self) -> str:
+        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
+        from .text import format_table
+
+        return format_table(self)
+
+    def to_dot(self) -> graphviz.Digraph:
+        """The drawing of this graph, as a `graphviz.Digraph`."""
+        from ..render import to_dot
+
+        return to_dot(self)
+
+    def render(self, path: str | Path) -> Path:
+        """Draw this graph into a file; the suffix names the format (`.svg`, `.png`, `.pdf`, `.dot`).
+
+        Raises:
+            TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+        """
+        from ..render import render
+
+        return render(self, path)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def assert_op_counts(self, expected: Mapping[Any, Any], *, exact: bool = False) -> None:
+        """Assert how often ops occur. See `Capture.assert_op_counts`."""
+        __tracebackhide__ = True
+        from ..checks import assert_op_counts
+
+        assert_op_counts((self,), expected, exact=exact)
+
+    def assert_no_ops(self, *ops: Any) -> None:
+        """Assert that none of `ops` occurs. See `Capture.assert_no_ops`."""
+        __tracebackhide__ = True
+        from ..checks import assert_no_ops
+
+        assert_no_ops((self,), ops)
+
+    def renamed(self, name: str) -> Graph:
+        """The same graph under another name."""
+        return replace(self, name=name)
+
+
+def iter_refs(value: Arg) -> Iterator[Ref]:
+    """All node references inside an argument, in order, with repetition."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from iter_refs(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from iter_refs(item)
+    elif isinstance(value, slice):
+        for item in (value.start, value.stop, value.step):
+            yield from iter_refs(item)
+
+
+def is_projection(node: Node, producer: Node | None) -> bool:
+    """Whether `node` merely takes one output of the multi-output op `producer`."""
+    return (
+        node.op == "operator.getitem"
+        and producer is not None
+        and (isinstance(producer.result, tuple) or producer.op.startswith("higher_order."))
+        and len(node.args) == 2
+        and isinstance(node.args[1], int)
+    )

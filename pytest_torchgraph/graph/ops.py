@@ -1,0 +1,66 @@
+"""Names of ops: what a pattern matches, and how often each op occurs.
+
+Whether a pattern *can* match at a level needs the registered ops and so torch: see `patterns`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from .model import Graph, Node, is_projection
+
+
+def matches(op: str, pattern: str) -> bool:
+    """Whether op name `op` is meant by `pattern`.
+
+    A pattern with `*` or `?` is a glob over the whole name. Another one is the name itself, or the
+    packet of an overload: `aten.mm` means `aten.mm.default` and `aten.mm.out`, and not
+    `aten.mm_scaled`.
+    """
+    if "*" in pattern or "?" in pattern:
+        return fnmatchcase(op, pattern)
+    return op == pattern or (op.startswith(pattern) and op.rpartition(".")[0] == pattern)
+
+
+class OpCounts(Counter[str]):
+    """How often each op occurs, by full name; `counts["aten.mm"]` sums the packet's overloads.
+
+    A name that does not occur is a `KeyError`, not a silent zero.
+    """
+
+    def __missing__(self, key: str) -> int:
+        found = [count for op, count in self.items() if matches(op, key)]
+        if not found:
+            there = ", ".join(sorted(self)) or "no op at all"
+            raise KeyError(f"{key!r} does not occur; there is {there}")
+        return sum(found)
+
+    def __reduce__(self) -> tuple[type[OpCounts], tuple[dict[str, int]]]:
+        return type(self), (dict(self),)
+
+
+def calls(graphs: Iterable[Graph]) -> Iterable[Node]:
+    """The nodes that compute something, subgraphs included, projections left out."""
+    for top in graphs:
+        for graph in top.walk():
+            for node in graph.nodes:
+                if node.is_call and not _projects(graph, node):
+                    yield node
+
+
+def _projects(graph: Graph, node: Node) -> bool:
+    return (
+        node.op == "operator.getitem"
+        and bool(node.refs)
+        and is_projection(node, graph.by_name.get(node.refs[0]))
+    )
+
+
+def count_ops(graphs: Iterable[Graph]) -> OpCounts:
+    """`OpCounts` over several graphs."""
+    counts = OpCounts()
+    for op, count in Counter(node.op for node in calls(graphs)).items():
+        counts[op] = count
+    return counts

@@ -1,0 +1,266 @@
+"""The `.tgraph` text form, written. `parse` reads it back.
+
+One line a node, nothing aligned in columns and nothing numbered by position, so that a small change
+of a model changes few lines. The grammar is in `parse`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .model import (
+    Arg,
+    Atom,
+    Detail,
+    Device,
+    Effect,
+    Graph,
+    Level,
+    Node,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
+
+VERSION = 1
+
+DTYPES = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu",
+    "float4_e2m1fn_x2": "f4e2m1fnx2",
+    "complex32": "c32",
+    "complex64": "c64",
+    "complex128": "c128",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "b8",
+}
+"""torch's dtype names and the abbreviations that fx prints (`torch.utils._dtype_abbrs`)."""
+
+VIA_LEVELS: dict[str, Level] = {
+    "dispatch": "dispatch",
+    "fx": "fx",
+    "dynamo": "dynamo",
+    "aot": "aot",
+    "compiled_autograd": "compiled_autograd",
+    "export": "export",
+    "inductor": "post_grad",
+}
+"""The level at which each mechanism captures, which the text leaves out where it is that one."""
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-\[\]#<>]*\Z")
+PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
+PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a document says about its origin. Recorded, never compared."""
+
+    via: str = ""
+    torch: str = ""
+    detail: Detail = "dataflow"
+
+
+def format_document(
+    graphs: Iterable[Graph], header: Header | None = None, detail: Detail = "dataflow"
+) -> str:
+    """The text of several graphs as one `.tgraph` document."""
+    header = header or Header()
+    lines = [f"torchgraph {VERSION}"]
+    origin = [f"via {header.via}"] if header.via else []
+    origin += [f"torch {header.torch}"] if header.torch else []
+    origin += [f"detail {detail}"] if detail != "dataflow" else []
+    if origin:
+        lines.append(", ".join(origin))
+    default = VIA_LEVELS.get(header.via)
+    for graph in graphs:
+        lines.append("")
+        if detail == "ops":
+            lines.extend(_op_lines(graph, default))
+        else:
+            lines.extend(_graph_lines(graph, default, full=detail == "full"))
+    return "\n".join(lines) + "\n"
+
+
+def _title(graph: Graph, default: Level | None) -> str:
+    kind = "" if graph.kind == graph.name else f": {graph.kind}"
+    level = "" if graph.level == default else f" @ {graph.level}"
+    return f"{format_name(graph.name)}{kind}{level} {{"
+
+
+def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
+    yield _title(graph, default)
+    for op, count in sorted(graph.op_counts.items()):
+        yield f"  {count} {format_op(op)}"
+    yield "}"
+
+
+def _graph_lines(
+    graph: Graph, default: Level | None, *, full: bool, indent: str = ""
+) -> Iterator[str]:
+    yield f"{indent}{_title(graph, default)}"
+    inner = indent + "  "
+    for sub in graph.subgraphs:
+        yield from _graph_lines(sub, graph.level, full=full, indent=inner)
+    for node in graph.nodes:
+        yield inner + format_node(node, full=full)
+    for ref in graph.saved:
+        yield f"{inner}save %{format_name(ref.name)}"
+    yield f"{indent}}}"
+
+
+def format_node(node: Node, *, full: bool = False) -> str:
+    """One node as one line, without its indentation."""
+    if node.kind == "output":
+        value = format_arg(node.args[0] if node.args else None)
+        return f"return {value}" + "".join(_suffixes(node))
+    parts = [f"%{format_name(node.name)} = {format_op(node.op)}"]
+    if node.kind in ("get_attr", "call_module"):
+        parts.append(f"[{quote(node.target)}]")
+    if node.is_call or node.args or node.kwargs:
+        arguments = [format_arg(arg) for arg in node.args]
+        arguments += [f"{format_key(key)}={format_arg(arg)}" for key, arg in node.kwargs.items()]
+        parts.append(f"({', '.join(arguments)})")
+    if node.result is not None:
+        parts.append(f" : {format_result(node.result, full=full)}")
+    parts.extend(_suffixes(node))
+    return "".join(parts)
+
+
+def _suffixes(node: Node) -> Iterator[str]:
+    for effect in node.effects:
+        yield f" !{format_effect(effect)}"
+    if node.after:
+        yield " after " + ", ".join(f"%{format_name(ref.name)}" for ref in node.after)
+    if node.module != module_of(node.name):
+        yield f" in {quote(node.module)}"
+
+
+def module_of(name: str) -> str:
+    """The module path that a node's name begins with: what stands before its last slash."""
+    return name.rpartition("/")[0]
+
+
+def format_effect(effect: Effect) -> str:
+    """One side effect: `random`, `mutates %x`."""
+    return effect.kind if effect.target is None else f"{effect.kind} {format_arg(effect.target)}"
+
+
+def format_name(name: str) -> str:
+    """A node's name, quoted where it has unusual characters."""
+    return name if PLAIN_NAME.match(name) else quote(name)
+
+
+def format_op(op: str) -> str:
+    """An op's name, quoted where it is not dotted identifiers."""
+    return op if PLAIN_OP.match(op) else quote(op)
+
+
+def format_key(key: str) -> str:
+    """The name of a keyword argument."""
+    return key if PLAIN_SYMBOL.match(key) else quote(key)
+
+
+def quote(text: str) -> str:
+    """A JSON string on one line, readable where that is safe."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def format_arg(value: Arg) -> str:
+    """An argument. All sequences print alike, in brackets: their Python type is mere spelling."""
+    if isinstance(value, Ref):
+        return f"%{format_name(value.name)}"
+    if value is None or value is True or value is False:
+        return str(value)
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(format_arg, value))}]"
+    if isinstance(value, Symbol):
+        return f"`{value.expr}`"
+    if isinstance(value, Atom):
+        if PLAIN_OP.match(value.name) and value.name not in WORDS:
+            return value.name
+        return f"&{quote(value.name)}"
+    if isinstance(value, Device):
+        return f"device({quote(value.name)})"
+    if isinstance(value, Mapping):
+        items = (f"{format_arg(key)}: {format_arg(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, slice):
+        bounds = (value.start, value.stop, value.step)
+        return f"slice({', '.join(map(format_arg, bounds))})"
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, SubgraphRef):
+        return f"@{format_name(value.name)}"
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    if isinstance(value, bytes):
+        return f"bytes({quote(value.hex())})"
+    raise TypeError(f"{type(value).__name__} is not a value that a Graph can hold: {value!r}")
+
+
+def format_result(result: Result, *, full: bool = False) -> str:
+    """What a node gives: `f32[2, 4]`, `(f32[2], i64[])`, a symbol, `int`."""
+    if isinstance(result, TensorMeta):
+        dtype = DTYPES.get(result.dtype, result.dtype)
+        text = f"{dtype}[{format_shape(result.shape)}]"
+        if full and result.stride is not None:
+            text += f" stride [{format_shape(result.stride)}]"
+        if full and result.device is not None:
+            text += f" on {quote(result.device)}"
+        return text
+    if isinstance(result, tuple):
+        return f"({', '.join(format_result(item, full=full) for item in result)})"
+    return format_arg(result)
+
+
+def format_shape(shape: Iterable[int | Symbol]) -> str:
+    """Sizes or strides, separated by commas; a lone symbol needs no backticks."""
+    return ", ".join(
+        size.expr
+        if isinstance(size, Symbol) and PLAIN_SYMBOL.match(size.expr)
+        else format_arg(size)
+        for size in shape
+    )
+
+
+def format_table(graph: Graph) -> str:
+    """The graph in the columns of `torch.fx.Graph.print_tabular`."""
+    rows = [("opcode", "name", "target", "args", "kwargs")]
+    for node in graph.nodes:
+        target = node.target or (node.op if node.is_call else node.name)
+        kwargs = ", ".join(f"{key}: {format_arg(arg)}" for key, arg in node.kwargs.items())
+        args = ", ".join(format_arg(arg).replace("%", "") for arg in node.args)
+        rows.append((node.kind, node.name, target, f"({args})", f"{{{kwargs.replace('%', '')}}}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

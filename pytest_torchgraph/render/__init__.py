@@ -1,0 +1,1 @@
+from .whole import to_dot

@@ -1,0 +1,159 @@
+"""A drawing before it is DOT: boxes in nested clusters, and links between them.
+
+Both kinds of drawing (a whole graph, a difference) end here, so that they look alike and only one
+place knows how DOT is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from .labels import dot_text
+
+if TYPE_CHECKING:
+    import graphviz
+
+MAX_NESTING = 16
+FONT = "Helvetica,Arial,sans-serif"
+GREY = "#666666"
+
+
+class Segment(NamedTuple):
+    """One step of the way to a cluster: "module", "body", "graph" or "legend", and its label."""
+
+    kind: str
+    label: str
+
+
+Place = tuple[Segment, ...]
+
+CLUSTER_STYLE = {
+    "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
+    "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
+    "graph": {"color": "#333333", "fontcolor": "#000000", "fontsize": "14", "penwidth": "1.5"},
+    "legend": {"color": "#DDDDDD", "fontcolor": "#777777", "style": "rounded"},
+}
+
+
+def module_place(path: str, base: Place = (), inside: str = "") -> Place:
+    """The place of a module path below `base`, which already stands for module `inside`."""
+    if not path:
+        return base
+    parts = path.split(".")
+    start = 0
+    if inside and (path == inside or path.startswith(inside + ".")):
+        start = inside.count(".") + 1
+    if len(parts) - start > MAX_NESTING:
+        ends = [*range(start + 1, start + MAX_NESTING), len(parts)]
+    else:
+        ends = list(range(start + 1, len(parts) + 1))
+    return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """A node of the tree of places."""
+
+    segment: Segment | None = None
+    boxes: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    children: dict[Segment, _Cluster] = field(default_factory=dict)
+
+    def simplified(self) -> _Cluster:
+        """This cluster, or the only module in it where it holds nothing else."""
+        cluster = self
+        while not cluster.boxes and len(cluster.children) == 1:
+            (child,) = cluster.children.values()
+            kinds = [part.segment.kind for part in (cluster, child) if part.segment is not None]
+            if kinds != ["module", "module"]:
+                break
+            cluster = child
+        return cluster
+
+
+class Scene:
+    """Collects boxes and links; `digraph` writes them."""
+
+    def __init__(self, name: str, title: Iterable[str] = ()):
+        self.name = name
+        self.title = list(title)
+        self.links: list[tuple[str, str, dict[str, str]]] = []
+        self.attributes: dict[str, str] = {}
+        self._root = _Cluster()
+        self._places: dict[str, Place] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add_box(
+        self, lines: Iterable[str], place: Place, tooltip: str = " ", **attributes: str
+    ) -> str:
+        """Add a box and return its id. `tooltip` is a finished DOT string, `lines` are not."""
+        key = f"n{len(self._places)}"
+        self._places[key] = place
+        cluster = self._root
+        for segment in place:
+            cluster = cluster.children.setdefault(segment, _Cluster(segment))
+        cluster.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
+        return key
+
+    def add_link(self, tail: str, head: str, label: str = "", **attributes: str) -> None:
+        """Add an arrow. `label` is plain text."""
+        if label:
+            attributes["label"] = dot_text([label])
+        self.links.append((tail, head, attributes))
+
+    def digraph(self) -> graphviz.Digraph:
+        """The drawing as DOT."""
+        import graphviz
+
+        drawing = graphviz.Digraph(dot_text([self.name]), strict=False)
+        drawing.attr(
+            rankdir="TB",
+            fontname=FONT,
+            fontsize="11",
+            nodesep="0.2",
+            ranksep="0.25",
+            bgcolor="white",
+            label=dot_text(self.title, 120),
+            labelloc="t",
+            tooltip=" ",
+            **self.attributes,
+        )
+        drawing.attr(
+            "node",
+            shape="box",
+            style="filled,rounded",
+            fontname=FONT,
+            fontsize="10",
+            margin="0.08,0.04",
+            height="0.2",
+            width="0.2",
+        )
+        drawing.attr(
+            "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
+        )
+        self._write(drawing, self._root, count())
+        for tail, head, attributes in self.links:
+            drawing.edge(tail, head, **attributes)
+        return drawing
+
+    def _write(self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]) -> None:
+        for key, attributes in cluster.boxes:
+            drawing.node(key, **attributes)
+        for child in cluster.children.values():
+            inner = child.simplified()
+            assert inner.segment is not None
+            kind, label = inner.segment
+            attributes = {
+                "label": dot_text([label], 80),
+                "tooltip": dot_text([label], 160),
+                "fontsize": "9",
+                "labeljust": "l",
+                **CLUSTER_STYLE[kind],
+            }
+            with drawing.subgraph(name=f"cluster_{next(numbers)}") as part:
+                part.attr(**attributes)
+                self._write(part, inner, numbers)
