@@ -43,6 +43,9 @@ class _Improver:
                 if not self.m.edge_agrees(p, q) and self.mend(p, q):
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
+            else:
+                if self.m.bad_edges(i) and (self.shift(1, j, -1, i) or self.shift(0, i, -1, j)):
+                    todo.append(i)
 
     def mend(self, p: int, q: int) -> bool:
         """Make the operands `p` and `q` agree: as partners, or by taking one's partner away."""

@@ -67,7 +67,6 @@ class _Matcher:
         self.match_inputs()
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
-        self.match_neighbours()
         self.match_sequences(*self.tokens(lambda flat, i: (
             flat.nodes[i].module, flat.labels[i], tuple(flat.labels[o] for o in flat.operands[i])
         )))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ..graph.model import Arg, Device, Node, Ref
+from ..graph.model import Arg, Atom, Device, Node, Ref
 from ..graph.text import format_arg, format_key, format_node, format_result
 
 MAX_LINE = 40
@@ -86,7 +86,8 @@ def constants_label(node: Node) -> str:
         return ""
     parts = [_open(value) for value in args]
     parts += [f"{format_key(key)}={_open(value)}" for key, value in kwargs.items()]
-    return f"({', '.join(parts)})"
+    text = f"({', '.join(parts)})"
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _open(value: Arg) -> str:
@@ -105,6 +106,10 @@ def _open(value: Arg) -> str:
         )
     if isinstance(value, Device):
         return value.name
+    if isinstance(value, Atom):
+        return value.name.removeprefix("torch.")
+    if isinstance(value, float) and len(repr(value)) > 8:
+        return f"{value:.4g}"
     return format_arg(value)
 
 

@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from .labels import dot_text
+from .sequence import separators
 
 if TYPE_CHECKING:
     import graphviz
@@ -72,6 +73,29 @@ class _Cluster:
             cluster = child
         return cluster
 
+    def all_boxes(self) -> Iterator[str]:
+        """The ids of the boxes in here and below."""
+        for key, _ in self.boxes:
+            yield key
+        for child in self.children.values():
+            yield from child.all_boxes()
+
+    def levels(self) -> list[list[list[list[str]]]]:
+        """For each depth of nesting, the innermost first, the groups of sibling clusters."""
+        levels: list[list[list[list[str]]]] = []
+        row = [self]
+        while row:
+            row = [cluster.simplified() for cluster in row]
+            levels.append(
+                [
+                    [list(child.all_boxes()) for child in cluster.children.values()]
+                    for cluster in row
+                    if len(cluster.children) > 1
+                ]
+            )
+            row = [child for cluster in row for child in cluster.children.values()]
+        return levels[::-1]
+
 
 class Scene:
     """Collects boxes and links; `digraph` writes them."""
@@ -102,7 +126,7 @@ class Scene:
     def add_link(self, tail: str, head: str, label: str = "", **attributes: str) -> None:
         """Add an arrow. `label` is plain text."""
         if label:
-            attributes["label"] = dot_text([label])
+            attributes["label"] = dot_text([f" {label} "])
         self.links.append((tail, head, attributes))
 
     def digraph(self) -> graphviz.Digraph:
@@ -114,6 +138,7 @@ class Scene:
             rankdir="TB",
             fontname=FONT,
             fontsize="11",
+            newrank="true",
             nodesep="0.2",
             ranksep="0.25",
             bgcolor="white",
@@ -135,6 +160,9 @@ class Scene:
         drawing.attr(
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
+        drawn = [link[:2] for link in self.links if link[2].get("style") != "invis"]
+        for tail, head in separators(drawn, self._root.levels()):
+            drawing.edge(tail, head, style="invis", minlen="2")
         self._write(drawing, self._root, count())
         for tail, head, attributes in self.links:
             drawing.edge(tail, head, **attributes)

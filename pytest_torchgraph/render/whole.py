@@ -8,19 +8,20 @@ mask that every layer uses are drawn as a small port instead, a labelled stub at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph, Node, SubgraphRef
 from . import labels
 from .families import FAMILIES, family
 from .fold import Box, Folded, Value
+from .ranks import Ranks
 from .scene import Place, Scene, Segment, module_place
 
 if TYPE_CHECKING:
     import graphviz
 
-LONG = 6
+LONG = 12
 """An edge over more ranks than this is cut."""
 BUSY = 4
 """The edges of a value with more users than this are cut unless they are short."""
@@ -113,20 +114,12 @@ class _Drawing:
         return links, ports
 
     def _rank(self) -> Mapping[str, int]:
-        """The longest way from an input to each box; inputs sit right above their first user."""
-        ranks: dict[str, int] = {}
-        for name, box in self.folded.boxes.items():
-            above = [
-                ranks.get(value.producer.name, 0)
-                for value in box.operands
-                if value.producer.kind != "placeholder"
-            ]
-            ranks[name] = max(above, default=0) + 1
-        for name, box in self.folded.boxes.items():
-            if box.node.kind == "placeholder":
-                users = [ranks[user.node.name] for user in self.users[name]]
-                ranks[name] = min(users, default=1) - 1
-        return ranks
+        ranks = Ranks(
+            (value.producer.name, name)
+            for name, box in self.folded.boxes.items()
+            for value in box.operands
+        )
+        return {name: ranks.of.get(name, 0) for name in self.folded.boxes}
 
     def _span(self, tail: str, head: str) -> int:
         return self.ranks[head] - self.ranks[tail]
@@ -166,7 +159,8 @@ class _Drawing:
             more = len(lines) - labels.MAX_LINES + 1
             lines[labels.MAX_LINES - 1 :] = [f"... and {more} more"]
         kind = family(node)
-        self.families.add(kind)
+        if node.kind != "output":
+            self.families.add(kind)
         border, fill = FAMILIES[kind]
         if not node.is_call:
             attributes["shape"] = "ellipse" if node.kind == "placeholder" else "box"
@@ -181,7 +175,18 @@ class _Drawing:
         )
 
     def _place(self, node: Node) -> Place:
-        return module_place(node.module, self.base, self.inside)
+        module = node.module
+        if not module and node.is_call and self.graph.kind == "backward":
+            module = self._between(node)
+        return module_place(module, self.base, self.inside)
+
+    def _between(self, node: Node) -> str:
+        """The module around the neighbours of a node of no module: autograd sums gradients there."""
+        box = self.folded.boxes[node.name]
+        near = [value.producer for value in box.operands if value.producer.op != "saved"]
+        near += [user.node for user in self.users[node.name]]
+        paths = [other.module.split(".") for other in near if other.module]
+        return ".".join(commonprefix(paths)) if paths else ""
 
     # -- edges -----------------------------------------------------------------------------------
 
@@ -244,19 +249,7 @@ def folded_label(node: Node, user: Node) -> str:
 
 
 def _legend(scene: Scene, families: set[str]) -> None:
-    previous = ""
     for name, (border, fill) in FAMILIES.items():
         if name in families:
-            key = scene.add_box(
-                [name],
-                (Segment("legend", "ops"),),
-                color=border,
-                fillcolor=fill,
-                fontsize="8",
-            )
-            if previous:
-                scene.add_link(previous, key, style="invis")
-            previous = key
-
-
-_ = replace
+            place = (Segment("legend", "families of ops"),)
+            scene.add_box([name], place, color=border, fillcolor=fill, fontsize="8")

@@ -1,0 +1,124 @@
+"""The plugin's settings: resolved once, from the command line and the ini file, into one value.
+
+Everything else reads `Config`; nobody else calls `getoption` or `getini`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .devices import DEFAULT, parse_devices
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the user asked for.
+
+    Attributes:
+        update: whether stored graphs are rewritten (`--torchgraph-update`).
+        devices: the devices that `graph_device` gives.
+        devices_required: whether they were named on the command line, so that an absent one is an
+            error instead of a skip.
+        artifacts: where failure pictures and texts go; None for the place in pytest's cache.
+    """
+
+    update: bool
+    devices: tuple[str, ...]
+    devices_required: bool
+    artifacts: Path | None
+
+
+_CONFIG = pytest.StashKey[Config]()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the command-line options and their ini twins."""
+    devices = "devices that graph_device gives, separated by commas"
+    artifacts = "directory for the pictures and texts of failed graph comparisons"
+    group = parser.getgroup("torchgraph", "graphs of PyTorch models")
+    group.addoption(
+        "--torchgraph-update",
+        action="store_true",
+        default=False,
+        dest="torchgraph_update",
+        help="store the graphs of the tests that run anew, and touch no other plugin's snapshots",
+    )
+    group.addoption(
+        "--torchgraph-devices",
+        metavar="NAMES",
+        default=None,
+        dest="torchgraph_devices",
+        help=f"{devices} (default: {DEFAULT}); one that is absent is an error",
+    )
+    group.addoption(
+        "--torchgraph-artifacts",
+        metavar="DIR",
+        default=None,
+        dest="torchgraph_artifacts",
+        help=f"{artifacts} (default: in pytest's cache directory)",
+    )
+    parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
+    parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
+
+
+def configure(config: pytest.Config) -> None:
+    """Resolve the settings and keep them with the session.
+
+    Raises:
+        pytest.UsageError: for a value that cannot be meant.
+    """
+    option = config.option
+    asked, of = option.torchgraph_devices, "--torchgraph-devices"
+    required = asked is not None
+    if not required:
+        asked, of = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
+    config.stash[_CONFIG] = Config(
+        update=option.torchgraph_update,
+        devices=parse_devices(asked, of),
+        devices_required=required,
+        artifacts=_artifacts(config),
+    )
+
+
+def get(config: pytest.Config) -> Config:
+    """The settings of this session."""
+    return config.stash[_CONFIG]
+
+
+def _artifacts(config: pytest.Config) -> Path | None:
+    named: str | None = config.option.torchgraph_artifacts
+    if named is not None:
+        option, path = "--torchgraph-artifacts", config.invocation_params.dir / named
+    else:
+        named = config.getini("torchgraph_artifacts")
+        if not named:
+            return None
+        home = config.inipath.parent if config.inipath else config.rootpath
+        option, path = "torchgraph_artifacts", home / named
+    if not named or (path.exists() and not path.is_dir()):
+        raise pytest.UsageError(f"{option}: {named!r} is not a directory")
+    return path
+
+
+def shown(config: pytest.Config, path: Path) -> str:
+    """A path as the user would type it here: relative where it is below the current directory."""
+    try:
+        return str(path.relative_to(config.invocation_params.dir))
+    except ValueError:
+        return str(path)
+
+
+def command(item: pytest.Item, *options: str) -> str:
+    """The command that runs just this test again from here, quoted for the shell."""
+    path, separator, test = item.nodeid.partition("::")
+    here = item.config.invocation_params.dir
+    if here != item.config.rootpath:
+        path = os.path.relpath(item.config.rootpath / path, here)
+    words = ["pytest", f"{path}{separator}{test}", *options]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

@@ -1,0 +1,115 @@
+"""The pytest plugin: hooks and fixtures, each a few lines that call the rest.
+
+Importing this module must stay cheap, because every pytest run of every project in the environment
+does it: torch, graphviz and our own packages are imported by the fixture that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import config as settings
+from . import devices
+from .snapshot import MISMATCHES, WRITTEN
+
+if TYPE_CHECKING:
+    import torch
+
+    from .capture import GraphCapture
+    from .snapshot._syrupy import GraphSnapshot
+
+pytest_plugins = ["syrupy"]
+
+NO_SYRUPY = (
+    "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
+    "remove '-p no:syrupy', or deselect the tests that use graph_snapshot"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    settings.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.configure(config)
+    if config.pluginmanager.hasplugin("syrupy"):
+        from .snapshot._syrupy import hide_from_cleanup
+
+        hide_from_cleanup(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    devices.parametrize(metafunc, settings.get(metafunc.config).devices)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if MISMATCHES in item.stash or WRITTEN in item.stash:
+        from .snapshot.report import complete_report
+
+        complete_report(item, report)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if any(hasattr(r, "torchgraph_written") for rs in terminalreporter.stats.values() for r in rs):
+        from .snapshot.report import summarize
+
+        summarize(terminalreporter)
+
+
+@pytest.fixture(scope="session")
+def graph_capture() -> GraphCapture:
+    """Capture the graphs of a model or function.
+
+    `graph_capture(target, *args, via="aot", ...)` runs `target(*args)` and, where an output
+    requires grad, its backward pass, and returns a `Capture`. `with graph_capture.watch() as
+    capture:` gives everything that the code inside compiled and ran, and changes nothing about it.
+
+    Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
+    """
+    from .capture import GraphCapture
+
+    return GraphCapture()
+
+
+@pytest.fixture
+def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
+    """Compare graphs with the stored ones: `assert capture == graph_snapshot`.
+
+    Takes a capture, a graph, or a torch.fx graph. `graph_snapshot(name="forward")` tells several
+    comparisons of one test apart; `graph_snapshot(detail="ops")` stores and compares less,
+    `detail="full"` more than the default "dataflow".
+
+    The graphs are in `__snapshots__/<test file>/<test>.tgraph` beside the test file, for code
+    review and version control. A missing or different one fails the test; `--torchgraph-update`
+    stores what the tests captured.
+    """
+    if not request.config.pluginmanager.hasplugin("syrupy"):
+        raise pytest.UsageError(NO_SYRUPY)
+    from .snapshot._syrupy import make
+
+    return make(request)
+
+
+@pytest.fixture(scope="class")
+def graph_device(request: pytest.FixtureRequest) -> torch.device:
+    """The `torch.device` to run on; the test runs once for each, with ids `cpu` and `cuda`.
+
+    A device that is not there is skipped with the reason, or is an error if it was asked for with
+    `--torchgraph-devices`. Every capture that the test makes must have something on the device.
+    """
+    chosen = settings.get(request.config)
+    return devices.select(request, chosen.devices, required=chosen.devices_required)
+
+
+@pytest.fixture(autouse=True)
+def _torchgraph(request: pytest.FixtureRequest) -> None:
+    """What a test that uses graphs needs around it. Others pass through."""
+    devices.expect_during(request)

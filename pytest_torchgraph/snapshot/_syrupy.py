@@ -1,0 +1,225 @@
+"""All that we need of syrupy beyond its public fixture, in one place.
+
+syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
+many passed. What it does not do for graphs is done here and in the modules beside this one:
+
+- comparing: syrupy compares texts, graphs are equal by their dataflow;
+- writing: at once and atomically in every release of syrupy, and for our own flag;
+- failing: syrupy turns every exception into "does not match"; here it is raised;
+- forgetting: syrupy keeps both texts of every comparison until the session ends;
+- cleaning up: `--snapshot-update` deletes the snapshots of tests that did not get to their
+  assertion. Files with our suffix are hidden from that.
+
+Private names that this touches, the same in syrupy 5.3 to 7: `config._syrupy`, and of
+`SnapshotAssertion` `_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from syrupy.assertion import AssertionResult, DiffMode, SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from syrupy.location import PyTestLocation
+
+from .. import config as settings
+from ..errors import GraphFormatError
+from . import MISMATCHES, WRITTEN
+from .files import TEMPORARY, read_text, write_text
+from .names import SUFFIX, stem_of
+
+if TYPE_CHECKING:
+    from ..graph.model import Detail
+    from .compare import Mismatch, Subject
+
+
+def hide_from_cleanup(config: pytest.Config) -> None:
+    """Keep syrupy from looking for our files, so that it never reports or deletes one."""
+    option = config.option
+    known = option.ignore_file_extensions or []
+    ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
+    option.ignore_file_extensions = [*known, *ours]
+
+
+def make(request: pytest.FixtureRequest) -> GraphSnapshot:
+    """What the fixture `graph_snapshot` gives to this test."""
+    option = request.config.option
+    return GraphSnapshot(
+        session=request.config._syrupy,  # type: ignore[attr-defined]
+        extension_class=GraphExtension,
+        test_location=PyTestLocation(request.node),
+        update_snapshots=option.update_snapshots or settings.get(request.config).update,
+        update_new_snapshots_only=option.update_new_snapshots_only,
+    )
+
+
+class GraphExtension(SingleFileSnapshotExtension):
+    """Where a graph is stored: `__snapshots__/<test file>/<test>[<name>].tgraph`."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = SUFFIX
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        return stem_of(test_location.item, index)
+
+    def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
+        return read_text(Path(snapshot_location))
+
+    def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
+        from .compare import same_text
+
+        return same_text(snapshot_data, serialized_data)
+
+
+class GraphSnapshot(SnapshotAssertion):
+    """The stored graphs of one test: `assert capture == graph_snapshot`.
+
+    The stored file is beside the test, `__snapshots__/test_net/test_step[cpu].tgraph`. Compared is
+    the dataflow (see `Graph`); a stored file that matches keeps its bytes also in an update.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._detail: Detail = "dataflow"
+        self._subject: Subject | None = None
+        self._mismatch: Mismatch | None = None
+        self._stored_here: set[str] = set()
+
+    def __call__(  # type: ignore[override]
+        self, *, name: str | None = None, detail: Detail | None = None
+    ) -> GraphSnapshot:
+        """The same snapshot with options of its own.
+
+        Args:
+            name: tells several comparisons of one test apart; part of the file's name. Without it
+                they are numbered, so that inserting one renames the others.
+            detail: what is stored and compared. "ops": how often each op occurs; "dataflow" (the
+                default): ops, operands, constants, dtypes and shapes; "full": also strides and
+                devices.
+
+        Raises:
+            ValueError: for an empty name or an unknown detail.
+        """
+        from .compare import DETAILS
+
+        if detail is not None and detail not in DETAILS:
+            raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ValueError(
+                f"the name of a stored graph is a text that is not empty, not {name!r}"
+            )
+        # A copy, so that two of them can be made before the first is compared. The results are
+        # shared: they are counted together, and syrupy knows the original.
+        bound = copy.copy(self)
+        bound._custom_index = name if name is not None else self._custom_index
+        bound._detail = detail or self._detail
+        return bound
+
+    def __repr__(self) -> str:
+        return f"<graph_snapshot {stem_of(self._item, self.index)}>"
+
+    def __eq__(self, other: object) -> bool:
+        __tracebackhide__ = True
+        return self._assert(other)
+
+    @property
+    def _item(self) -> pytest.Item:
+        return self.test_location.item
+
+    def _serialize(self, data: Any) -> str:
+        return self._current.to_text(self._detail)
+
+    @property
+    def _current(self) -> Subject:
+        assert self._subject is not None
+        return self._subject
+
+    def _assert(self, data: Any) -> bool:
+        __tracebackhide__ = True
+        from .compare import subject_of
+
+        self._mismatch = None
+        self._subject = subject_of(data)
+        result = self._look()
+        error, result.exception = result.exception, None
+        try:
+            if error is not None:
+                raise error
+            if not result.success:
+                self._settle(result)
+            return result.success
+        finally:
+            self._subject = None
+            result.asserted_data = result.recalled_data = None
+
+    def _look(self) -> AssertionResult:
+        """syrupy's own comparison, of the texts, writing nothing."""
+        number = self._executions = len(self._execution_results)
+        update = self.update_snapshots, self.update_new_snapshots_only
+        self.update_snapshots = self.update_new_snapshots_only = False
+        try:
+            super()._assert(self._subject)
+        finally:
+            self.update_snapshots, self.update_new_snapshots_only = update
+        return self._execution_results[number]
+
+    def _settle(self, result: AssertionResult) -> None:
+        """Decide about texts that differ: equal graphs, a file to write, or a failure."""
+        __tracebackhide__ = True
+        path = Path(result.snapshot_location)
+        shown = settings.shown(self._item.config, path)
+        may_write = self._may_write(result)
+        mismatch = self._compare(result, shown, may_write)
+        if mismatch is None:
+            result.success = True
+        elif may_write:
+            write_text(path, str(result.asserted_data))
+            self._stored_here.add(result.snapshot_location)
+            result.success = True
+            result.created, result.updated = mismatch.is_new, not mismatch.is_new
+            how = "created" if mismatch.is_new else "updated"
+            self._item.stash.setdefault(WRITTEN, []).append((how, shown))
+        else:
+            self._mismatch = mismatch
+            self._item.stash.setdefault(MISMATCHES, []).append(mismatch)
+
+    def _may_write(self, result: AssertionResult) -> bool:
+        if result.snapshot_location in self._stored_here:
+            return False
+        is_new = result.recalled_data is None
+        return self.update_snapshots or (self.update_new_snapshots_only and is_new)
+
+    def _compare(self, result: AssertionResult, path: str, may_write: bool) -> Mismatch | None:
+        __tracebackhide__ = True
+        from .compare import Mismatch, compare, parse_stored
+
+        mismatch = partial(Mismatch, result.snapshot_name, path, self._current)
+        if result.recalled_data is None:
+            return mismatch("no graph is stored for this comparison yet", is_new=True)
+        try:
+            document = parse_stored(str(result.recalled_data), path)
+        except GraphFormatError as error:
+            if not may_write:
+                raise
+            return mismatch(str(error))
+        if may_write and document.header.detail != self._detail:
+            return mismatch("the file holds another detail")
+        found = compare(document, self._current, self._detail)
+        if found is None:
+            return None
+        problem, details = found
+        if result.snapshot_location in self._stored_here:
+            details = ("this very test stored another graph there: give each a name=", *details)
+        return mismatch(problem, details, document)
+
+    def get_assert_diff(self, *, diff_mode: DiffMode = DiffMode.DETAILED) -> list[str]:
+        if self._mismatch is None:
+            return []
+        from .report import assertion_lines
+
+        return assertion_lines(self._item, self._mismatch)

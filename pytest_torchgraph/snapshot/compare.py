@@ -1,0 +1,272 @@
+"""Whether what a test captured is what is stored. Knows graphs and texts, not pytest or syrupy."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from functools import cached_property
+from typing import Any, cast, get_args
+
+from ..errors import GraphFormatError
+from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
+from ..graph.model import Detail
+from ..graph.parse import Document, parse_document
+from ..graph.text import Header, format_document, format_op
+
+DETAILS: tuple[Detail, ...] = get_args(Detail)
+"""What can be stored, from little to much."""
+
+_HEAD = re.compile(
+    r"(?P<version>torchgraph \d+)\n"
+    r"(?:(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?\n",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a test compares: graphs, and where they came from."""
+
+    graphs: tuple[Graph, ...]
+    header: Header
+
+    def to_text(self, detail: Detail) -> str:
+        """The document that would be stored."""
+        return format_document(self.graphs, self.header, detail)
+
+
+def subject_of(value: object) -> Subject:
+    """What to compare of a capture, a graph or one of torch's own graphs.
+
+    Raises:
+        TypeError: for anything else, saying what to pass.
+        AssertionError: for a capture that holds no graph.
+    """
+    if isinstance(value, Graph):
+        return Subject((value,), Header(torch=_running_torch()))
+    if _is_fx(value):
+        from pytest_torchgraph import from_fx
+
+        return Subject((from_fx(value),), Header(torch=_running_torch()))
+    graphs = None if isinstance(value, type) else getattr(value, "graphs", None)
+    if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
+        raise TypeError(
+            f"graph_snapshot cannot compare {_article(type(value))}: pass a capture, as in "
+            "`graph_capture(model, *inputs) == graph_snapshot`, one of its graphs, a "
+            "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
+        )
+    if not graphs:
+        raise AssertionError(
+            "the capture holds no graph, so that there is nothing to compare: nothing was compiled "
+            "while it watched"
+        )
+    return Subject(graphs, getattr(value, "header", None) or Header(torch=_running_torch()))
+
+
+def _is_fx(value: object) -> bool:
+    return any(
+        kind.__module__.startswith("torch.")
+        and kind.__name__ in ("GraphModule", "Graph", "ExportedProgram")
+        for kind in type(value).__mro__
+    )
+
+
+def _article(kind: type) -> str:
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _running_torch() -> str:
+    release = str(getattr(sys.modules.get("torch"), "__version__", ""))
+    return release.partition("+")[0]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A comparison that failed.
+
+    Attributes:
+        name: the name of the stored file, without suffix.
+        path: the stored file, as the user would type it.
+        subject: what the test compared.
+        problem: what is wrong, in one line; empty where the difference of the graphs says it.
+        details: further lines.
+        stored: what the file holds; None where there is no file, or none that can be read.
+        is_new: whether there is no file.
+    """
+
+    name: str
+    path: str
+    subject: Subject
+    problem: str = ""
+    details: tuple[str, ...] = ()
+    stored: Document | None = None
+    is_new: bool = False
+
+    @property
+    def releases(self) -> tuple[str, str] | None:
+        """The torch release of the stored graphs and the running one, where they differ."""
+        old = self.stored.header.torch if self.stored else ""
+        new = self.subject.header.torch
+        return (old, new) if old and new and old != new else None
+
+    @cached_property
+    def diff(self) -> GraphDiff | None:
+        """The difference of the graphs; None where only counts are stored, or nothing is."""
+        if self.stored is None or not self.stored.graphs:
+            return None
+        from ..graph.diff import diff_graphs
+
+        return diff_graphs(self.stored.graphs, self.subject.graphs)
+
+
+def same_text(stored: str, text: str) -> bool:
+    """Whether two documents say the same, their origin (via, torch release) aside.
+
+    The cheap way to see that nothing changed. Where it says no, `compare` decides.
+    """
+    old, new = _HEAD.match(stored), _HEAD.match(text)
+    return (
+        old is not None
+        and new is not None
+        and old.groups() == new.groups()
+        and stored[old.end() :] == text[new.end() :]
+    )
+
+
+def parse_stored(stored: str, path: str) -> Document:
+    """What a stored file holds.
+
+    Raises:
+        GraphFormatError: with the path, the position and what to do about it.
+    """
+    try:
+        _check_encoding(stored)
+        return parse_document(stored)
+    except GraphFormatError as error:
+        advice = (
+            "restore the file from version control, or store the graph again with "
+            "--torchgraph-update"
+        )
+        problem = (
+            error.problem
+            if "--torchgraph-update" in error.problem
+            else (f"{error.problem}: {advice}")
+        )
+        raise GraphFormatError(problem, error.line, error.column, path) from None
+
+
+def _check_encoding(stored: str) -> None:
+    try:
+        stored.encode()
+    except UnicodeEncodeError as error:
+        before = stored[: error.start]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise GraphFormatError("a byte that is not UTF-8", line, column) from None
+
+
+def compare(
+    document: Document, subject: Subject, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
+    """What differs at this detail: one line (see `Mismatch.problem`) and more; None for a match."""
+    stored = document.header.detail
+    if DETAILS.index(stored) < DETAILS.index(detail):
+        return (
+            f"the stored file has detail {stored!r}, which is too little to compare at {detail!r}",
+            (f"compare with graph_snapshot(detail={stored!r}), or store it again",),
+        )
+    if detail == "ops":
+        return _compare_counts(document, subject)
+    before, after = document.graphs, subject.graphs
+    if _titles(before) != _titles(after):
+        return (
+            "the captured graphs are not those that are stored",
+            (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
+        )
+    if any(old != new for old, new in zip(before, after, strict=True)):
+        return "", ()
+    if detail == "full" and any(
+        _strict(old) != _strict(new) for old, new in zip(before, after, strict=True)
+    ):
+        return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
+    return None
+
+
+def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str]]:
+    return [(graph.name, graph.kind) for graph in graphs]
+
+
+def _listing(graphs: tuple[Graph, ...]) -> str:
+    return ", ".join(name if name == kind else f"{name} ({kind})" for name, kind in _titles(graphs))
+
+
+def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
+    before = document.counts or _counts(document.graphs)
+    after = _counts(subject.graphs)
+    names, new_names = [name for name, _ in before], [name for name, _ in after]
+    if names != new_names:
+        return (
+            "the captured graphs are not those that are stored",
+            (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
+        )
+    lines = [
+        f"{name}: {format_op(op)}  {old.get(op, 0)} -> {new.get(op, 0)}"
+        for (name, old), (_, new) in zip(before, after, strict=True)
+        for op in sorted({*old, *new})
+        if old.get(op, 0) != new.get(op, 0)
+    ]
+    noun = "op count differs" if len(lines) == 1 else "op counts differ"
+    return (f"{len(lines)} {noun}", tuple(lines)) if lines else None
+
+
+def _counts(graphs: tuple[Graph, ...]) -> tuple[tuple[str, dict[str, int]], ...]:
+    return tuple((graph.name, dict(graph.op_counts)) for graph in graphs)
+
+
+def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
+    old, new = (format_document(g, detail="full").splitlines() for g in (before, after))
+    lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
+    return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _strict(graph: Graph) -> Graph:
+    """The graph with strides and devices turned into what equality compares."""
+    return replace(
+        graph,
+        nodes=tuple(map(_strict_node, graph.nodes)),
+        subgraphs=tuple(map(_strict, graph.subgraphs)),
+    )
+
+
+def _strict_node(node: Node) -> Node:
+    return replace(
+        node,
+        args=cast("tuple[Arg, ...]", _strict_arg(node.args)),
+        kwargs=cast("dict[str, Arg]", _strict_arg(node.kwargs)),
+        result=_strict_result(node.result),
+    )
+
+
+def _strict_result(result: Result) -> Result:
+    if isinstance(result, TensorMeta):
+        return replace(result, dtype=f"{result.dtype} {result.stride} {result.device}")
+    if isinstance(result, tuple):
+        return tuple(map(_strict_result, result))
+    return result
+
+
+def _strict_arg(value: Arg) -> Any:
+    if isinstance(value, Device):
+        return Atom(f"device {value.name}")
+    if isinstance(value, tuple):
+        return tuple(map(_strict_arg, value))
+    if isinstance(value, Mapping):
+        return {key: _strict_arg(item) for key, item in value.items()}
+    return value

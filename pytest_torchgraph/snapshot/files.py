@@ -1,0 +1,68 @@
+"""Reading and writing stored graphs, so that no file is ever lost or torn.
+
+A file is written whole under another name and then moved into place. Whatever goes wrong before,
+the old file is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ..errors import TorchGraphError
+
+TEMPORARY = "tgraph-tmp"
+"""The suffix of a file that is being written. Its name begins with a dot."""
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a stored file, None where there is none.
+
+    Bytes that are no UTF-8 come as surrogates, which `compare` reports with their position.
+
+    Raises:
+        TorchGraphError: if there is one and it cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise TorchGraphError(f"cannot read the stored graph {path}: {_reason(error)}") from error
+    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Store a text: all of it, or the file stays as it was.
+
+    Raises:
+        TorchGraphError: if the directory or the file cannot be written.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, text)
+    except OSError as error:
+        raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from error
+
+
+def _replace(target: Path, text: str) -> None:
+    temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
+    try:
+        # "x" and not mkstemp, whose files nobody but the owner can read.
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _reason(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    return f"{error.strerror or error}{where}"

@@ -1,0 +1,86 @@
+"""File names for stored graphs and pictures: readable, portable, one for each test.
+
+The name is the test's own, as in `TestNet.test_step[cpu][forward]`. Where that would not be a safe
+or not a unique file name on some file system, characters are replaced and a digest of the exact
+original is appended, after a `-`, which no name without digest can end in. That happens for
+
+- characters that a file system forbids, control characters, brackets inside a parameter id;
+- upper case and non-ASCII letters in a parameter id or a given name: macOS and Windows take `[A]`
+  and `[a]` for the same file. Class and function names are spared, because `TestNet` is what such
+  names look like; of several that differ only in case one stays plain, the lower-case one where
+  there is one;
+- names of more than 255 bytes, and those that Windows reserves (`aux`).
+
+All of it depends on the source of the test alone, not on what else runs or which files exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import pytest
+
+SUFFIX = "tgraph"
+MAX_BYTES = 255
+DIGEST_LENGTH = 10
+
+_PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
+_PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FORBIDDEN = '\\/?*:|"<>'
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
+
+
+def stem_of(item: pytest.Item, index: str | int) -> str:
+    """The name of the file for one comparison in a test, without the suffix.
+
+    Args:
+        index: the name that the test gives it, or how many comparisons came before it.
+    """
+    nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
+    callspec = getattr(item, "callspec", None)
+    parameters = [] if callspec is None else [callspec.id]
+    name = item.name if callspec is None else getattr(item, "originalname", None) or item.name
+    if isinstance(index, str):
+        parameters.append(index)
+    identifiers = [*(node.name for node in nodes), name]
+    owners = [node.parent for node in (*nodes, item)]
+    plain = (
+        all(_PLAIN_IDENTIFIER.match(part) for part in identifiers)
+        and all(_PLAIN_PARAMETER.match(part) for part in parameters)
+        and not any(map(_has_twin, identifiers, owners))
+    )
+    readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
+    if isinstance(index, int) and index:
+        readable += f".{index}"
+    return _file_stem(readable, repr((identifiers, parameters, index)), plain, f".{SUFFIX}")
+
+
+def picture_stem(nodeid: str, name: str) -> str:
+    """The name of the picture for one comparison, without the suffix; it always has a digest."""
+    readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:100]
+    return _file_stem(readable, repr((nodeid, name)), False, ".svg")
+
+
+def _has_twin(name: str, owner: Any) -> bool:
+    """Whether a name beside this one differs only in case, and has the better claim to be plain."""
+    lower = name.lower()
+    if name == lower:
+        return False
+    beside = dir(getattr(owner, "obj", None))
+    return any(
+        other.lower() == lower and (other == lower or other < name)
+        for other in beside
+        if other != name
+    )
+
+
+def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
+    room = MAX_BYTES - len(suffix)
+    if plain and len(readable.encode()) <= room and not _RESERVED.match(readable):
+        return readable
+    digest = hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
+    clean = "".join(c if c.isprintable() and c not in _FORBIDDEN else "-" for c in readable)
+    cut = clean.encode()[: room - DIGEST_LENGTH - 1].decode("utf-8", "ignore")
+    return f"{cut}-{digest}"
