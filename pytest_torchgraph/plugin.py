@@ -7,7 +7,7 @@ does it: torch, graphviz and our own packages are imported by the fixture that n
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,7 @@ from .snapshot import MISMATCHES, WRITTEN
 if TYPE_CHECKING:
     import torch
 
-    from .capture import GraphCapture
+    from .capturing import GraphCapture
     from .snapshot._syrupy import GraphSnapshot
 
 pytest_plugins = ["syrupy"]
@@ -64,6 +64,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         summarize(terminalreporter)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_assertrepr_compare(
+    op: str, left: Any, right: Any
+) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
+    # syrupy answers as well, with a first line that says less; the first answer is shown.
+    answers = yield
+    for side in (right, left):
+        if type(side).__module__ == f"{__package__}.snapshot._syrupy":
+            from .snapshot.report import assertion_lines
+
+            return [assertion_lines(op, side)]
+    return answers
+
+
 @pytest.fixture(scope="session")
 def graph_capture() -> GraphCapture:
     """Capture the graphs of a model or function.
@@ -74,7 +88,7 @@ def graph_capture() -> GraphCapture:
 
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
-    from .capture import GraphCapture
+    from .capturing import GraphCapture
 
     return GraphCapture()
 
@@ -92,7 +106,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     stores what the tests captured.
     """
     if not request.config.pluginmanager.hasplugin("syrupy"):
-        raise pytest.UsageError(NO_SYRUPY)
+        pytest.fail(NO_SYRUPY, pytrace=False)
     from .snapshot._syrupy import make
 
     return make(request)

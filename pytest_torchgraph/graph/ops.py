@@ -64,3 +64,11 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     for op, count in Counter(node.op for node in calls(graphs)).items():
         counts[op] = count
     return counts
+
+
+def base_name(op: str) -> str:
+    """The word that names an op: `mm` of `aten.mm.default`, `relu` of `torch.relu`."""
+    parts = op.split(".")
+    if len(parts) == 3 and parts[0].islower() and parts[0] not in ("torch", "operator"):
+        return parts[1]
+    return parts[-1]

@@ -5,6 +5,7 @@ r"""The `.tgraph` text form, read. Nothing is evaluated; a malformed text is a `
     graph     = name [":" kind] ["@" level] "{" NL { graph | node | save } "}" NL
     node      = "%" name "=" op [ '["' target '"]' ] [ "(" args ")" ] [ ":" result ] suffix NL
               | "return" value suffix NL
+              | "return [" NL { value "," NL } "]" suffix NL
     save      = "save" "%" name NL
     suffix    = { "!" effect [ "%" name ] } [ "after" "%" name { "," "%" name } ] [ "in" string ]
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
@@ -51,7 +52,7 @@ from .text import DTYPES, VERSION, VIA_LEVELS, Header, module_of
 MAX_DEPTH = 60
 DTYPE_NAMES = {short: name for name, short in DTYPES.items()}
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-\[\]#<>]*")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -290,7 +291,7 @@ class _Parser:
     def node(self, subgraphs: set[str]) -> Node:
         self.subgraphs = subgraphs
         if self.skip("return "):
-            value = self.value()
+            value = self.long_return() if self.text[self.pos :] == "[" else self.value()
             effects, after, module = self.suffixes("output")
             return Node("output", "output", "output", (value,), {}, None, module, None, "", effects, after)
         self.expect("%")
@@ -319,6 +320,20 @@ class _Parser:
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
         return Node(name, kind, op, args, kwargs, result, module, None, target or "", effects, after)
+
+    def long_return(self) -> tuple[Arg, ...]:
+        """A return with one line for each value."""
+        indent = self.text[: self.pos - len("return ")]
+        values: list[Arg] = []
+        while self.next_line():
+            self.expect(indent)
+            if self.skip("]"):
+                return tuple(values)
+            self.expect("  ")
+            values.append(self.value())
+            self.expect(",")
+            self.end_of_line()
+        self.fail("the return has no closing ']': the file is truncated")
 
     def op(self) -> str:
         return self.string() if self.at('"') else self.match(_OP, "an op")

@@ -28,6 +28,8 @@ from .model import (
 )
 
 VERSION = 1
+LONG_RETURN = 3
+"""A return of more values than this has one line for each."""
 
 DTYPES = {
     "bfloat16": "bf16",
@@ -66,7 +68,7 @@ VIA_LEVELS: dict[str, Level] = {
 }
 """The level at which each mechanism captures, which the text leaves out where it is that one."""
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-\[\]#<>]*\Z")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
 PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})
@@ -123,7 +125,13 @@ def _graph_lines(
     for sub in graph.subgraphs:
         yield from _graph_lines(sub, graph.level, full=full, indent=inner)
     for node in graph.nodes:
-        yield inner + format_node(node, full=full)
+        values = node.args[0] if node.kind == "output" and node.args else None
+        if isinstance(values, tuple) and len(values) > LONG_RETURN:
+            yield f"{inner}return ["
+            yield from (f"{inner}  {format_arg(value)}," for value in values)
+            yield f"{inner}]" + "".join(_suffixes(node, full))
+        else:
+            yield inner + format_node(node, full=full)
     for ref in graph.saved:
         yield f"{inner}save %{format_name(ref.name)}"
     yield f"{indent}}}"
@@ -133,7 +141,7 @@ def format_node(node: Node, *, full: bool = False) -> str:
     """One node as one line, without its indentation."""
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
-        return f"return {value}" + "".join(_suffixes(node))
+        return f"return {value}" + "".join(_suffixes(node, full))
     parts = [f"%{format_name(node.name)} = {format_op(node.op)}"]
     if node.kind in ("get_attr", "call_module"):
         parts.append(f"[{quote(node.target)}]")
@@ -143,16 +151,16 @@ def format_node(node: Node, *, full: bool = False) -> str:
         parts.append(f"({', '.join(arguments)})")
     if node.result is not None:
         parts.append(f" : {format_result(node.result, full=full)}")
-    parts.extend(_suffixes(node))
+    parts.extend(_suffixes(node, full))
     return "".join(parts)
 
 
-def _suffixes(node: Node) -> Iterator[str]:
+def _suffixes(node: Node, full: bool) -> Iterator[str]:
     for effect in node.effects:
         yield f" !{format_effect(effect)}"
     if node.after:
         yield " after " + ", ".join(f"%{format_name(ref.name)}" for ref in node.after)
-    if node.module != module_of(node.name):
+    if full and node.module != module_of(node.name):
         yield f" in {quote(node.module)}"
 
 

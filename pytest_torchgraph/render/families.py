@@ -1,7 +1,7 @@
 """Which family an op belongs to, and the colour that shows it.
 
-The colours are those of Okabe and Ito, which people with any of the usual colour vision deficiencies
-can tell apart; boxes are filled with a tint so that black text stays readable.
+The colours are those of Okabe and Ito, which people with any of the usual colour vision
+deficiencies can tell apart; boxes are filled with a tint so that black text stays readable.
 """
 
 from __future__ import annotations

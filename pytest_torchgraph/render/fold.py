@@ -62,6 +62,7 @@ class Folded:
         self.boxes: dict[str, Box] = {}
         self._values: dict[str, Value] = {}
         self._folded: dict[str, Node] = {}
+        self._shown_in: dict[str, Box] = {}
         for position, node in enumerate(graph.nodes):
             self._add(node, position)
         self.returned = [
@@ -71,9 +72,7 @@ class Folded:
             for path, ref in _leaves(node.args[0] if node.args else None)
             if (value := self.value(ref.name)) is not None
         ]
-        self.saved = [
-            value for ref in graph.saved if (value := self.value(ref.name)) is not None
-        ]
+        self.saved = [value for ref in graph.saved if (value := self.value(ref.name)) is not None]
 
     def value(self, name: str) -> Value | None:
         """What reading node `name` gives, None where nothing drawn produces it."""
@@ -91,10 +90,7 @@ class Folded:
         """The box that shows a node which has none of its own, None for a dead one."""
         if node.op == "operator.getitem" and (value := self.value(node.name)):
             return self.boxes[value.producer.name]
-        for box in self.boxes.values():
-            if any(folded is node for folded in box.folded):
-                return box
-        return None
+        return self._shown_in.get(node.name)
 
     def _add(self, node: Node, position: int) -> None:
         if node.kind == "get_attr" or (node.kind == "placeholder" and node.op in FOLDED_INPUTS):
@@ -114,6 +110,7 @@ class Folded:
                 box.operands.append(value)
             elif value is None and name in self._folded:
                 box.folded.append(self._folded[name])
+                self._shown_in.setdefault(name, box)
         given = {value.producer.name for value in box.operands}
         for name in dict.fromkeys(ref.name for ref in node.after):
             value = self.value(name)

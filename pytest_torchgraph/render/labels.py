@@ -31,7 +31,7 @@ def clean(text: str) -> str:
 
 
 def cut(text: str, limit: int = MAX_LINE) -> str:
-    """`text` with the middle left out where it is longer than `limit`: both ends tell names apart."""
+    """`text` without its middle where it is longer than `limit`: both ends tell names apart."""
     if len(text) <= limit:
         return text
     tail = limit * 3 // 5
@@ -45,7 +45,8 @@ def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
     escaped = (
         cut(clean(line), limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
     )
-    return nohtml("\\n".join(escaped))
+    text: str = nohtml("\\n".join(escaped))
+    return text
 
 
 def op_label(op: str) -> str:
@@ -101,8 +102,7 @@ def _open(value: Arg) -> str:
         return f"{{{', '.join(items)}}}"
     if isinstance(value, slice):
         return ":".join(
-            "" if bound is None else _open(bound)
-            for bound in (value.start, value.stop, value.step)
+            "" if bound is None else _open(bound) for bound in (value.start, value.stop, value.step)
         )
     if isinstance(value, Device):
         return value.name

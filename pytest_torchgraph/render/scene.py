@@ -6,7 +6,7 @@ place knows how DOT is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +52,16 @@ def module_place(path: str, base: Place = (), inside: str = "") -> Place:
     else:
         ends = list(range(start + 1, len(parts) + 1))
     return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
+
+
+def common_place(places: Sequence[Place]) -> Place:
+    """The innermost place around all of `places`, of which there is at least one."""
+    first = min(places)
+    last = max(places)
+    same = 0
+    while same < len(first) and first[same] == last[same]:
+        same += 1
+    return first[:same]
 
 
 @dataclass(slots=True)
@@ -160,7 +170,7 @@ class Scene:
         drawing.attr(
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
-        drawn = [link[:2] for link in self.links if link[2].get("style") != "invis"]
+        drawn = [link[:2] for link in self.links if link[2].get("constraint") != "false"]
         for tail, head in separators(drawn, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
         self._write(drawing, self._root, count())

@@ -1,8 +1,9 @@
 """Invisible links that keep clusters which follow each other from overlapping.
 
-`dot` puts two clusters side by side as soon as they share a rank. In a backward graph the gradients
-of a layer's weights hang a few ranks into the next layer, so the layers of a deep model would form a
-staircase, many screens wide. Where neighbours overlap only a little, the later one is pushed down.
+`dot` puts two clusters side by side as soon as they share a rank. In a backward graph the
+gradients of a layer's weights hang a few ranks into the next layer, so the layers of a deep model
+would form a staircase, many screens wide. Where neighbours overlap only a little, the later one is
+pushed down.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ GAP = 2
 """Ranks from the last box of one cluster to the first of the next: one is free for its inputs."""
 
 
-
 class _Span(NamedTuple):
     low: int
     high: int
     boxes: list[str]
 
 
-def separators(links: Iterable[Link], levels: Iterable[Sequence[Sequence[Sequence[str]]]]) -> list[Link]:
+def separators(
+    links: Iterable[Link], levels: Iterable[Sequence[Sequence[Sequence[str]]]]
+) -> list[Link]:
     """The links to add, each over `GAP` ranks.
 
     Args:

@@ -1,14 +1,14 @@
 """The drawing of a whole graph, top to bottom in the direction of data.
 
-What makes `dot` slow is not the number of nodes but edges that span many ranks: each becomes a chain
-of invisible nodes, one a rank. A residual connection, a value saved for backward or an attention
-mask that every layer uses are drawn as a small port instead, a labelled stub at the consumer.
+What makes `dot` slow is not the number of nodes but edges that span many ranks: each becomes a
+chain of invisible nodes, one a rank. A residual connection, a value saved for backward or an
+attention mask that every layer uses are drawn as a small port instead, a labelled stub at the
+consumer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph, Node, SubgraphRef
@@ -16,7 +16,7 @@ from . import labels
 from .families import FAMILIES, family
 from .fold import Box, Folded, Value
 from .ranks import Ranks
-from .scene import Place, Scene, Segment, module_place
+from .scene import Place, Scene, Segment, common_place, module_place
 
 if TYPE_CHECKING:
     import graphviz
@@ -175,18 +175,19 @@ class _Drawing:
         )
 
     def _place(self, node: Node) -> Place:
-        module = node.module
-        if not module and node.is_call and self.graph.kind == "backward":
-            module = self._between(node)
-        return module_place(module, self.base, self.inside)
+        if not node.module and node.is_call and self.graph.kind == "backward":
+            return self._between(node)
+        return module_place(node.module, self.base, self.inside)
 
-    def _between(self, node: Node) -> str:
-        """The module around the neighbours of a node of no module: autograd sums gradients there."""
-        box = self.folded.boxes[node.name]
-        near = [value.producer for value in box.operands if value.producer.op != "saved"]
+    def _between(self, node: Node) -> Place:
+        """Around the neighbours of a node: autograd sums gradients outside of any module."""
+        operands = self.folded.boxes[node.name].operands
+        near = [value.producer for value in operands if value.producer.op != "saved"]
         near += [user.node for user in self.users[node.name]]
-        paths = [other.module.split(".") for other in near if other.module]
-        return ".".join(commonprefix(paths)) if paths else ""
+        return common_place(
+            [module_place(other.module, self.base, self.inside) for other in near if other.module]
+            or [self.base]
+        )
 
     # -- edges -----------------------------------------------------------------------------------
 

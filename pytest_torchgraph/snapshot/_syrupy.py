@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from syrupy.assertion import AssertionResult, DiffMode, SnapshotAssertion
+from syrupy.assertion import AssertionResult, SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
@@ -81,13 +81,16 @@ class GraphSnapshot(SnapshotAssertion):
 
     The stored file is beside the test, `__snapshots__/test_net/test_step[cpu].tgraph`. Compared is
     the dataflow (see `Graph`); a stored file that matches keeps its bytes also in an update.
+
+    Attributes:
+        mismatch: what the last comparison found, if it failed.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._detail: Detail = "dataflow"
         self._subject: Subject | None = None
-        self._mismatch: Mismatch | None = None
+        self.mismatch: Mismatch | None = None
         self._stored_here: set[str] = set()
 
     def __call__(  # type: ignore[override]
@@ -105,6 +108,7 @@ class GraphSnapshot(SnapshotAssertion):
         Raises:
             ValueError: for an empty name or an unknown detail.
         """
+        __tracebackhide__ = True
         from .compare import DETAILS
 
         if detail is not None and detail not in DETAILS:
@@ -121,14 +125,15 @@ class GraphSnapshot(SnapshotAssertion):
         return bound
 
     def __repr__(self) -> str:
-        return f"<graph_snapshot {stem_of(self._item, self.index)}>"
+        return f"<graph_snapshot {stem_of(self.item, self._custom_index or 0)}>"
 
     def __eq__(self, other: object) -> bool:
         __tracebackhide__ = True
         return self._assert(other)
 
     @property
-    def _item(self) -> pytest.Item:
+    def item(self) -> pytest.Item:
+        """The test that this belongs to."""
         return self.test_location.item
 
     def _serialize(self, data: Any) -> str:
@@ -143,7 +148,7 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         from .compare import subject_of
 
-        self._mismatch = None
+        self.mismatch = None
         self._subject = subject_of(data)
         result = self._look()
         error, result.exception = result.exception, None
@@ -172,7 +177,7 @@ class GraphSnapshot(SnapshotAssertion):
         """Decide about texts that differ: equal graphs, a file to write, or a failure."""
         __tracebackhide__ = True
         path = Path(result.snapshot_location)
-        shown = settings.shown(self._item.config, path)
+        shown = settings.shown(self.item.config, path)
         may_write = self._may_write(result)
         mismatch = self._compare(result, shown, may_write)
         if mismatch is None:
@@ -183,10 +188,10 @@ class GraphSnapshot(SnapshotAssertion):
             result.success = True
             result.created, result.updated = mismatch.is_new, not mismatch.is_new
             how = "created" if mismatch.is_new else "updated"
-            self._item.stash.setdefault(WRITTEN, []).append((how, shown))
+            self.item.stash.setdefault(WRITTEN, []).append((how, shown))
         else:
-            self._mismatch = mismatch
-            self._item.stash.setdefault(MISMATCHES, []).append(mismatch)
+            self.mismatch = mismatch
+            self.item.stash.setdefault(MISMATCHES, []).append(mismatch)
 
     def _may_write(self, result: AssertionResult) -> bool:
         if result.snapshot_location in self._stored_here:
@@ -216,10 +221,3 @@ class GraphSnapshot(SnapshotAssertion):
         if result.snapshot_location in self._stored_here:
             details = ("this very test stored another graph there: give each a name=", *details)
         return mismatch(problem, details, document)
-
-    def get_assert_diff(self, *, diff_mode: DiffMode = DiffMode.DETAILED) -> list[str]:
-        if self._mismatch is None:
-            return []
-        from .report import assertion_lines
-
-        return assertion_lines(self._item, self._mismatch)

@@ -21,7 +21,7 @@ DETAILS: tuple[Detail, ...] = get_args(Detail)
 
 _HEAD = re.compile(
     r"(?P<version>torchgraph \d+)\n"
-    r"(?:(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?\n",
+    r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?\n",
     re.MULTILINE,
 )
 
@@ -45,6 +45,7 @@ def subject_of(value: object) -> Subject:
         TypeError: for anything else, saying what to pass.
         AssertionError: for a capture that holds no graph.
     """
+    __tracebackhide__ = True
     if isinstance(value, Graph):
         return Subject((value,), Header(torch=_running_torch()))
     if _is_fx(value):
@@ -147,6 +148,7 @@ def parse_stored(stored: str, path: str) -> Document:
     Raises:
         GraphFormatError: with the path, the position and what to do about it.
     """
+    __tracebackhide__ = True
     try:
         _check_encoding(stored)
         return parse_document(stored)

@@ -24,6 +24,7 @@ def read_text(path: Path) -> str | None:
     Raises:
         TorchGraphError: if there is one and it cannot be read.
     """
+    __tracebackhide__ = True
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -39,6 +40,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         TorchGraphError: if the directory or the file cannot be written.
     """
+    __tracebackhide__ = True
     try:
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)

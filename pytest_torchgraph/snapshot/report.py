@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -17,6 +17,9 @@ from .. import config as settings
 from . import MISMATCHES, WRITTEN
 from .compare import Mismatch
 from .names import picture_stem
+
+if TYPE_CHECKING:
+    from ._syrupy import GraphSnapshot
 
 UPDATE = "--torchgraph-update"
 MAX_LINES = 60
@@ -45,10 +48,14 @@ def _take(item: pytest.Item, key: pytest.StashKey[list[T]]) -> list[T]:
     return found
 
 
-def assertion_lines(item: pytest.Item, mismatch: Mismatch) -> list[str]:
+def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     """The message of the failed assertion: few lines, because pytest cuts off all beyond eight."""
-    lines = [*_release(mismatch), _headline(mismatch), f"accept:  {_accept(item)}"]
-    if mismatch.stored is not None:
+    mismatch = snapshot.mismatch
+    if mismatch is None:  # they are equal, and the test says `!=`
+        return [f"graphs {op} stored: {snapshot!r} matches"]
+    lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
+    lines.append(f"accept:  {_accept(snapshot.item)}")
+    if not mismatch.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")
     return lines
 
@@ -84,7 +91,7 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     yield from lines[:MAX_LINES]
     if len(lines) > MAX_LINES:
         yield f"... and {len(lines) - MAX_LINES} more lines"
-    yield f"stored:  {mismatch.path}"
+    yield f"file:    {mismatch.path}"
     yield f"accept:  {_accept(item)}"
     try:
         yield from _artifacts(item, report, mismatch, headline)
@@ -117,15 +124,14 @@ def _artifacts(
     from ..render import diff_to_dot, draw
 
     drawn = draw(diff_to_dot(diff), directory / f"{stem}.svg")
-    if drawn.path is None:
+    if drawn.renderer is None:
         yield f"picture: none, {drawn.note}"
         return
-    path = Path(drawn.path)
-    yield f"picture: {settings.shown(item.config, path)}" + (
-        f" ({drawn.note})" if drawn.note else ""
-    )
+    path = drawn.path
+    note = f" ({drawn.note})" if drawn.note else ""
+    yield f"picture: {settings.shown(item.config, path)}{note}"
     item.user_properties.append(("torchgraph_picture", str(path)))
-    if item.config.pluginmanager.hasplugin("html") and path.suffix == ".svg":
+    if item.config.pluginmanager.hasplugin("html"):
         from pytest_html import extras
 
         svg = extras.svg(path.read_text(encoding="utf-8"), name=mismatch.name)

@@ -1,0 +1,97 @@
+"""Capture by a TorchDispatchMode: forward and backward as they ran, in aten ops."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .. import torch_private
+from ..errors import CaptureError
+from ..graph.model import Level
+from .mechanism import Captured
+from .names import Canon
+from .recorder import Recorder
+from .replay import Replay
+from .roots import Roots
+from .step import Step, output_leaves
+
+_REFUSED = (
+    "a region compiled by torch.compile runs inside the target: what it runs would be a hole in a "
+    "graph of dispatched ops. Capture the eager function, or use via='aot'"
+)
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A TorchDispatchMode that records each op which reaches the dispatcher below autograd.
+
+    Args:
+        keep_dead: whether ops whose results nothing uses are kept in the graph.
+    """
+
+    keep_dead: bool = False
+
+    name: ClassVar[str] = "dispatch"
+    level: ClassVar[Level] = "dispatch"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Run the step under the mode."""
+        compiled = _compiled_modules(target, roots)
+        if compiled:
+            raise CaptureError(f"{_REFUSED} ({compiled})")
+        recorder = Recorder(roots)
+
+        @contextlib.contextmanager
+        def forward() -> Iterator[None]:
+            for name, tensor in roots.inputs:
+                recorder.introduce(tensor, "input", name)
+            with recorder.recording(backward=False):
+                yield
+
+        @contextlib.contextmanager
+        def backward() -> Iterator[None]:
+            for number, cotangent in step.cotangents:
+                recorder.introduce(cotangent, "tangent", f"tangent.{number}")
+            with recorder.recording(backward=True):
+                yield
+
+        with _no_compiled_region():
+            step.run(None, forward, backward)
+        outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
+        grads = None
+        if step.ran_backward:
+            grads = [
+                recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None
+            ]
+        graphs = Replay(recorder, canon, self.keep_dead).graphs(outputs, grads)
+        if not any(node.is_call for graph in graphs for node in graph.nodes):
+            return Captured([], why_none="the target ran no tensor operation that its output needs")
+        return Captured(graphs)
+
+
+def _compiled_modules(target: Any, roots: Roots) -> str:
+    if torch_private.is_compiled(target):
+        return "the target itself"
+    for prefix, root in roots.found:
+        for name, module in root.named_modules():
+            if torch_private.is_compiled(module):
+                return f"module {'.'.join(filter(None, (prefix, name))) or type(module).__name__}"
+    return ""
+
+
+@contextlib.contextmanager
+def _no_compiled_region() -> Iterator[None]:
+    """Refuse as soon as a compiled function is entered."""
+    loaded = "torch._dynamo" in sys.modules
+    with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
+        yield
+    if not loaded and "torch._dynamo" in sys.modules and torch_private.frames_seen():
+        _refuse("")
+
+
+def _refuse(name: str) -> None:
+    raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
+

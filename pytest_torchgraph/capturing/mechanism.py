@@ -1,0 +1,38 @@
+"""The protocol behind `via`: a mechanism runs one step and gives the graphs that it saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from ..graph.model import Graph, Level
+from .names import Canon
+from .roots import Roots
+from .step import Step
+
+
+@dataclass
+class Captured:
+    """What a mechanism saw.
+
+    Attributes:
+        graphs: in the order in which they were made.
+        modules: the live `torch.fx.GraphModule` of a graph, by the graph's position.
+        why_none: where there are no graphs, the reason.
+    """
+
+    graphs: list[Graph]
+    modules: dict[int, Any] = field(default_factory=dict)
+    why_none: str = ""
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A way to obtain graphs. Its options are the attributes of the (frozen) object."""
+
+    name: ClassVar[str]
+    level: ClassVar[Level]
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Run the step once and return the graphs that it gave."""
+        ...

@@ -1,0 +1,162 @@
+"""Names that do not depend on the process: of ops, of constants, of symbols, of nodes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
+from ..graph.ops import base_name
+
+_SYMBOL = re.compile(r"\b(s|u|zuf|zf)\d+\b")
+_PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
+
+
+def op_name(target: Any) -> str:
+    """The qualified name of what an fx node calls; never a repr, which may hold an address."""
+    if isinstance(target, str):
+        return f"Tensor.{target}"
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return _callable_name(target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _callable_name(target: Any) -> str:
+    if isinstance(target, functools.partial):
+        return _callable_name(target.func)
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if name is None:
+        return f"{type(target).__module__}.{type(target).__qualname__}"
+    short = name.rpartition(".")[2]
+    module = getattr(target, "__module__", None) or ""
+    if module.startswith("torch"):
+        for public in _PUBLIC:
+            if getattr(public, short, None) is target:
+                return f"{public.__name__}.{short}"
+    if isinstance(target, types.MethodDescriptorType) and getattr(torch.Tensor, short, 0) is target:
+        return f"torch.Tensor.{short}"
+    module = {"_operator": "operator", "builtins": ""}.get(module, module)
+    return f"{module}.{name}" if module else name
+
+
+class Canon:
+    """Renames what is numbered by accident: symbols by first appearance, devices by first use.
+
+    One for each capture, so that the same thing has one name in all its graphs.
+    """
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        self.devices: dict[str, dict[int, int]] = {}
+
+    def expression(self, value: Any) -> str:
+        """The expression of a SymInt, SymFloat or SymBool, over canonical symbols."""
+        node = getattr(value, "node", None)
+        text = str(getattr(node, "expr", value))
+        return _SYMBOL.sub(self._symbol, text)
+
+    def _symbol(self, match: re.Match[str]) -> str:
+        name = match.group()
+        if name not in self.symbols:
+            prefix = match.group(1)
+            number = self.counts.get(prefix, 0)
+            self.counts[prefix] = number + 1
+            self.symbols[name] = f"{prefix}{number}"
+        return self.symbols[name]
+
+    def size(self, value: Any) -> int | Symbol:
+        """A size or stride: an int where it is one."""
+        if isinstance(value, int):
+            return int(value)
+        text = self.expression(value)
+        return int(text) if text.lstrip("-").isdigit() else Symbol(text)
+
+    def device(self, device: torch.device) -> str:
+        """A device's name; the first index used of a type is left out, the others are numbered."""
+        if device.index is None:
+            return device.type
+        known = self.devices.setdefault(device.type, {})
+        number = known.setdefault(device.index, len(known))
+        return f"{device.type}:{number}" if number else device.type
+
+    def result(self, value: Any) -> Result:
+        """The description of a value: dtype, shape, strides and device of a tensor."""
+        if isinstance(value, torch.Tensor):
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = None
+            if value.layout is torch.strided:
+                stride = tuple([self.size(size) for size in value.stride()])
+            return TensorMeta(str(value.dtype)[6:], shape, stride, self.device(value.device))
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Symbol(self.expression(value))
+        if isinstance(value, bool | int | float | complex):
+            return Atom(type(value).__name__)
+        if isinstance(value, tuple | list):
+            return tuple(self.result(item) for item in value)
+        return None
+
+    def constant(self, value: Any) -> Arg:
+        """A constant argument as data."""
+        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes):
+            return value
+        if isinstance(value, enum.Enum):
+            return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, complex):
+            return complex(value)
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Symbol(self.expression(value))
+        if isinstance(value, torch.device):
+            return Device(self.device(value))
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return Atom(str(value))
+        if isinstance(value, range):
+            return Atom(str(value))
+        if isinstance(value, types.ModuleType):
+            return Atom(value.__name__)
+        if callable(value) and not isinstance(value, torch.nn.Module):
+            return Atom(op_name(value))
+        return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+class Namer:
+    """Gives each node a name that says where it is: module path, op, and a count in that scope.
+
+    What is inserted in one module renames nothing in another.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()):
+        self.taken = set(taken)
+        self.counts: dict[str, int] = {}
+
+    def claim(self, name: str) -> str:
+        """`name` itself or, where it is taken, with the next number."""
+        if name not in self.taken:
+            self.taken.add(name)
+            return name
+        number = self.counts.get(name, 0)
+        while True:
+            number += 1
+            numbered = f"{name}.{number}"
+            if numbered not in self.taken:
+                self.counts[name] = number
+                self.taken.add(numbered)
+                return numbered
+
+    def node(self, module: str, op: str) -> str:
+        """A name for a node that runs `op` in `module`."""
+        base = base_name(op)
+        return self.claim(f"{module}/{base}" if module else base)

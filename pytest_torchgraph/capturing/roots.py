@@ -1,0 +1,170 @@
+"""The modules that a target runs, and the names of their parameters, buffers and inputs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
+_NOISE = frozenset(
+    {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
+    | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
+)
+
+
+class Roots:
+    """What is known by name before the target runs.
+
+    Attributes:
+        modules: path of each module, by id; "" for the target itself.
+        tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied
+            parameter has the name that was declared first.
+    """
+
+    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.found = list(_modules(target, args, kwargs))
+        self.modules: dict[int, str] = {}
+        self.tensors: dict[int, tuple[str, str]] = {}
+        self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
+        for prefix, module in self.found:
+            join = f"{prefix}." if prefix else ""
+            for name, child in module.named_modules():
+                self.modules.setdefault(id(child), (join + name).rstrip("."))
+            for name, tensor in module.named_parameters(remove_duplicate=False):
+                self.tensors.setdefault(id(tensor), ("parameter", join + name))
+            for name, tensor in module.named_buffers(remove_duplicate=False):
+                self.tensors.setdefault(id(tensor), ("buffer", join + name))
+        for name, tensor in self.inputs:
+            self.tensors.setdefault(id(tensor), ("input", name))
+
+    def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """All parameters with their names, each once."""
+        seen: set[int] = set()
+        for prefix, module in self.found:
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{prefix}.{name}" if prefix else name), parameter
+
+    def order(self) -> dict[int, int]:
+        """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
+        ids = [id(tensor) for _, tensor in self.inputs]
+        return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
+
+
+def _modules(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, torch.nn.Module]]:
+    """The outermost modules that the target can reach: itself, bound, in its closure, passed."""
+    found: dict[int, tuple[str, torch.nn.Module]] = {}
+
+    def look(name: str, value: Any, depth: int = 0) -> None:
+        if isinstance(value, torch.nn.Module):
+            found.setdefault(id(value), (name, value))
+        elif isinstance(value, functools.partial) and depth < 8:
+            look(name, value.func, depth + 1)
+            for index, item in enumerate(value.args):
+                look(str(index), item, depth + 1)
+            for key, item in value.keywords.items():
+                look(key, item, depth + 1)
+        elif inspect.ismethod(value):
+            look("self", value.__self__, depth + 1)
+        elif inspect.isfunction(value) and depth < 2:
+            for name, item in _reachable(value):
+                look(name, item, depth + 1)
+        elif isinstance(value, list | tuple) and depth < 3:
+            for index, item in enumerate(value):
+                look(f"{name}.{index}", item, depth + 1)
+        elif isinstance(value, dict) and depth < 3:
+            for key, item in value.items():
+                look(f"{name}.{key}", item, depth + 1)
+        elif not isinstance(value, type) and hasattr(value, "__dict__") and depth == 0:
+            for key, item in vars(value).items():
+                if isinstance(item, torch.nn.Module):
+                    look(key, item, depth + 1)
+
+    look("", target)
+    for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
+        if not isinstance(value, torch.Tensor):
+            look(name, value, 1)
+    inner = {
+        id(child)
+        for _, module in found.values()
+        for child in module.modules()
+        if child is not module
+    }
+    outer = [(name, module) for name, module in found.values() if id(module) not in inner]
+    return [("", outer[0][1])] if len(outer) == 1 else outer
+
+
+def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function sees by name: its closure, its defaults, and the globals that it uses."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+    for name in code.co_names:
+        if name in function.__globals__:
+            value = function.__globals__[name]
+            if isinstance(value, torch.nn.Module):
+                yield name, value
+    defaults = function.__defaults__ or ()
+    for name, value in zip(code.co_varnames[: code.co_argcount][::-1], defaults[::-1], strict=False):
+        yield name, value
+
+
+def _inputs(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among the arguments, named by parameter and place: `x`, `batch.ids`, `xs.0`."""
+    names: dict[str, Any] = {}
+    try:
+        signature = inspect.signature(callable_of(target))
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                names.update(value)
+            else:
+                names[name] = value
+    except (TypeError, ValueError):
+        names = {**{f"args.{i}": arg for i, arg in enumerate(args)}, **kwargs}
+    for name, value in names.items():
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            if isinstance(leaf, torch.Tensor):
+                yield ".".join([name, *(_key(key) for key in path)]), leaf
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
+    """What declares the parameters of a target: a module's forward, else the target."""
+    return target.forward if isinstance(target, torch.nn.Module) else target
+
+
+def readable(source: str) -> str:
+    """Dynamo's name of a source as a path: `L['self']._modules['fc'].weight` is `fc.weight`."""
+    parts = [a or b or c for a, b, c in _PART.findall(source)]
+    kept = [part for part in parts if part not in _NOISE]
+    if len(kept) > 1 and kept[0] in ("self", "kwargs"):
+        kept = kept[1:]
+    return ".".join(part.strip("_") or part for part in kept) or "input"
+
+
+def module_path(source: str) -> str:
+    """Dynamo's name of a module as a path; the frame's own module is ""."""
+    path = readable(source)
+    return "" if path in ("self", "input", "mod") else path

@@ -1,0 +1,61 @@
+"""Which line of the user's code a node comes from, without machine paths."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from ..graph.model import Source
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)\n(?:[ \t]*([^\n]*)\n?)?')
+_TORCH = str(Path(torch.__file__).parent)
+_STDLIB = tuple(
+    {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(__file__).parents[1])}
+)
+_SITE = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+
+_root: list[str] = []
+
+
+def set_root(path: str | Path | None) -> None:
+    """Set the directory that source files are shown relative to; None means the working one."""
+    _root[:] = [] if path is None else [str(path)]
+
+
+@functools.lru_cache(maxsize=8192)
+def is_user_file(file: str) -> bool:
+    """Whether a file belongs to neither torch, the standard library nor this package."""
+    if file.startswith("<") or file.startswith(_TORCH):
+        return False
+    if file.startswith(_SITE):
+        return not file.startswith(_STDLIB[-1]) if _STDLIB[-1].startswith(_SITE) else True
+    return not file.startswith(_STDLIB)
+
+
+def relative(file: str) -> str:
+    """`file` relative to the root, or to the directory on the import path that it was found in."""
+    for base in (*_root, *_SITE, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
+        if file.startswith(base.rstrip("/\\") + "/"):
+            return file[len(base.rstrip("/\\")) + 1 :]
+    return Path(file).name
+
+
+@functools.lru_cache(maxsize=8192)
+def from_stack_trace(text: str) -> Source | None:
+    """The innermost frame outside torch and the standard library in a printed stack."""
+    for file, line, function, code in reversed(_FRAME.findall(text)):
+        if is_user_file(file):
+            return Source(relative(file), int(line), code.strip(), function)
+    return None
+
+
+@functools.lru_cache(maxsize=8192)
+def from_line(file: str, line: int, function: str) -> Source:
+    """The source of one line, with its code."""
+    return Source(relative(file), line, linecache.getline(file, line).strip(), function)

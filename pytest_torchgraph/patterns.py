@@ -1,0 +1,198 @@
+"""Patterns for ops, judged at the level of the graphs: what can match nothing is refused.
+
+A check that silently counts zero because of a misspelling passes for ever. So a pattern that
+matches no node here must at least name something that could have been in such a graph.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from .graph.model import Graph, Level, Node
+from .graph.ops import calls, matches
+
+ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
+"""The levels at which only registered ops occur, after composite ones were taken apart."""
+
+BECOMES = {
+    "aten.item": "aten._local_scalar_dense",
+    "aten.linear": "aten.addmm or aten.mm",
+    "aten.matmul": "aten.mm, aten.bmm or aten.addmm",
+    "aten.reshape": "aten.view or aten._unsafe_view",
+    "aten.dropout": "aten.native_dropout or aten.bernoulli_",
+    "aten.layer_norm": "aten.native_layer_norm",
+    "aten.batch_norm": "aten._native_batch_norm_legit* or aten.native_batch_norm",
+    "aten.group_norm": "aten.native_group_norm",
+    "aten.conv1d": "aten.convolution",
+    "aten.conv2d": "aten.convolution",
+    "aten.conv3d": "aten.convolution",
+    "aten.softmax": "aten._softmax",
+    "aten.log_softmax": "aten._log_softmax",
+    "aten.to": "aten._to_copy",
+    "aten.contiguous": "aten.clone",
+    "aten.flatten": "aten.view",
+    "aten.chunk": "aten.split",
+    "aten.scaled_dot_product_attention": "aten._scaled_dot_product_*",
+    "aten.cross_entropy_loss": "aten._log_softmax and aten.nll_loss_forward",
+    "aten.einsum": "aten.bmm",
+    "aten.T": "aten.t or aten.permute",
+}
+"""What the commonest composite ops become before they are dispatched."""
+
+
+def pattern_name(op: Any) -> str:
+    """A pattern as a string: of an op object its qualified name.
+
+    Raises:
+        TypeError: for anything that is neither a string nor something that a graph can call.
+    """
+    if isinstance(op, str):
+        if not op.strip():
+            raise TypeError("an empty string names no op")
+        return op
+    if not callable(op):
+        raise TypeError(f"{op!r} names no op: pass a string such as 'aten.mm', or the op itself")
+    import torch
+
+    from .capturing.convert import _class_name
+    from .capturing.names import op_name
+
+    if isinstance(op, type) and issubclass(op, torch.nn.Module):
+        return _class_name(op)
+    return op_name(op)
+
+
+def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
+    """The nodes that a pattern matches, in all graphs and their bodies.
+
+    Raises:
+        ValueError: if nothing matches and nothing could.
+    """
+    pattern = pattern_name(op)
+    found = tuple(node for node in calls(graphs) if matches(node.op, pattern))
+    if not found and "getitem" in pattern:
+        found = tuple(
+            node
+            for top in graphs
+            for graph in top.walk()
+            for node in graph.nodes
+            if node.is_call and matches(node.op, pattern)
+        )
+    if not found:
+        refuse_impossible(pattern, graphs)
+    return found
+
+
+def refuse_impossible(pattern: str, graphs: Sequence[Graph]) -> None:
+    """Raise ValueError for a pattern that can match no op at the level of these graphs."""
+    levels = {graph.level for graph in graphs}
+    problems = [_problem(pattern, level) for level in sorted(levels)]
+    if problems and all(problems):
+        raise ValueError(problems[0])
+
+
+def _problem(pattern: str, level: Level) -> str:
+    namespace = pattern.partition(".")[0]
+    if "*" in namespace or "?" in namespace:
+        return ""
+    if level in ATEN_LEVELS:
+        return _aten_problem(pattern, namespace, level)
+    if level == "export":
+        return "" if _registered(pattern) else _unknown(pattern, level)
+    if namespace in _namespaces():
+        return (
+            f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch functions: "
+            "capture via 'aot', or use capture.at('aot')"
+        )
+    return "" if _importable(pattern) else _unknown(pattern, level)
+
+
+def _aten_problem(pattern: str, namespace: str, level: Level) -> str:
+    if namespace == "higher_order":
+        return ""
+    if namespace in ("operator", "math", "builtins"):
+        return "" if _importable(pattern) else _unknown(pattern, level)
+    if namespace not in _namespaces():
+        if _importable(pattern) or namespace in ("torch", "Tensor"):
+            return (
+                f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
+                "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or use "
+                "capture.at('dynamo')"
+            )
+        return _unknown(pattern, level)
+    known = _registered(pattern)
+    if not known:
+        return _unknown(pattern, level)
+    if all(_is_composite(op) for op in known):
+        packet = ".".join(pattern.split(".")[:2])
+        becomes = BECOMES.get(packet)
+        hint = f": did you mean {becomes}?" if becomes else ""
+        return (
+            f"{pattern!r} cannot occur in a graph at level {level!r}: it is a composite op, which "
+            f"is decomposed before{hint}"
+        )
+    return ""
+
+
+def _unknown(pattern: str, level: str) -> str:
+    packets = {".".join(op.split(".")[:2]) for op in _all_ops()}
+    close = difflib.get_close_matches(pattern, sorted({*packets, *_all_ops()}), n=3)
+    hint = f": did you mean {', '.join(close)}?" if close else ""
+    return f"{pattern!r} names no op that is registered or could occur at level {level!r}{hint}"
+
+
+@functools.lru_cache(maxsize=1)
+def _all_ops_of(count: int) -> tuple[str, ...]:
+    import torch
+
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        found.append(f"{namespace}.{packet}.{overload or 'default'}")
+    return tuple(found)
+
+
+def _all_ops() -> tuple[str, ...]:
+    import torch
+
+    return _all_ops_of(len(torch._C._dispatch_get_all_op_names()))
+
+
+def _namespaces() -> set[str]:
+    return {op.partition(".")[0] for op in _all_ops()}
+
+
+def _registered(pattern: str) -> list[str]:
+    return [op for op in _all_ops() if matches(op, pattern)]
+
+
+def _is_composite(op: str) -> bool:
+    import torch
+
+    namespace, packet, overload = op.split(".", 2)
+    name = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+    )
+
+
+def _importable(pattern: str) -> bool:
+    """Whether a dotted name leads to something, or a glob could."""
+    if "*" in pattern or "?" in pattern:
+        return True
+    import builtins
+    import sys
+
+    import torch
+
+    parts = pattern.split(".")
+    if parts[0] == "Tensor":
+        return hasattr(torch.Tensor, parts[-1])
+    value: Any = sys.modules.get(parts[0], getattr(builtins, parts[0], None))
+    for part in parts[1:]:
+        value = getattr(value, part, None)
+    return value is not None

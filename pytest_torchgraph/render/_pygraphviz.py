@@ -1,0 +1,24 @@
+"""Draws one DOT file with pygraphviz, in a process of its own: `IN OUT FORMAT`.
+
+Graphviz is a C library with global state that has been seen to crash and to run for hours. In its
+own process it can be stopped, and cannot take a test run with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw file `IN` into file `OUT`."""
+    source, picture, kind = arguments
+    import pygraphviz
+
+    graph = pygraphviz.AGraph(filename=source, encoding="UTF-8")
+    graph.draw(picture, format=kind, prog="dot")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""From DOT to a picture: the system's `dot`, else pygraphviz, else the DOT text with a hint.
+
+A picture is a help, so a renderer that is missing, crashes, hangs or writes rubbish must never be
+what a test run stumbles over. Pictures appear at their path complete or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import TorchGraphError
+from ..graph.diff import GraphDiff
+from ..graph.model import Graph
+from .process import run
+
+if TYPE_CHECKING:
+    import graphviz
+
+FORMATS = ("svg", "png", "pdf")
+SUFFIXES = ".svg, .png, .pdf, .dot"
+PATIENCE = 120.0
+"""Seconds that `render` gives each renderer: somebody asked for this picture and waits for it."""
+INSTALL = (
+    "install Graphviz (https://graphviz.org/download) so that `dot` is on the PATH, "
+    "or `pip install pygraphviz`"
+)
+Renderer = Literal["dot", "pygraphviz"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What became of a picture.
+
+    Attributes:
+        path: the file that was written: the picture, or the DOT text where there is no picture.
+        renderer: what drew it, None for DOT text.
+        note: one line about what went wrong and what to do, "" where nothing did.
+    """
+
+    path: Path
+    renderer: Renderer | None
+    note: str = ""
+
+
+def render(what: Graph | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
+    """Draw a graph, a difference or finished DOT into a file, and return its path.
+
+    Args:
+        what: what to draw.
+        path: where to; the suffix names the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
+            folders are made, an existing file is replaced.
+
+    Raises:
+        ValueError: for another suffix.
+        TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+    """
+    path = Path(path)
+    kind = _format(path)
+    if kind is None:
+        raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
+    source = _digraph(what).source
+    path.parent.mkdir(parents=True, exist_ok=True)
+    renderer, problems = _write(source, path, kind, PATIENCE)
+    if kind != "dot" and renderer is None:
+        raise TorchGraphError(
+            f"could not draw {path}: {'; '.join(problems)}. To get a picture {INSTALL}. "
+            "The suffix .dot works without either."
+        )
+    return path
+
+
+def draw(digraph: graphviz.Digraph, path: Path, timeout: float = 20.0) -> Drawing:
+    """Draw into a file as well as it goes. Never raises an `Exception`, never hangs.
+
+    Args:
+        digraph: what to draw.
+        path: where to; the suffix names the format. Where no picture can be made, the DOT text is
+            written next to it, and an older picture at `path` is removed.
+        timeout: seconds that each of the two renderers gets.
+    """
+    path = Path(path)
+    fallback = path.with_suffix(".dot") if path.name else path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kind = _format(path)
+        if kind is None:
+            problems = [f"unknown suffix {path.suffix!r}, known are {SUFFIXES}"]
+        else:
+            renderer, problems = _write(digraph.source, path, kind, timeout)
+            if renderer is not None or kind == "dot":
+                return Drawing(path, renderer, "; ".join(problems))
+        _write(digraph.source, fallback, "dot", timeout)
+        with suppress(OSError):
+            path.unlink()
+        return Drawing(fallback, None, _advice(problems, path, fallback))
+    except Exception as error:  # the test has failed already: its message is what matters
+        return Drawing(fallback, None, f"no picture: {type(error).__name__}: {error}"[:500])
+
+
+def _advice(problems: list[str], path: Path, fallback: Path) -> str:
+    kind = _format(path) or "svg"
+    picture = path.with_suffix(f".{kind}")
+    by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
+    text = "; ".join(problems)
+    if "not finished" in text:
+        return (
+            f"no picture: {text}; the graph is in {fallback}, draw it in your own time: {by_hand}"
+        )
+    if "not found" in text and "not installed" in text:
+        return f"no picture: {text}; {INSTALL}; the graph is in {fallback}"
+    return f"no picture: {text}; the graph is in {fallback}, try by hand: {by_hand}"
+
+
+def _digraph(what: Graph | GraphDiff | graphviz.Digraph) -> graphviz.Digraph:
+    if isinstance(what, Graph):
+        from .whole import to_dot
+
+        return to_dot(what)
+    if isinstance(what, GraphDiff):
+        from .difference import diff_to_dot
+
+        return diff_to_dot(what)
+    return what
+
+
+def _format(path: Path) -> str | None:
+    kind = path.suffix.lower().removeprefix(".")
+    return kind if kind in (*FORMATS, "dot") else None
+
+
+def _write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer | None, list[str]]:
+    """Write the picture or DOT text; gives what drew it, and what went wrong before."""
+    problems: list[str] = []
+    # In the same folder, so that moving the finished file into place is one atomic step.
+    with tempfile.TemporaryDirectory(
+        prefix=".torchgraph-", dir=path.parent, ignore_cleanup_errors=True
+    ) as folder:
+        directory = Path(folder).resolve()
+        text = directory / "graph.dot"
+        text.write_text(source, encoding="utf-8", errors="replace")
+        if kind == "dot":
+            os.replace(text, path)
+            return None, problems
+        for renderer, command in _renderers(problems):
+            picture = directory / f"{renderer}.{kind}"
+            problem = run(
+                command(text, picture, kind), directory, timeout, _environment()
+            ) or _flaw(picture, kind)
+            if not problem:
+                os.replace(picture, path)
+                return renderer, problems
+            problems.append(f"{renderer}: {problem}")
+    return None, problems
+
+
+def _renderers(
+    problems: list[str],
+) -> Iterator[tuple[Renderer, Callable[[Path, Path, str], list[str]]]]:
+    """What can be tried, each with its command line; what cannot is added to `problems`."""
+    executable = shutil.which("dot")
+    if executable is None:
+        problems.append("dot: not found on the PATH")
+    else:
+        dot = str(Path(executable).absolute())
+        yield "dot", lambda text, picture, kind: [dot, f"-T{kind}", "-o", str(picture), str(text)]
+    if not _has_pygraphviz():
+        problems.append("pygraphviz: not installed")
+    else:
+        start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
+        yield "pygraphviz", lambda text, picture, kind: [*start, str(text), str(picture), kind]
+
+
+def _has_pygraphviz() -> bool:
+    try:
+        return bool(sys.executable) and find_spec("pygraphviz") is not None
+    except ValueError:  # something that is no real module has taken the name
+        return False
+
+
+def _environment() -> dict[str, str]:
+    """The environment, in which the child finds this package wherever this process found it."""
+    home = str(Path(__file__).resolve().parents[2])
+    paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _flaw(picture: Path, kind: str) -> str:
+    """What is wrong with a finished picture, "" if nothing."""
+    starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
+    ends = {"svg": b"</svg>", "png": b"IEND", "pdf": b"%%EOF"}
+    try:
+        data = picture.read_bytes()
+    except OSError:
+        return "wrote no picture"
+    if not data:
+        return "wrote an empty file"
+    if starts[kind] not in data[:4096] or ends[kind] not in data[-1024:]:
+        return f"wrote something that is no {kind.upper()}"
+    return ""

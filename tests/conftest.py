@@ -1,0 +1,53 @@
+"""Fixtures that run pytest on a project of its own, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from projects import GRAPHS, Run
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run pytest on the project in `pytester.path`; keywords are environment variables.
+
+    No other plugin is loaded than syrupy and those named with `-p`. Never in this process: syrupy
+    has one session for each process.
+    """
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    pytester.makepyfile(graphs=GRAPHS)
+
+    def run(*args: str | Path, **environment: str) -> pytest.RunResult:
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            return pytester.runpytest_subprocess("-p", "pytest_torchgraph.plugin", *args)
+
+    return run
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, run: Run) -> Run:
+    """A project with one test, `test_net.py::test_step`, whose graph is stored: ops relu."""
+    pytester.makepyfile(
+        test_net="""
+        from graphs import Capture, graph
+
+        def test_step(graph_snapshot):
+            assert Capture(graph()) == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    return run
+
+
+@pytest.fixture
+def stored(pytester: pytest.Pytester) -> Path:
+    """Where the graph of `project` is stored."""
+    return pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"

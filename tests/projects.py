@@ -1,0 +1,59 @@
+"""What a test that runs pytest on a project of its own shares with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[..., pytest.RunResult]
+
+GRAPHS = '''
+"""Graphs without torch, for the tests inside the test."""
+import os
+
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.text import Header
+
+
+def text(*ops, name="forward", torch="2.13.0", tail="", stride=""):
+    """A chain of ops, by default the one that the environment variable OP names."""
+    lines = [f"torchgraph 1\\nvia aot, torch {torch}{tail}\\n\\n{name} {{"]
+    lines.append(f"  %x = input : f32[2, 16]{stride}")
+    last = "x"
+    for i, op in enumerate(ops or os.environ.get("OP", "relu").split()):
+        lines.append(f"  %layer.{i}/{op} = aten.{op}.default(%{last}) : f32[2, 16]{stride}")
+        last = f"layer.{i}/{op}"
+    return "\\n".join([*lines, f"  return %{last}", "}\\n"])
+
+
+def graph(*ops, **kwargs):
+    return Graph.from_text(text(*ops, **kwargs))
+
+
+class Capture:
+    """As much of a capture as a stored graph needs."""
+
+    def __init__(self, *graphs, torch="2.13.0"):
+        self.graphs = graphs
+        self.header = Header(via="aot", torch=torch)
+'''
+
+
+def section(result: pytest.RunResult) -> list[str]:
+    """The lines of the one torchgraph section of a run."""
+    heads = [i for i, line in enumerate(result.outlines) if line.strip("-") == " torchgraph "]
+    assert len(heads) == 1, f"{len(heads)} torchgraph sections in\n{result.stdout}"
+    lines = result.outlines[heads[0] + 1 :]
+    ends = [i for i, line in enumerate(lines) if line[:3] in ("---", "===", "___")]
+    return lines[: ends[0]]
+
+
+def files(pytester: pytest.Pytester) -> dict[str, bytes]:
+    """All stored files of a project and everything that lies beside them."""
+    return {
+        path.relative_to(pytester.path).as_posix(): path.read_bytes()
+        for directory in pytester.path.rglob("__snapshots__")
+        for path in directory.rglob("*")
+        if path.is_file()
+    }

@@ -1,0 +1,303 @@
+"""Drawings of differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph.diff import Change, PairDiff
+from pytest_torchgraph.render import diff_to_dot
+
+GREEN, RED, ORANGE, BLUE = "#009E73", "#D55E00", "#E69F00", "#0072B2"
+
+
+def call(name: str, op: str, *operands: object, module: str = "", dtype: str = "float32") -> Node:
+    return Node(
+        name, "call_function", op, operands, result=TensorMeta(dtype, (2, 4)), module=module
+    )
+
+
+def chain(*ops: str, module: str = "") -> list[Node]:
+    """An input `x` and ops on one another, each named like its op."""
+    nodes = [Node("x", "placeholder", "input", result=TensorMeta("float32", (2, 4)))]
+    for op in ops:
+        nodes.append(call(op, f"aten.{op}.default", Ref(nodes[-1].name), module=module))
+    return nodes
+
+
+def graph(nodes: list[Node], kind: str = "forward") -> Graph:
+    output = Node("output", "output", "output", (Ref(nodes[-1].name),))
+    return Graph((*nodes, output), name=kind, kind=kind, level="aot")  # type: ignore[arg-type]
+
+
+def difference(pair: PairDiff, *consequences: PairDiff) -> GraphDiff:
+    """One finding of all changes in `pair`, the others being its consequences."""
+
+    def changes(pair: PairDiff) -> tuple[Change, ...]:
+        name = (pair.after or pair.before).name  # type: ignore[union-attr]
+        return (
+            *(Change("changed", name, a, b) for a, b in pair.changed),
+            *(Change("added", name, None, node) for node in pair.added),
+            *(Change("removed", name, node, None) for node in pair.removed),
+            *(Change("rewired", name, a, b) for a, b in pair.rewired),
+        )
+
+    follows = tuple(change for other in consequences for change in changes(other))
+    return GraphDiff((Finding(changes(pair), follows),), (pair, *consequences))
+
+
+def inserted(module: str = "", length: int = 0) -> GraphDiff:
+    """A clone between sin and cos, with so many ops before and behind."""
+    before = [f"b{i}" for i in range(length)]
+    behind = [f"c{i}" for i in range(length)]
+    old = graph(chain(*before, "sin", "cos", *behind, module=module))
+    new = graph(chain(*before, "sin", "clone", "cos", *behind, module=module))
+    return difference(
+        PairDiff(old, new, added=(new["clone"],), rewired=((old["cos"], new["cos"]),))
+    )
+
+
+def test_an_added_node_has_a_plus_sign_and_a_colour_of_its_own(look):
+    seen = look(diff_to_dot(inserted()))
+
+    assert seen.box("+ aten.clone")["color"] == GREEN
+    assert seen.edge("aten.sin", "+ aten.clone")["color"] == GREEN
+
+
+def test_a_rewired_node_has_a_sign_and_both_its_operands(look):
+    seen = look(diff_to_dot(inserted()))
+
+    assert seen.box("\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")["color"] == BLUE
+    assert any("sin → clone" in text for text in seen.boxes)
+    was = seen.edge("aten.sin", "\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")
+    assert (was["color"], was["style"]) == (RED, "dashed")
+    now = seen.edge("+ aten.clone", "\N{CLOCKWISE TOP SEMICIRCLE ARROW} aten.cos")
+    assert now["color"] == GREEN
+
+
+def test_a_removed_node_stands_where_it_was(look):
+    old, new = graph(chain("sin", "clone", "cos")), graph(chain("sin", "cos"))
+
+    seen = look(diff_to_dot(difference(PairDiff(old, new, removed=(old["clone"],)))))
+
+    assert seen.box("- aten.clone")["color"] == RED
+    assert seen.edge("aten.sin", "- aten.clone")["style"] == "dashed"
+    assert seen.edge("- aten.clone", "aten.cos")["style"] == "dashed"
+    assert seen.has_edge("aten.sin", "aten.cos"), "and how it is now"
+    assert seen.count == 5, "what is in both graphs is drawn once"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"op": "aten.gelu.default"}, "~ aten.sin → aten.gelu\n(·, 3)"),
+        ({"args": (Ref("x"), 7)}, "~ aten.sin\n(·, 3) → (·, 7)"),
+        ({"args": (Ref("x"), 0.123456789)}, "~ aten.sin\n(·, 3) → (·, 0.1235)"),
+        ({"result": TensorMeta("float16", (2, 4))}, "~ aten.sin\n(·, 3)\nf32[2, 4] → f16[2, 4]"),
+        (
+            {"kwargs": {"layout": "strided"}},
+            '~ aten.sin\n(·, 3)\n(%x, 3) : f3\n→ (%x, 3, layout="strided") : f3',
+        ),
+    ],
+    ids=["op", "constant", "rounded", "dtype", "hidden"],
+)
+def test_a_changed_node_shows_what_it_was_and_what_it_is(look, change, expected):
+    nodes = chain("sin", "cos")
+    nodes[1] = replace(nodes[1], args=(Ref("x"), 3))
+    old = graph(nodes)
+    new = graph([nodes[0], replace(nodes[1], **change), nodes[2]])
+
+    pair = PairDiff(old, new, changed=((old["sin"], new["sin"]),))
+    seen = look(diff_to_dot(difference(pair)))
+
+    assert expected in seen.boxes
+    assert seen.boxes[expected]["color"] == ORANGE
+
+
+def test_constants_that_look_alike_when_rounded_are_shown_in_full(look):
+    nodes = chain("sin")
+    old = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345678))])
+    new = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345679))])
+
+    pair = PairDiff(old, new, changed=((old["sin"], new["sin"]),))
+    (shown,) = (text for text in look(diff_to_dot(difference(pair))).boxes if "~" in text)
+
+    assert "5678" in shown
+    assert "5679" in shown
+
+
+def test_an_added_parameter_is_a_signed_line_in_its_user(look):
+    x, weight = (
+        chain()[0],
+        Node("fc.bias", "placeholder", "parameter", result=TensorMeta("float32", (4,))),
+    )
+    old = graph([x, call("add", "aten.add.Tensor", Ref("x"), Ref("x"))])
+    new = graph([x, weight, call("add", "aten.add.Tensor", Ref("x"), Ref("fc.bias"))])
+
+    pair = PairDiff(old, new, added=(weight,), rewired=((old["add"], new["add"]),))
+    seen = look(diff_to_dot(difference(pair)))
+
+    assert "+ fc.bias f32[4]" in seen.boxes[next(t for t in seen.boxes if "aten.add" in t)]["label"]
+
+
+def test_the_place_in_the_code_is_shown(look):
+    old, new = graph(chain("sin", "cos")), chain("sin", "clone", "cos")
+    new[2] = replace(new[2], source=Source("model.py", 12, "x = x.clone()"))
+
+    pair = PairDiff(old, graph(new), added=(new[2],))
+
+    assert "+ aten.clone\nmodel.py:12" in look(diff_to_dot(difference(pair))).boxes
+
+
+def test_modules_of_what_is_shown_are_clusters_inside_the_graph(look):
+    seen = look(diff_to_dot(inserted(module="encoder.layer.7")))
+
+    assert "+ aten.clone" in seen.clusters["encoder.layer.7"]
+    assert "+ aten.clone" in seen.clusters["forward"]
+
+
+@pytest.mark.parametrize(("hops", "shown"), [(0, set()), (1, {"b9", "c0"}), (3, {"b7", "c2"})])
+def test_context_reaches_so_many_hops_and_no_further(look, hops, shown):
+    seen = look(diff_to_dot(inserted(length=10), hops=hops))
+
+    boxes = {text for text in seen.boxes if text.startswith(("aten.b", "aten.c"))}
+    # cos is changed too, so that its surroundings belong to the context
+    expected = {
+        *(f"aten.b{i}" for i in range(11 - hops, 10)),
+        *(f"aten.c{i}" for i in range(hops)),
+    }
+    assert boxes - {"aten.cos"} == expected
+    assert ("aten.sin" in seen.boxes) == (hops > 0)
+
+
+def test_what_is_left_out_is_counted_before_and_behind(look):
+    seen = look(diff_to_dot(inserted(length=10), hops=1))
+
+    # x and b0..b9 before sin, c1..c9 and the output behind c0
+    assert seen.has_edge("⋯ 11 nodes not shown", "aten.sin")
+    assert seen.has_edge("aten.c0", "⋯ 10 nodes not shown")
+
+
+def test_forward_and_backward_are_separate_clusters(look):
+    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
+    old_back = graph(chain("mul", "cos"), "backward")
+    new_back = graph(chain("mul", "neg"), "backward")
+
+    seen = look(
+        diff_to_dot(
+            difference(
+                PairDiff(old, new, changed=((old["cos"], new["neg"]),)),
+                PairDiff(old_back, new_back, changed=((old_back["cos"], new_back["neg"]),)),
+            )
+        )
+    )
+
+    assert "aten.sin" in seen.clusters["forward"]
+    assert "aten.mul" in seen.clusters["backward"]
+    assert "aten.mul" not in seen.clusters["forward"]
+
+
+def test_a_consequence_is_paler_than_the_edit(look):
+    old, new = graph(chain("sin", "cos")), graph(chain("sin", "neg"))
+    old_back = graph(chain("mul", "exp"), "backward")
+    new_back = graph(chain("mul", "log"), "backward")
+
+    seen = look(
+        diff_to_dot(
+            difference(
+                PairDiff(old, new, changed=((old["cos"], new["neg"]),)),
+                PairDiff(old_back, new_back, changed=((old_back["exp"], new_back["log"]),)),
+            )
+        )
+    )
+
+    edit, follows = seen.box("~ aten.cos → aten.neg"), seen.box("~ aten.exp → aten.log")
+    assert edit["fillcolor"] != "#FFFFFF"
+    assert follows["fillcolor"] == "#FFFFFF"
+    assert "dashed" in follows["style"]
+    assert edit["color"] == follows["color"]
+
+
+@pytest.mark.parametrize("consequences", [False, True])
+def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, consequences):
+    old, new = chain(*(f"a{i}" for i in range(900))), chain(*(f"b{i}" for i in range(900)))
+    pair = PairDiff(graph(old), graph(new), changed=tuple(zip(old[1::3], new[1::3], strict=True)))
+    small_old, small_new = graph(chain("sin")), graph(chain("cos"))
+    small = PairDiff(small_old, small_new, changed=((small_old["sin"], small_new["cos"]),))
+
+    digraph = diff_to_dot(difference(small, pair) if consequences else difference(pair))
+
+    assert 100 < look(digraph).count <= 200
+    assert "more changed nodes are not drawn" in digraph.source
+    if consequences:
+        assert "~ aten.sin → aten.cos" in look(digraph).boxes
+
+
+def test_a_graph_that_came_or_went_is_one_box(look):
+    gone, came = graph(chain("sin", "cos"), "backward"), graph(chain("sin"), "inference")
+
+    seen = look(diff_to_dot(GraphDiff((), (PairDiff(gone, None), PairDiff(None, came)))))
+
+    assert set(seen.boxes) == {
+        "- backward graph backward\n2 ops",
+        "+ inference graph inference\n1 ops",
+    }
+
+
+def test_other_saved_values_alone_are_drawn(look):
+    nodes = chain("sin", "cos")
+    old = replace(graph(nodes), saved=(Ref("x"),))
+    new = replace(graph(nodes), saved=(Ref("sin"),))
+    change = Change("changed", "forward", old["output"], new["output"])
+
+    seen = look(diff_to_dot(GraphDiff((Finding((change,)),), (PairDiff(old, new),))))
+
+    (shown,) = (text for text in seen.boxes if text.startswith("~ return"))
+    assert "+ save sin f32[2, 4]" in shown
+    assert "- save x f32[2, 4]" in shown
+
+
+def test_no_difference_gives_a_drawing_that_says_so(look):
+    digraph = diff_to_dot(GraphDiff((), ()))
+
+    assert look(digraph).count == 0
+    assert "no difference" in digraph.source
+
+
+def test_unchanged_nodes_are_recognised_although_their_names_moved(look):
+    """An op inserted before equal ones renames them: `add` becomes `add#2`."""
+    x = chain()[0]
+    old = graph(
+        [x, call("add", "aten.add.Tensor", Ref("x")), call("add#2", "aten.add.Tensor", Ref("add"))]
+    )
+    new = graph(
+        [
+            x,
+            call("add", "aten.add.Tensor", Ref("x")),
+            call("add#2", "aten.add.Tensor", Ref("add")),
+            call("add#3", "aten.add.Tensor", Ref("add#2")),
+        ]
+    )
+    pair = PairDiff(old, new, added=(new["add"],), rewired=((old["add"], new["add#2"]),))
+
+    seen = look(diff_to_dot(difference(pair)))
+
+    assert seen.count == 5
+    assert not [
+        e
+        for _, head, e in seen.edges
+        if head == "aten.add.Tensor" and "color" in e and e["color"] == RED
+    ]
+
+
+def test_text_of_the_user_is_shown_as_it_is(look):
+    text = '<script>"a\\N&amp;'
+    old = graph(chain("sin"))
+    new = graph([old.nodes[0], replace(old.nodes[1], op=text, module=text, source=Source(text, 1))])
+
+    seen = look(diff_to_dot(difference(PairDiff(old, new, changed=((old["sin"], new["sin"]),)))))
+
+    assert f"~ aten.sin → {text}\n{text}:1" in seen.boxes
+    assert text in seen.clusters

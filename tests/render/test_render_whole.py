@@ -1,0 +1,410 @@
+"""Drawings of whole graphs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.render import to_dot
+from pytest_torchgraph.render.families import FAMILIES, family
+
+MLP = Graph.from_text("""torchgraph 1
+
+forward @ aot {
+  %x = input : f32[2, 16]
+  %fc.weight = parameter : f32[4, 16]
+  %fc.bias = parameter : f32[4]
+  %fc/t = aten.t.default(%fc.weight) : f32[16, 4]
+  %fc/addmm = aten.addmm.default(%fc.bias, %x, %fc/t) : f32[2, 4]
+  %max = aten.max.dim(%fc/addmm, 1, True) : (f32[2, 1], i64[2, 1])
+  %values = operator.getitem(%max, 0) : f32[2, 1]
+  %where = operator.getitem(%max, 1) : i64[2, 1]
+  %relu = aten.relu.default(%values) : f32[2, 1]
+  return %relu
+  save %where
+}
+""")
+
+
+def tensor(*shape: int) -> TensorMeta:
+    return TensorMeta("float32", shape)
+
+
+def chain(length: int, *, module: str = "") -> list[Node]:
+    """An input `x` and so many ops, each on the one before."""
+    nodes = [Node("x", "placeholder", "input", result=tensor(2))]
+    for i in range(length):
+        nodes.append(
+            Node(
+                f"op{i}",
+                "call_function",
+                f"aten.op{i}.default",
+                (Ref(nodes[-1].name),),
+                result=tensor(2),
+                module=module,
+            )
+        )
+    return nodes
+
+
+def graph(nodes: list[Node], *returned: str, **attributes: object) -> Graph:
+    output = Node("output", "output", "output", (tuple(map(Ref, returned)),))
+    return Graph((*nodes, output), **attributes)  # type: ignore[arg-type]
+
+
+def test_data_flows_along_edges_that_say_dtype_and_shape(look):
+    seen = look(to_dot(MLP))
+
+    assert seen.edge("x", "aten.addmm")["text"] == "f32[2, 16]"
+    assert seen.edge("aten.t", "aten.addmm")["text"] == "f32[16, 4]"
+    assert seen.edge("aten.relu", "return")["text"] == "f32[2, 1]"
+
+
+def test_a_drawing_goes_from_top_to_bottom(look):
+    seen = look(to_dot(MLP))
+
+    heights = [
+        float(seen.box(name)["pos"].split(",")[1])
+        for name in ("x", "aten.addmm", "aten.max", "aten.relu", "return")
+    ]
+    assert heights == sorted(heights, reverse=True)
+    assert len(set(heights)) == 5
+
+
+def test_parameters_are_lines_in_their_users_and_not_boxes(look):
+    seen = look(to_dot(MLP))
+
+    assert "aten.t\nfc.weight f32[4, 16]" in seen.boxes
+    assert "aten.addmm\nfc.bias f32[4]" in seen.boxes
+    assert not [text for text in seen.boxes if text.startswith("fc.")]
+
+
+@pytest.mark.parametrize("op", ["parameter", "buffer", "constant"])
+def test_every_kind_of_stored_tensor_is_folded(look, op):
+    nodes = [
+        Node("table", "placeholder", op, result=tensor(3)),
+        Node("neg", "call_function", "aten.neg.default", (Ref("table"),), result=tensor(3)),
+    ]
+
+    seen = look(to_dot(graph(nodes, "neg")))
+
+    assert "aten.neg\ntable f32[3]" in seen.boxes
+    assert not [text for text in seen.boxes if text.startswith("table")]
+
+
+def test_an_attribute_is_folded_into_its_user(look):
+    nodes = [
+        Node("w", "get_attr", "get_attr", result=tensor(3), target="block.w"),
+        Node("neg", "call_function", "aten.neg.default", (Ref("w"),), result=tensor(3)),
+    ]
+
+    assert "aten.neg\nblock.w f32[3]" in look(to_dot(graph(nodes, "neg"))).boxes
+
+
+def test_projections_are_folded_into_the_edge_from_their_producer(look):
+    seen = look(to_dot(MLP))
+
+    assert seen.edge("aten.max.dim", "aten.relu")["text"] == "[0] f32[2, 1]"
+    assert not [text for text in seen.boxes if "getitem" in text]
+
+
+def test_indexing_a_tensor_keeps_its_box(look):
+    nodes = [
+        Node("x", "placeholder", "input", result=tensor(3, 2)),
+        Node("row", "call_function", "operator.getitem", (Ref("x"), 0), result=tensor(2)),
+    ]
+
+    seen = look(to_dot(graph(nodes, "row")))
+
+    assert seen.has_edge("x", "operator.getitem")
+
+
+def test_constants_are_shown_and_operands_are_dots(look):
+    seen = look(to_dot(MLP))
+
+    assert any("(·, 1, True)" in text for text in seen.boxes)
+
+
+def test_values_saved_for_backward_are_marked_at_their_producer(look):
+    seen = look(to_dot(MLP))
+
+    saved = [text for text, box in seen.boxes.items() if box.get("peripheries") == "2"]
+    assert saved == ["aten.max.dim\n(·, 1, True)\nsaved for backward [1]"]
+
+
+def test_modules_are_nested_clusters_labelled_by_path(look):
+    nodes = chain(1)
+    for i, module in enumerate(("a.b", "a.c", "a.c.d")):
+        nodes.append(
+            Node(
+                f"m{i}",
+                "call_function",
+                f"aten.m{i}.default",
+                (Ref(nodes[-1].name),),
+                module=module,
+            )
+        )
+
+    seen = look(to_dot(graph(nodes, "m2")))
+
+    assert seen.clusters["a"] == {"aten.m0", "aten.m1", "aten.m2"}
+    assert seen.clusters["a.b"] == {"aten.m0"}
+    assert seen.clusters["a.c"] == {"aten.m1", "aten.m2"}
+    assert seen.clusters["a.c.d"] == {"aten.m2"}
+
+
+def test_a_module_that_only_holds_another_has_no_cluster_of_its_own(look):
+    seen = look(to_dot(graph(chain(1, module="encoder.layer.3"), "op0")))
+
+    assert "encoder.layer.3" in seen.clusters
+    assert "encoder" not in seen.clusters
+
+
+def test_the_source_line_is_in_the_tooltip(look):
+    nodes = chain(1)
+    nodes[1] = replace(nodes[1], source=Source("model.py", 12, "y = op(x)", "forward"))
+
+    tooltip = look(to_dot(graph(nodes, "op0"))).box("aten.op0")["tooltip"]
+
+    assert "model.py:12 in forward" in tooltip
+    assert "y = op(x)" in tooltip
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("aten.mm.default", "matmul"),
+        ("aten.convolution_backward.default", "matmul"),
+        ("aten.scaled_dot_product_attention.default", "matmul"),
+        ("aten.add.Tensor", "pointwise"),
+        ("aten.gelu_backward.default", "pointwise"),
+        ("torch.nn.functional.relu", "pointwise"),
+        ("operator.add", "pointwise"),
+        ("aten._softmax.default", "reduction"),
+        ("aten.native_layer_norm.default", "reduction"),
+        ("aten.sum.dim_IntList", "reduction"),
+        ("aten._unsafe_view.default", "view"),
+        ("Tensor.transpose", "view"),
+        ("aten._to_copy.default", "copy/cast"),
+        ("prims.convert_element_type.default", "copy/cast"),
+        ("_c10d_functional.all_reduce.default", "collective"),
+        ("aten.native_dropout.default", "random"),
+        ("aten.native_dropout_backward.default", "pointwise"),
+        ("mylib.frobnicate.default", "other"),
+        ("op", "other"),
+    ],
+)
+def test_ops_are_coloured_by_family(look, op, expected):
+    nodes = [
+        Node("x", "placeholder", "input"),
+        Node("y", "call_function", op, (Ref("x"),)),
+    ]
+
+    seen = look(to_dot(graph(nodes, "y")))
+
+    assert family(nodes[1]) == expected
+    box = seen.box(op.removesuffix(".default"))
+    assert (box["color"], box["fillcolor"]) == FAMILIES[expected]
+    assert expected in seen.boxes, "the legend names the family"
+
+
+def test_the_body_of_a_higher_order_op_is_a_cluster(look):
+    subject = Graph.from_text("""torchgraph 1
+
+forward @ aot {
+  body: forward {
+    %y = input : f32[2]
+    %cos = aten.cos.default(%y) : f32[2]
+    return %cos
+  }
+  %x = input : f32[2]
+  %wrap = higher_order.wrap(@body, %x) : f32[2]
+  return %wrap
+}
+""")
+
+    seen = look(to_dot(subject))
+
+    assert seen.clusters["@body of higher_order.wrap"] == {
+        "y\nf32[2]",
+        "aten.cos",
+        "return",
+    }
+    assert seen.has_edge("higher_order.wrap", "y")
+
+
+def test_a_residual_over_many_ranks_becomes_a_port_at_its_consumer(look):
+    nodes = chain(40)
+    add = Node("sum", "call_function", "aten.add.Tensor", (Ref("op39"), Ref("op2")))
+
+    seen = look(to_dot(graph([*nodes, add], "sum")))
+
+    assert not seen.has_edge("aten.op2", "aten.add.Tensor")
+    assert seen.edge("op2", "aten.add.Tensor")["text"] == "f32[2]"
+    assert "aten.op2\n= op2" in seen.boxes, "the producer says what its port is called"
+    assert seen.has_edge("aten.op39", "aten.add.Tensor")
+
+
+def test_a_short_residual_is_an_edge(look):
+    nodes = chain(4)
+    add = Node("sum", "call_function", "aten.add.Tensor", (Ref("op3"), Ref("op1")))
+
+    seen = look(to_dot(graph([*nodes, add], "sum")))
+
+    assert seen.has_edge("aten.op1", "aten.add.Tensor")
+
+
+def test_what_the_backward_reads_from_the_forward_is_a_port_at_each_reader(look):
+    nodes = [
+        Node("mask", "placeholder", "saved", result=tensor(2)),
+        Node("grad", "placeholder", "tangent", result=tensor(2)),
+        Node("m1", "call_function", "aten.mul.Tensor", (Ref("grad"), Ref("mask"))),
+        Node("m2", "call_function", "aten.mul.Scalar", (Ref("m1"), Ref("mask"))),
+    ]
+
+    seen = look(to_dot(graph(nodes, "m2", kind="backward")))
+
+    assert seen.edge("mask", "aten.mul.Tensor")["text"] == "f32[2]"
+    assert seen.edge("mask", "aten.mul.Scalar")["text"] == "f32[2]"
+
+
+def test_many_results_are_marked_where_they_are_made(look):
+    nodes = chain(9)
+
+    seen = look(to_dot(graph(nodes, *(f"op{i}" for i in range(9)))))
+
+    assert "aten.op4\nreturn[4]" in seen.boxes
+    assert "return" not in seen.boxes
+
+
+def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
+    """Gradients of weights hang into the next layer, where `dot` alone makes a staircase."""
+    nodes = [Node("g", "placeholder", "tangent")]
+    last = "g"
+    for layer in range(12):
+        for step in ("in", "mid", "out"):
+            name = f"{step}{layer}"
+            nodes.append(
+                Node(name, "call_function", f"aten.{name}", (Ref(last),), module=f"layer.{layer}")
+            )
+            last = name
+        tail = f"out{layer}"
+        for step in range(3):
+            name = f"w{layer}_{step}"
+            nodes.append(
+                Node(name, "call_function", f"aten.{name}", (Ref(tail),), module=f"layer.{layer}")
+            )
+            tail = name
+
+    drawn = look(to_dot(graph(nodes, last)))
+
+    centres = [float(drawn.box(f"aten.mid{i}")["pos"].split(",")[0]) for i in range(12)]
+    assert max(centres) - min(centres) < 300
+
+
+def test_an_empty_graph_can_be_drawn(look):
+    assert look(to_dot(Graph(()))).count == 0
+
+
+def test_a_very_deep_module_path_does_not_exhaust_the_stack(look):
+    nodes = chain(60)
+    nodes[1:] = [replace(n, module=".".join("m" * i)) for i, n in enumerate(nodes[1:], 1)]
+
+    assert look(to_dot(graph(nodes, "op59"))).has_edge("aten.op58", "aten.op59")
+
+
+# -- escaping --------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<b>bold</b>",
+    'a"b',
+    "back\\slash",
+    "ends with \\",
+    r"\N \G \E \T \l \r \n",
+    "&lt;entity&amp;",
+    "a:b:c",
+    "x -> y; }",
+    "node",
+    "日本語 ∑",
+    "//comment /* x */ #",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_the_user_is_shown_as_it_is(look, text):
+    nodes = [
+        Node(text, "placeholder", "input", result=tensor(2)),
+        Node(
+            f"{text}/op",
+            "call_function",
+            text,
+            (Ref(text), text),
+            module=text,
+            source=Source(text, 1, text),
+        ),
+    ]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen = look(to_dot(graph(nodes, f"{text}/op", name=text)))
+
+    op = text.removesuffix(".default")
+    assert any(shown.split("\n")[0] == op and "(·, " in shown for shown in seen.boxes)
+    assert f"{text}\nf32[2]" in seen.boxes
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m", "\x1b]0;title\x07red", "red"])
+def test_terminal_escapes_are_removed(look, text):
+    nodes = [Node("x", "placeholder", "input"), Node("y", "call_function", text, (Ref("x"),))]
+
+    assert "red" in look(to_dot(graph(nodes, "y"))).boxes
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\nb", "a\u202eb", "a\ud800b"])
+def test_unprintable_characters_are_replaced(look, text):
+    nodes = [Node("x", "placeholder", "input"), Node("y", "call_function", text, (Ref("x"),))]
+
+    assert "a\N{REPLACEMENT CHARACTER}b" in look(to_dot(graph(nodes, "y"))).boxes
+
+
+def test_long_text_is_cut_and_keeps_both_ends(look):
+    op = "mylib.first_" + "x" * 500 + "_last.default"
+    nodes = [Node("x", "placeholder", "input"), Node("y", "call_function", op, (Ref("x"),))]
+
+    (shown,) = (text for text in look(to_dot(graph(nodes, "y"))).boxes if "mylib" in text)
+
+    assert len(shown) <= 40
+    assert shown.startswith("mylib.first_")
+    assert shown.endswith("_last")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=12), st.text(max_size=12), st.lists(st.integers(0, 30), max_size=3)
+        ),
+        max_size=12,
+    )
+)
+def test_any_graph_gives_dot_that_graphviz_accepts(rows):
+    import subprocess
+
+    nodes: list[Node] = []
+    for i, (op, module, operands) in enumerate(rows):
+        args = tuple(Ref(nodes[k % i].name) for k in operands) if i else ()
+        kind = "call_function" if i else "placeholder"
+        nodes.append(Node(f"{i}{op}", kind, op if i else "input", args, module=module))
+    returned = [node.name for node in nodes[-2:]]
+
+    source = to_dot(graph(nodes, *returned)).source
+
+    done = subprocess.run(["dot", "-Tsvg"], input=source.encode(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, done.stderr

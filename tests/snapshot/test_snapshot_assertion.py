@@ -1,0 +1,316 @@
+"""`assert ... == graph_snapshot` in a project: what is stored, what matches, what is raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from projects import Run, files, section
+
+
+def test_a_missing_graph_fails_with_the_command_that_accepts_it(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.parametrize("x", ["it's $HOME; a"])
+        def test_step(x, graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    result = run()
+    result.assert_outcomes(failed=1)
+    command = """pytest 'test_net.py::test_step[it'"'"'s $HOME; a]' --torchgraph-update"""
+    result.stdout.fnmatch_lines(
+        [
+            "E       *graphs == stored: no graph is stored for this comparison yet",
+            "E         accept:  " + command.replace("[", "[[]"),
+        ]
+    )
+    assert f"accept:  {command}" in section(result)
+    assert files(pytester) == {}
+    words = ["-c", f'{command.replace("pytest", "set -- ", 1)}; printf "%s\\n" "$@"']
+    assert pytester.run("sh", *words).outlines == [
+        "test_net.py::test_step[it's $HOME; a]",
+        "--torchgraph-update",
+    ]
+
+
+def test_the_command_is_right_in_the_current_directory(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\npythonpath = .")
+    sub = pytester.mkdir("sub")
+    (sub / "test_net.py").write_text(
+        "from graphs import graph\n"
+        "def test_step(graph_snapshot): assert graph() == graph_snapshot\n"
+    )
+    monkeypatch.chdir(sub)
+    result = run()
+    assert "accept:  pytest test_net.py::test_step --torchgraph-update" in section(result)
+    run("test_net.py::test_step", "--torchgraph-update").assert_outcomes(passed=1)
+
+
+def test_files_are_named_after_the_test_and_hold_readable_graphs(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import Capture, graph
+
+        def test_step(graph_snapshot):
+            assert Capture(graph("mm"), graph("t", name="backward")) == graph_snapshot
+            assert graph("relu") == graph_snapshot(name="forward")
+            assert graph("relu") == graph_snapshot(detail="ops")
+            assert graph_snapshot(name="left") == graph("gelu")
+
+        class TestNet:
+            def test_step(self, graph_snapshot):
+                assert graph("relu", stride=" stride [16, 1]") == graph_snapshot(detail="full")
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=2)
+    found = {Path(path).name: data.decode() for path, data in files(pytester).items()}
+    assert sorted(found) == [
+        "TestNet.test_step.tgraph",
+        "test_step.2.tgraph",
+        "test_step.tgraph",
+        "test_step[forward].tgraph",
+        "test_step[left].tgraph",
+    ]
+    assert found["test_step.tgraph"].startswith("torchgraph 1\nvia aot, torch 2.13.0\n\nforward {")
+    assert "\nbackward {" in found["test_step.tgraph"]
+    assert "detail ops" in found["test_step.2.tgraph"]
+    assert "  1 aten.relu.default" in found["test_step.2.tgraph"]
+    assert "stride [16, 1]" in found["TestNet.test_step.tgraph"]
+    run().assert_outcomes(passed=2)
+    run("-p", "xdist", "-n2").assert_outcomes(passed=2)
+
+
+def test_a_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -> None:
+    before = stored.read_bytes()
+    result = project(OP="gelu")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*graphs == stored: 1 op changed in layer.0"])
+    assert stored.read_bytes() == before
+
+
+def test_graphs_that_differ_in_names_only_match_and_the_file_is_not_rewritten(
+    project: Run, stored: Path
+) -> None:
+    text = stored.read_text().replace("layer.0/relu", "act").replace("2.13.0", "2.9.0")
+    stored.write_text(text)
+    project().assert_outcomes(passed=1)
+    result = project("--torchgraph-update")
+    result.assert_outcomes(passed=1)
+    assert stored.read_text() == text
+    assert "stored graphs" not in result.stdout.str()
+
+
+def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            first = graph_snapshot(name="first")
+            second = graph_snapshot(name="second", detail="ops")
+            assert graph("mm") == first
+            assert graph("t") == second
+            assert graph("neg") == graph_snapshot
+            assert graph("mm") == first
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    found = {Path(path).name: data.decode() for path, data in files(pytester).items()}
+    assert sorted(found) == [
+        "test_step.2.tgraph",
+        "test_step[first].tgraph",
+        "test_step[second].tgraph",
+    ]
+    assert "aten.mm.default(%x)" in found["test_step[first].tgraph"]
+    assert "1 aten.t.default" in found["test_step[second].tgraph"]
+    assert "aten.neg.default(%x)" in found["test_step.2.tgraph"]
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("graph() == graph_snapshot(detail='most')", "ValueError: detail must be one of ops, data"),
+        ("graph() == graph_snapshot(name='')", "ValueError: the name of a stored graph is a text"),
+        ("graph() == graph_snapshot(name=3)", "ValueError: the name of a stored graph is a text"),
+        ("graph() == graph_snapshot(exclude=3)", "TypeError: * unexpected keyword argument"),
+        ("{} == graph_snapshot", "TypeError: graph_snapshot cannot compare a dict: pass a capture"),
+        ("Capture() == graph_snapshot", "AssertionError: the capture holds no graph"),
+    ],
+)
+def test_a_mistake_of_the_test_is_raised_where_it_is_made(
+    pytester: pytest.Pytester, run: Run, expression: str, message: str
+) -> None:
+    pytester.makepyfile(
+        test_net=f"""
+        from graphs import Capture, graph
+
+        def test_step(graph_snapshot):
+            assert {expression}
+        """
+    )
+    for arguments in ([], ["--torchgraph-update"]):
+        result = run(*arguments)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f">       assert {expression}", f"E       {message}*"])
+        result.stdout.fnmatch_lines(["test_net.py:4: *Error"])
+        assert files(pytester) == {}
+
+
+BROKEN = {
+    "empty": ("", "1:1: not a graph*"),
+    "truncated": ("torchgraph 1\n\nforward @ fx {\n  %x = input\n", "5:1: *"),
+    "merge": ("torchgraph 1\n<<<<<<< HEAD\n", "2:1: *"),
+    "newer": ("torchgraph 2\n\nforward {\n}\n", "1:*: version 2, this release reads 1: upgrade *"),
+    "binary": ("torchgraph 1\n\nforward {\n  \udcff", "4:3: a byte that is not UTF-8*"),
+    "nothing": ("torchgraph 1\n", "*: the file holds no graph*"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BROKEN))
+def test_a_broken_file_is_an_error_with_its_place_and_what_to_do(
+    project: Run, stored: Path, case: str
+) -> None:
+    content, problem = BROKEN[case]
+    good = stored.read_bytes()
+    broken = content.encode("utf-8", "surrogateescape")
+    stored.write_bytes(broken)
+    result = project()
+    result.assert_outcomes(failed=1)
+    path = "__snapshots__/test_net/test_step.tgraph"
+    result.stdout.fnmatch_lines(
+        [f"E       pytest_torchgraph.errors.GraphFormatError: {path}:{problem}--torchgraph-update"]
+    )
+    if case != "newer":
+        result.stdout.fnmatch_lines(["E *restore the file from version control, or store*"])
+    assert stored.read_bytes() == broken
+    result = project("--torchgraph-update")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"updated  {path}"])
+    assert stored.read_bytes() == good
+
+
+def test_a_format_error_has_the_path_for_those_who_catch_it(
+    pytester: pytest.Pytester, project: Run, stored: Path
+) -> None:
+    stored.write_text("torchgraph 1\n\nforward @ fx {\n  nonsense\n")
+    pytester.makepyfile(
+        test_net="""
+        import os
+        import pytest
+        from graphs import graph
+        from pytest_torchgraph.errors import GraphFormatError
+
+        def test_step(graph_snapshot):
+            with pytest.raises(GraphFormatError) as caught:
+                graph() == graph_snapshot
+            assert os.path.samefile(caught.value.path, "__snapshots__/test_net/test_step.tgraph")
+            assert caught.value.line == 4
+        """
+    )
+    project().assert_outcomes(passed=1)
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    (pytester.path / "__snapshots__").write_text("in the way")
+    result = run("--torchgraph-update")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"E +pytest_torchgraph\.errors\.TorchGraphError: cannot store the graph in "
+            r".*__snapshots__/test_net/test_step\.tgraph: (Not a directory|File exists)"
+        ]
+    )
+    assert (pytester.path / "__snapshots__").read_text() == "in the way"
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_says_so(project: Run, stored: Path) -> None:
+    stored.unlink()
+    stored.mkdir()
+    for arguments in ([], ["--torchgraph-update"]):
+        result = project(*arguments)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*TorchGraphError: cannot read the stored graph *Is a dir*"])
+
+
+def test_a_file_with_less_detail_than_the_test_compares_has_to_be_stored_again(
+    project: Run, stored: Path
+) -> None:
+    stored.write_text("torchgraph 1\ndetail ops\n\nforward @ aot {\n  1 aten.relu.default\n}\n")
+    result = project()
+    result.assert_outcomes(failed=1)
+    assert section(result)[:3] == [
+        "the stored file has detail 'ops', which is too little to compare at 'dataflow'",
+        "compare with graph_snapshot(detail='ops'), or store it again",
+        "file:    __snapshots__/test_net/test_step.tgraph",
+    ]
+    project("--torchgraph-update").assert_outcomes(passed=1)
+    assert "detail" not in stored.read_text()
+
+
+def test_an_update_stores_the_detail_that_the_test_asks_for(
+    pytester: pytest.Pytester, project: Run, stored: Path
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot(detail="ops")
+        """
+    )
+    project().assert_outcomes(passed=1)
+    project("--torchgraph-update").stdout.fnmatch_lines(["updated  *test_step.tgraph"])
+    assert "detail ops" in stored.read_text()
+    project().assert_outcomes(passed=1)
+    project(OP="gelu").assert_outcomes(failed=1)
+
+
+def test_no_exception_of_a_comparison_outlives_its_test(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import gc, weakref
+        import pytest
+        from graphs import graph
+
+        class Thing: pass
+        refs = []
+
+        def test_error(graph_snapshot):
+            thing = Thing()
+            refs.append(weakref.ref(thing))
+            graph_snapshot.extension.get_location = None
+            with pytest.raises(TypeError):
+                graph() == graph_snapshot
+
+        def test_gone():
+            gc.collect()
+            assert refs[0]() is None
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=2)

@@ -1,0 +1,163 @@
+"""When stored graphs match: by dataflow, at the detail that the test asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from projects import GRAPHS
+
+from pytest_torchgraph.errors import GraphFormatError
+from pytest_torchgraph.graph.model import Detail
+from pytest_torchgraph.graph.parse import parse_document
+from pytest_torchgraph.snapshot.compare import (
+    Subject,
+    compare,
+    parse_stored,
+    same_text,
+    subject_of,
+)
+
+graphs: dict[str, Any] = {}
+exec(GRAPHS, graphs)
+graph, text, Capture = graphs["graph"], graphs["text"], graphs["Capture"]
+
+STRIDED = ' stride [16, 1] on "cuda"'
+
+
+def against(stored: str, *now: Any, detail: Detail = "dataflow") -> str | None:
+    """What compare says: None for a match, else the problem and the details in one text."""
+    found = compare(parse_document(stored), subject_of(Capture(*now)), detail)
+    return None if found is None else "\n".join([found[0], *found[1]])
+
+
+def document(*of: Any, detail: Detail = "dataflow") -> str:
+    return subject_of(Capture(*of)).to_text(detail)
+
+
+def test_the_origin_of_a_text_does_not_matter() -> None:
+    assert same_text(text("relu", torch="2.7.0"), text("relu", torch="2.13.0"))
+    assert same_text(text("relu").replace("via aot, torch 2.13.0\n", ""), text("relu"))
+    assert not same_text(text("relu"), text("gelu"))
+    assert not same_text(text("relu"), text("relu", tail=", detail full"))
+
+
+@pytest.mark.parametrize(
+    "origin", ["via aot, torch\n", "<<<<<<< ours\nvia aot\n", "aot, torch 2\n", ", torch 2\n"]
+)
+def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> None:
+    broken = text("relu").replace("via aot, torch 2.13.0\n", origin)
+    assert not same_text(broken, text("relu"))
+    with pytest.raises(GraphFormatError, match=r"^some/path:2:\d+: .*restore the file"):
+        parse_stored(broken, "some/path")
+
+
+def test_a_version_that_is_newer_is_not_taken_for_the_same() -> None:
+    newer = text("relu").replace("torchgraph 1", "torchgraph 2")
+    assert not same_text(newer, text("relu"))
+    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 2.*upgrade.*--torchgraph-up"):
+        parse_stored(newer, "path")
+
+
+def test_bytes_that_are_no_text_are_an_error_with_a_position() -> None:
+    stored = (text("relu").encode() + b"  \xff\n").decode("utf-8", "surrogateescape")
+    with pytest.raises(GraphFormatError, match="path:9:3: a byte that is not UTF-8: restore"):
+        parse_stored(stored, "path")
+
+
+def test_renamed_nodes_match_and_other_ops_do_not() -> None:
+    renamed = text("relu").replace("layer.0/relu", "act")
+    assert not same_text(renamed, text("relu"))
+    assert against(renamed, graph("relu")) is None
+    assert against(renamed, graph("gelu")) == ""
+
+
+def test_the_number_names_and_order_of_graphs_count() -> None:
+    one, two = graph("relu"), graph("gelu", name="backward")
+    assert against(document(one, two), one, two) is None
+    for other in ([one], [two, one], [one, two, one], [one.renamed("x"), two]):
+        problem = against(document(one, two), *other)
+        assert problem is not None
+        assert problem.startswith("the captured graphs are not those that are stored\nstored:")
+        assert "forward, backward" in problem
+
+
+def test_strides_and_devices_count_only_at_full_detail() -> None:
+    plain = graph("relu", stride=' stride [1, 2] on "cpu"')
+    strided = graph("relu", stride=STRIDED)
+    stored = document(strided, detail="full")
+    assert 'stride [16, 1] on "cuda"' in stored
+    assert against(stored, strided, detail="full") is None
+    assert against(stored, plain, detail="dataflow") is None
+    problem = against(stored, plain, detail="full")
+    assert problem is not None
+    assert problem.startswith("strides or devices differ, the dataflow is the same")
+    assert '-  %x = input : f32[2, 16] stride [16, 1] on "cuda"' in problem
+    assert '+  %x = input : f32[2, 16] stride [1, 2] on "cpu"' in problem
+
+
+def test_names_do_not_count_at_full_detail_either() -> None:
+    stored = document(graph("relu", stride=STRIDED), detail="full").replace("layer.0/relu", "act")
+    assert against(stored, graph("relu", stride=STRIDED), detail="full") is None
+
+
+def test_device_arguments_count_only_at_full_detail() -> None:
+    def moved(device: str) -> Any:
+        call = f'aten._to_copy.default(%x, device=device("{device}"))'
+        return graphs["Graph"].from_text(
+            text("relu").replace("aten.relu.default(%x)", call).replace("/relu", "/copy")
+        )
+
+    stored = document(moved("cuda"), detail="full")
+    assert against(stored, moved("cpu")) is None
+    assert "devices differ" in (against(stored, moved("cpu"), detail="full") or "")
+
+
+def test_counts_are_compared_with_counts_and_with_whole_graphs() -> None:
+    same, other = graph("relu", "gelu", "relu"), graph("relu", "gelu", "gelu", "mm")
+    details: tuple[Detail, ...] = ("ops", "dataflow", "full")
+    for stored in details:
+        kept = document(same, detail=stored)
+        assert against(kept, graph("gelu", "relu", "relu"), detail="ops") is None
+        assert against(kept, other, detail="ops") == (
+            "3 op counts differ\n"
+            "forward: aten.gelu.default  1 -> 2\n"
+            "forward: aten.mm.default  0 -> 1\n"
+            "forward: aten.relu.default  2 -> 1"
+        )
+        assert "not those that are stored" in (against(kept, same, same, detail="ops") or "")
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked"), [("ops", "dataflow"), ("ops", "full"), ("dataflow", "full")]
+)
+def test_a_file_that_says_too_little_is_not_compared(stored: Detail, asked: Detail) -> None:
+    problem = against(document(graph("relu"), detail=stored), graph("relu"), detail=asked)
+    assert problem == (
+        f"the stored file has detail '{stored}', which is too little to compare at '{asked}'\n"
+        f"compare with graph_snapshot(detail='{stored}'), or store it again"
+    )
+
+
+def test_captures_and_graphs_can_be_compared() -> None:
+    assert subject_of(graph("relu")).graphs == (graph("relu"),)
+    subject = subject_of(Capture(graph("relu"), graph("gelu"), torch="2.9.1"))
+    assert isinstance(subject, Subject)
+    assert len(subject.graphs) == 2
+    assert subject.header.torch == "2.9.1"
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [({}, "a dict"), (3, "an int"), ((graph("relu"),), "a tuple"), (Capture, "a type")],
+)
+def test_anything_else_is_a_type_error_that_says_what_to_pass(value: object, name: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"cannot compare {name}: pass a capture, as in `graph_cap"
+    ):
+        subject_of(value)
+
+
+def test_a_capture_without_graphs_does_not_pass() -> None:
+    with pytest.raises(AssertionError, match="the capture holds no graph"):
+        subject_of(Capture())

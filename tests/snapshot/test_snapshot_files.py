@@ -1,0 +1,93 @@
+"""Writing a stored file: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph.errors import TorchGraphError
+from pytest_torchgraph.snapshot import files
+
+
+def test_a_file_is_written_as_it_is_meant_on_every_system(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "x.tgraph"
+    files.write_text(path, "a\nü\n")
+    assert path.read_bytes() == "a\nü\n".encode()
+    assert os.listdir(path.parent) == ["x.tgraph"]
+    assert files.read_text(path) == "a\nü\n"
+
+
+def test_line_ends_of_windows_are_read_as_ours(tmp_path: Path) -> None:
+    path = tmp_path / "x.tgraph"
+    path.write_bytes(b"a\r\nb\r\n")
+    assert files.read_text(path) == "a\nb\n"
+
+
+def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert files.read_text(tmp_path / "x.tgraph") is None
+    assert files.read_text(tmp_path / "file" / "x.tgraph") is None
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.tgraph"
+    path.mkdir()
+    with pytest.raises(
+        TorchGraphError, match=r"cannot read the stored graph .*x\.tgraph: Is a dir"
+    ):
+        files.read_text(path)
+
+
+def test_a_new_file_has_the_permissions_that_any_new_file_has(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    files.write_text(tmp_path / "x.tgraph", "a")
+    assert (tmp_path / "x.tgraph").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "x.tgraph").chmod(0o640)
+    files.write_text(tmp_path / "x.tgraph", "b")
+    assert (tmp_path / "x.tgraph").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "x.tgraph").write_text("old")
+    link = tmp_path / "x.tgraph"
+    link.symlink_to(tmp_path / "real" / "x.tgraph")
+    files.write_text(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "x.tgraph").read_text() == "new"
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_names_file_and_reason(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        TorchGraphError, match=r"cannot store the graph in .*x\.tgraph: (Not a dir|File exists)"
+    ):
+        files.write_text(tmp_path / "file" / "x.tgraph", "a")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_whatever_goes_wrong_the_old_file_stays_and_nothing_is_left_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
+) -> None:
+    path = tmp_path / "x.tgraph"
+    files.write_text(path, "old")
+
+    def fail(*args: object) -> None:
+        assert len(os.listdir(tmp_path)) == 2
+        assert all(name == "x.tgraph" or name.startswith(".") for name in os.listdir(tmp_path))
+        raise error
+
+    monkeypatch.setattr(os, failing, fail)
+    if isinstance(error, OSError):
+        with pytest.raises(TorchGraphError, match=r"cannot store .*x\.tgraph: No space left"):
+            files.write_text(path, "new")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            files.write_text(path, "new")
+    assert os.listdir(tmp_path) == ["x.tgraph"]
+    assert path.read_text() == "old"

@@ -1,0 +1,261 @@
+"""What a failed comparison shows, in whatever way pytest is run."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from projects import Run, section
+
+
+def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
+    found = [line.removeprefix("picture: ") for line in lines if line.startswith("picture: ")]
+    assert len(found) == 1
+    return pytester.path / found[0].partition(" (")[0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("-vv",), ("--assert=plain",), ("-p", "xdist", "-n2"), ("--tb=no", "-rA")]
+)
+def test_the_section_says_what_changed_how_to_accept_it_and_where_the_picture_is(
+    pytester: pytest.Pytester, project: Run, arguments: tuple[str, ...]
+) -> None:
+    result = project(*arguments, OP="gelu")
+    result.assert_outcomes(failed=1)
+    if "--tb=no" in arguments:
+        assert "torchgraph ---" not in result.stdout.str()
+        return
+    lines = section(result)
+    assert lines[0] == "1 op changed in layer.0"
+    assert lines[1].startswith("~ changed in layer.0 [forward]")
+    assert "    before  %layer.0/relu = aten.relu.default(%x) : f32[2, 16]" in lines
+    assert "    after   %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in lines
+    assert "file:    __snapshots__/test_net/test_step.tgraph" in lines
+    assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
+    assert len(lines) <= 15
+    drawn = picture(pytester, lines)
+    assert drawn.parent == pytester.path / ".pytest_cache" / "d" / "torchgraph"
+    assert "<svg" in drawn.read_text()
+
+
+def test_the_message_of_the_assertion_is_short_enough_not_to_be_cut(project: Run) -> None:
+    result = project(OP="gelu " * 100)
+    result.assert_outcomes(failed=1)
+    message = [line for line in result.outlines if line.startswith("E ")]
+    assert 2 <= len(message) <= 7
+    assert "graphs == stored: " in message[0]
+    assert "Full diff" not in result.stdout.str()
+    assert "Use -v" not in result.stdout.str()
+
+
+def test_one_large_finding_is_seen_at_once_and_kept_whole_in_a_file(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    result = project(OP="relu " + " ".join(["gelu", "neg", "exp", "sin", "cos"] * 4))
+    lines = section(result)
+    assert len(lines) <= 15
+    text = picture(pytester, lines).with_suffix(".txt").read_text()
+    assert text.startswith("test_net.py::test_step\n")
+    assert "aten.gelu.default" in text
+
+
+def test_another_torch_release_is_said_first(
+    pytester: pytest.Pytester, project: Run, stored: Path
+) -> None:
+    stored.write_text(stored.read_text().replace("torch 2.13.0", "torch 2.9.1"))
+    lines = section(project(OP="gelu"))
+    assert lines[0] == "stored with torch 2.9.1, now running torch 2.13.0"
+    assert lines[1] == "1 op changed in layer.0"
+
+
+def test_each_failed_comparison_of_a_test_has_its_own_section_and_picture(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            same = [graph() == graph_snapshot(name=name) for name in ("a", "A", "b")]
+            assert all(same)
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    result = run(OP="gelu")
+    result.assert_outcomes(failed=1)
+    pictures = [line for line in result.outlines if line.startswith("picture: ")]
+    assert len(set(pictures)) == 3
+    assert sum(line.strip("-") == " torchgraph " for line in result.outlines) == 3
+
+
+def test_a_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        @pytest.fixture
+        def checked(graph_snapshot):
+            assert graph() == graph_snapshot
+
+        def test_step(checked): pass
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    result = run(OP="gelu")
+    result.assert_outcomes(errors=1)
+    assert section(result)[0] == "1 op changed in layer.0"
+
+
+def test_a_mismatch_that_fails_no_test_is_not_shown(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        def test_differs(graph_snapshot):
+            assert graph() != graph_snapshot
+
+        @pytest.mark.xfail
+        def test_known(graph_snapshot):
+            assert graph() == graph_snapshot
+
+        def test_other():
+            assert 0
+        """
+    )
+    result = run()
+    result.assert_outcomes(passed=1, xfailed=1, failed=1)
+    assert "- torchgraph -" not in result.stdout.str()
+
+
+def test_op_counts_that_differ_are_listed(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot(detail="ops")
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    result = run(OP="relu gelu relu")
+    result.stdout.fnmatch_lines(["E*graphs == stored: 2 op counts differ"])
+    assert section(result)[:3] == [
+        "2 op counts differ",
+        "forward: aten.gelu.default  0 -> 1",
+        "forward: aten.relu.default  1 -> 2",
+    ]
+
+
+def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot(detail="ops")
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    lines = section(run(OP=" ".join(f"op{i}" for i in range(200))))
+    assert len(lines) < 70
+    assert "... and 141 more lines" in lines
+
+
+@pytest.mark.parametrize("name", ["diff_to_dot", "draw"])
+def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
+    pytester: pytest.Pytester, project: Run, name: str
+) -> None:
+    pytester.makeconftest(
+        f"""
+        import pytest_torchgraph.render
+
+        def broken(*args, **kwargs):
+            raise RuntimeError("no ink\\nat all")
+
+        pytest_torchgraph.render.{name} = broken
+        """
+    )
+    result = project(OP="gelu")
+    result.assert_outcomes(failed=1)
+    lines = section(result)
+    assert lines[0] == "1 op changed in layer.0"
+    assert lines[-1] == "picture: none, RuntimeError: no ink"
+
+
+def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    pytester.makeconftest(
+        """
+        import pytest_torchgraph.graph.diff
+
+        def broken(*args):
+            raise RecursionError("too deep")
+
+        pytest_torchgraph.graph.diff.diff_graphs = broken
+        """
+    )
+    result = project(OP="gelu")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E*graphs == stored: the graphs differ (finding out how failed: RecursionError: too deep)"]
+    )
+    lines = section(result)
+    assert lines[1] == "what differs could not be found out: RecursionError: too deep"
+    assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
+
+
+@pytest.mark.parametrize("where", ["option", "ini"])
+def test_pictures_go_where_the_user_wants_them(
+    pytester: pytest.Pytester, project: Run, where: str
+) -> None:
+    if where == "ini":
+        pytester.makeini("[pytest]\ntorchgraph_artifacts = out/pictures")
+        lines = section(project(OP="gelu"))
+    else:
+        lines = section(project("--torchgraph-artifacts=out/pictures", OP="gelu"))
+    drawn = picture(pytester, lines)
+    assert drawn.parent == pytester.path / "out" / "pictures"
+    assert "<svg" in drawn.read_text()
+
+
+def test_an_artifact_directory_that_cannot_be_made_changes_nothing_else(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    (pytester.path / "file").touch()
+    result = project("--torchgraph-artifacts=file/sub", OP="gelu")
+    result.assert_outcomes(failed=1)
+    assert section(result)[-1].startswith("picture: none, ")
+
+
+def test_without_the_cache_plugin_pictures_go_to_a_temporary_directory(project: Run) -> None:
+    lines = section(project("-p", "no:cacheprovider", OP="gelu"))
+    drawn = Path(lines[-1].removeprefix("picture: ").partition(" (")[0])
+    assert drawn.is_absolute()
+    assert drawn.parent.name.startswith("pytest-torchgraph-")
+    assert "<svg" in drawn.read_text()
+
+
+def test_junit_xml_names_the_difference_and_the_picture(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    project("--junitxml=out.xml", "-o", "junit_family=xunit1", OP="gelu")
+    properties = {
+        element.get("name"): element.get("value")
+        for element in ET.parse(pytester.path / "out.xml").iter("property")
+    }
+    assert properties["torchgraph"] == (
+        "__snapshots__/test_net/test_step.tgraph: 1 op changed in layer.0"
+    )
+    assert (pytester.path / str(properties["torchgraph_picture"])).is_file()
+
+
+def test_the_html_report_shows_the_picture(pytester: pytest.Pytester, project: Run) -> None:
+    pytest.importorskip("pytest_html")
+    arguments = ("-p", "html", "-p", "metadata", "--html=out.html", "--self-contained-html")
+    project(*arguments, OP="gelu").assert_outcomes(failed=1)
+    page = (pytester.path / "out.html").read_text()
+    assert "svg" in page.partition("test_net.py::test_step")[2]

@@ -1,0 +1,177 @@
+"""Living with syrupy: neither plugin touches what belongs to the other."""
+
+from __future__ import annotations
+
+import pytest
+from projects import Run, files
+
+MIXED = """
+import os
+import pytest
+from graphs import graph
+
+FAIL = os.environ.get("FAIL", "")
+
+def test_first():
+    assert FAIL != "first"
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_step(device, graph_snapshot):
+    if FAIL == "skip" and device != "cpu":
+        pytest.skip("absent")
+    if FAIL == "exit":
+        pytest.exit("enough")
+    assert FAIL != "before"
+    assert graph() == graph_snapshot
+    assert FAIL != "between"
+    assert graph() == graph_snapshot(name="second")
+
+def test_text(snapshot):
+    assert os.environ.get("TEXT", "text") == snapshot
+
+class TestLast:
+    def test_last(self, graph_snapshot):
+        assert graph() == graph_snapshot
+"""
+
+
+@pytest.fixture
+def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
+    """A project with graphs and a text of syrupy's own, all stored."""
+    pytester.makepyfile(test_mixed=MIXED)
+    run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
+    found = files(pytester)
+    assert len(found) == 6
+    return found
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")])
+@pytest.mark.parametrize(
+    ("fail", "arguments"),
+    [
+        ("first", ("-x",)),
+        ("before", ()),
+        ("between", ()),
+        ("skip", ()),
+        ("exit", ()),
+        ("", ("-k", "text")),
+        ("", ("--deselect", "test_mixed.py::TestLast")),
+    ],
+)
+def test_an_update_of_syrupys_never_deletes_a_graph(
+    pytester: pytest.Pytester,
+    run: Run,
+    mixed: dict[str, bytes],
+    fail: str,
+    arguments: tuple[str, ...],
+    workers: tuple[str, ...],
+) -> None:
+    result = run("--snapshot-update", *workers, *arguments, FAIL=fail)
+    now = files(pytester)
+    graphs = {path: data for path, data in mixed.items() if path.endswith(".tgraph")}
+    assert len(graphs) == 5
+    assert {path: data for path, data in now.items() if path.endswith(".tgraph")} == graphs
+    assert "Can not relate" not in result.stdout.str()
+    if fail not in ("", "skip"):
+        assert result.ret != 0
+
+
+def test_syrupy_reports_no_stale_graph_and_still_removes_its_own(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    pytester.makepyfile(
+        test_mixed="""
+        def test_text(snapshot):
+            assert "text" == snapshot(name="other")
+        """
+    )
+    result = run("--snapshot-update")
+    result.assert_outcomes(passed=1)
+    assert "tgraph" not in result.stdout.str()
+    now = files(pytester)
+    assert sorted(now) == sorted(mixed)
+    amber = now["__snapshots__/test_mixed.ambr"]
+    assert b"test_text[other]" in amber
+    assert b"# name: test_text\n" not in amber
+
+
+def test_stale_graphs_do_not_fail_a_run(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    pytester.makepyfile(
+        test_mixed="""
+        def test_text(snapshot):
+            assert "text" == snapshot
+        """
+    )
+    result = run()
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    assert "unused" not in result.stdout.str()
+    assert files(pytester) == mixed
+
+
+def test_our_update_leaves_syrupys_snapshots_alone(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    result = run("--torchgraph-update", TEXT="changed", OP="gelu")
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_mixed.py::test_text*"])
+    now = files(pytester)
+    changed = {path for path in now if now[path] != mixed[path]}
+    assert changed == {path for path in mixed if path.endswith(".tgraph")}
+
+
+def test_syrupys_update_flags_update_graphs_as_well(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    result = run("--snapshot-update", OP="gelu")
+    result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines(["updated  __snapshots__/test_mixed/TestLast.test_last.tgraph"])
+    last = pytester.path / "__snapshots__/test_mixed/TestLast.test_last.tgraph"
+    last.unlink()
+    result = run("--snapshot-update-new-only")
+    result.assert_outcomes(passed=3, failed=2)
+    assert last.exists()
+    run("-k", "last").assert_outcomes(passed=1, deselected=4)
+
+
+def test_files_that_the_user_wants_ignored_stay_ignored(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    notes = pytester.path / "__snapshots__" / "test_mixed" / "notes.md"
+    notes.write_text("mine")
+    run("--snapshot-update", "--snapshot-ignore-file-extensions=md").assert_outcomes(passed=5)
+    assert files(pytester) == {**mixed, "__snapshots__/test_mixed/notes.md": b"mine"}
+
+
+def test_a_file_that_a_killed_run_left_behind_disturbs_nobody(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    left = pytester.path / "__snapshots__" / "test_mixed" / ".0123456789abcdef.tgraph-tmp"
+    left.write_text("half a gr")
+    result = run("--snapshot-update")
+    result.assert_outcomes(passed=5)
+    assert result.ret == 0
+    assert left.read_text() == "half a gr"
+
+
+def test_the_texts_of_comparisons_are_not_kept_till_the_end_of_the_session(
+    pytester: pytest.Pytester, run: Run, mixed: dict[str, bytes]
+) -> None:
+    pytester.makeconftest(
+        """
+        def pytest_sessionfinish(session):
+            results = [
+                result
+                for assertion in session.config._syrupy._assertions
+                for result in assertion.executions.values()
+                if result.snapshot_location.endswith(".tgraph")
+            ]
+            kept = [r for r in results if r.asserted_data or r.recalled_data or r.exception]
+            print(f"results: {len(results)}, kept: {len(kept)}")
+        """
+    )
+    result = run("-s", OP="gelu")
+    result.assert_outcomes(passed=2, failed=3)
+    result.stdout.fnmatch_lines(["*results: 3, kept: 0"])

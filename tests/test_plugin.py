@@ -1,0 +1,147 @@
+"""The plugin as such: what it costs, what it adds, how it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from projects import Run
+
+HEAVY = (
+    "torch",
+    "graphviz",
+    "jinja2",
+    "pytest_torchgraph.graph",
+    "pytest_torchgraph.capture",
+    "pytest_torchgraph.render",
+)
+
+
+def test_importing_the_plugin_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, pytest_torchgraph.plugin\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+        "print('pytest_torchgraph.config' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True"]
+
+
+def test_a_suite_that_uses_nothing_of_ours_never_imports_torch(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import sys, pytest
+
+        class TestThings:
+            @pytest.mark.parametrize("x", [1, 2])
+            def test_x(self, x, tmp_path):
+                assert x
+
+        def test_failing():
+            assert 0
+
+        def test_loaded():
+            assert "pytest_torchgraph.plugin" in sys.modules
+            assert [name for name in {HEAVY} if name in sys.modules] == []
+        """
+    )
+    run().assert_outcomes(passed=3, failed=1)
+
+
+def test_collecting_tests_for_devices_does_not_import_torch(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+
+        def pytest_collection_finish(session):
+            assert len(session.items) == 2
+            print("torch imported:", "torch" in sys.modules)
+        """
+    )
+    pytester.makepyfile("def test_x(graph_device, graph_capture, graph_snapshot): pass")
+    result = run("--collect-only", "-s")
+    result.stdout.fnmatch_lines(["torch imported: False"])
+
+
+def test_the_help_lists_the_options_in_one_group(pytester: pytest.Pytester, run: Run) -> None:
+    result = run("--help")
+    result.stdout.fnmatch_lines(
+        [
+            "graphs of PyTorch models:",
+            "  --torchgraph-update*",
+            "  --torchgraph-devices=NAMES*",
+            "  --torchgraph-artifacts=DIR*",
+            "*torchgraph_devices (string):*",
+            "*torchgraph_artifacts (string):*",
+        ]
+    )
+    assert "torchgraph_update (" not in result.stdout.str()
+
+
+def test_the_fixtures_are_documented(pytester: pytest.Pytester, run: Run) -> None:
+    result = run("--fixtures", "-v")
+    result.stdout.fnmatch_lines(
+        ["graph_capture [[]session scope[]]*", "    Capture the graphs of a model or function."]
+    )
+    result.stdout.fnmatch_lines(
+        ["graph_snapshot -- *", "    Compare graphs with the stored ones: *"]
+    )
+    result.stdout.fnmatch_lines(
+        ["graph_device [[]class scope[]]*", "    The `torch.device` to run on; *"]
+    )
+
+
+def test_strict_markers_and_config_are_satisfied(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_devices = cpu\ntorchgraph_artifacts = out\n")
+    pytester.makepyfile("def test_x(graph_snapshot): pass")
+    run("--strict-markers", "--strict-config", "-W", "error").assert_outcomes(passed=1)
+
+
+def test_without_syrupy_the_tests_that_need_it_say_so_and_others_run(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        def test_stored(graph_snapshot): pass
+        def test_other(): pass
+        """
+    )
+    result = run("-p", "no:syrupy")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*switched off in this run: remove '-p no:syrupy'*"])
+    assert "AttributeError" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", ["--torchgraph-artifacts=file", "--torchgraph-artifacts="])
+def test_an_artifact_directory_that_cannot_be_one_is_a_usage_error(
+    pytester: pytest.Pytester, run: Run, option: str
+) -> None:
+    pytester.makefile("", file="x")
+    (pytester.path / "file").touch()
+    result = run(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --torchgraph-artifacts: '*' is not a directory"])
+
+
+def test_graph_capture_can_be_used_by_fixtures_of_every_scope(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def mine(graph_capture):
+            return graph_capture
+
+        def test_x(mine, graph_capture):
+            assert mine is graph_capture
+            assert callable(mine)
+        """
+    )
+    run().assert_outcomes(passed=1)
