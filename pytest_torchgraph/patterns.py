@@ -175,9 +175,7 @@ def _is_composite(op: str) -> bool:
 
     namespace, packet, overload = op.split(".", 2)
     name = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
-    return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
-    )
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
 
 
 def _importable(pattern: str) -> bool:

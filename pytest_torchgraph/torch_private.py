@@ -1,8 +1,8 @@
 """Every private name of torch that the package touches, each with what it is and a probe.
 
-torch makes no promise for these. A name that is missing makes the feature that needs it unavailable,
-with a message that says so; it never makes a check pass. `probe()` says what is there, and the test
-suite runs it on every supported release.
+torch makes no promise for these. A name that is missing makes the feature that needs it
+unavailable, with a message that says so; it never makes a check pass. `probe()` says what is there,
+and the test suite runs it on every supported release.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def reset_dynamo() -> None:
 
 
 def stance() -> str:
-    """The stance that `torch.compiler.set_stance` set (since 2.6): "default" lets things compile."""
+    """The stance that `torch.compiler.set_stance` set (since 2.6); "default" lets it compile."""
     from torch._dynamo import eval_frame
 
     return str(eval_frame._stance.stance)
@@ -82,8 +82,8 @@ def is_compiled(target: Any) -> bool:
 def on_compiled_region(entered: Callable[[str], None]) -> Iterator[None]:
     """Call `entered(name)` whenever a compiled function is entered, before any of it runs.
 
-    Wraps `torch._dynamo.eval_frame._callback_from_stance`, which every entry calls (since 2.6), from
-    the frame `compile_wrapper` for a compiled function.
+    Wraps `torch._dynamo.eval_frame._callback_from_stance`, which every entry calls (since 2.6),
+    from the frame `compile_wrapper` for a compiled function.
     """
     import sys
 
@@ -121,12 +121,12 @@ def active_dispatch_modes() -> list[str]:
 
 def sequence_number() -> Callable[[], int]:
     """The function that gives the number of this thread's next autograd node (since 1.13)."""
-    return torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined, no-any-return]
+    return torch._C._autograd._get_sequence_nr
 
 
 def current_autograd_node() -> Callable[[], Any]:
     """The function that gives the autograd node which is running its backward (since 1.13)."""
-    return torch._C._current_autograd_node  # type: ignore[attr-defined, no-any-return]
+    return torch._C._current_autograd_node
 
 
 def storage_ref() -> type[Any]:
@@ -140,7 +140,7 @@ def aot_autograd(**compilers: Any) -> Callable[..., Any]:
     """A Dynamo backend that runs AOTAutograd (`torch._dynamo.backends.common`, since 2.0)."""
     from torch._dynamo.backends.common import aot_autograd as make
 
-    return make(**compilers)  # type: ignore[no-any-return]
+    return make(**compilers)
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -77,9 +77,7 @@ def capture(
     if device is not None:
         target, args, kwargs = _moved(target, args, kwargs, torch.device(device))
     roots = Roots(target, args, kwargs)
-    leaves = [p for _, p in roots.parameters()]
-    leaves += [tensor for _, tensor in roots.inputs if tensor.is_leaf and tensor.requires_grad]
-    step = Step(target, args, kwargs, loss_fn, backward, leaves)
+    step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
     canon = Canon()
     with preserved(roots):
         captured = mechanism.capture(step, target, roots, canon)
@@ -175,9 +173,9 @@ def _moved_target(target: Any, device: torch.device, move: Callable[[Any], Any])
         return functools.partial(_moved_target(target.func, device, move), *args, **keywords)
     if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
         return getattr(copy.deepcopy(target.__self__).to(device), target.__name__)
-    elsewhere = {
-        p.device.type for p in (p for _, p in Roots(target, (), {}).parameters())
-    } - {device.type}
+    elsewhere = {p.device.type for p in (p for _, p in Roots(target, (), {}).parameters())} - {
+        device.type
+    }
     if elsewhere:
         raise CaptureError(
             f"device={str(device)!r}: the target is a function over a module on "

@@ -80,9 +80,7 @@ def convert(
 
 
 class _Converter:
-    def __init__(
-        self, module: torch.fx.GraphModule | torch.fx.Graph, canon: Canon, naming: Naming
-    ):
+    def __init__(self, module: torch.fx.GraphModule | torch.fx.Graph, canon: Canon, naming: Naming):
         owning = module.owning_module if isinstance(module, torch.fx.Graph) else module
         self.owner = owning
         self.fx = module if isinstance(module, torch.fx.Graph) else module.graph
@@ -279,7 +277,7 @@ class _Converter:
         ]
         after = self.storages.after(operands)
         writes = [value for value in self.writes(node) if value in self.alias]
-        aliased = writes or [args[i] for i in known.aliases if i < len(args)]
+        aliased: list[Any] = writes or [args[i] for i in known.aliases if i < len(args)]
         if not aliased and args and self.is_view(node):
             aliased = [args[0]]
         source = next((value for value in aliased if value in self.alias), None)
@@ -300,6 +298,7 @@ class _Converter:
         return tuple(dict.fromkeys(found)), after
 
     def writes(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        found: list[Any]
         if isinstance(node.target, torch._ops.OpOverload):
             found = effects.written(node.target, tuple(node.args), dict(node.kwargs))
         else:

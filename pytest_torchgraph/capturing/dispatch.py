@@ -63,9 +63,7 @@ class Dispatch:
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
         grads = None
         if step.ran_backward:
-            grads = [
-                recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None
-            ]
+            grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         graphs = Replay(recorder, canon, self.keep_dead).graphs(outputs, grads)
         if not any(node.is_call for graph in graphs for node in graph.nodes):
             return Captured([], why_none="the target ran no tensor operation that its output needs")
@@ -94,4 +92,3 @@ def _no_compiled_region() -> Iterator[None]:
 
 def _refuse(name: str) -> None:
     raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
-

@@ -25,7 +25,7 @@ def op_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"higher_order.{target.name()}"
+        return f"higher_order.{target._name}"
     return _callable_name(target)
 
 
@@ -76,8 +76,8 @@ class Canon:
 
     def size(self, value: Any) -> int | Symbol:
         """A size or stride: an int where it is one."""
-        if isinstance(value, int):
-            return int(value)
+        if type(value) is int:
+            return value
         text = self.expression(value)
         return int(text) if text.lstrip("-").isdigit() else Symbol(text)
 
@@ -99,7 +99,7 @@ class Canon:
             return TensorMeta(str(value.dtype)[6:], shape, stride, self.device(value.device))
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return Symbol(self.expression(value))
-        if isinstance(value, bool | int | float | complex):
+        if type(value) in (bool, int, float, complex):
             return Atom(type(value).__name__)
         if isinstance(value, tuple | list):
             return tuple(self.result(item) for item in value)

@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -63,11 +63,11 @@ class Record:
         self.line = line
 
 
-class Recorder(torch_private.TorchDispatchMode):
+class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records forward and backward ops of one step."""
 
     def __init__(self, roots: Roots):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.roots = roots
         self.forward: list[Record] = []
         self.backward: list[Record] = []
@@ -164,7 +164,7 @@ class Recorder(torch_private.TorchDispatchMode):
         return number
 
     def _line(self) -> tuple[CodeType, int] | None:
-        frame = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
         known = self._user_code
         while frame is not None:
             code = frame.f_code
@@ -173,7 +173,7 @@ class Recorder(torch_private.TorchDispatchMode):
                 mine = known[code] = is_user_file(code.co_filename)
             if mine:
                 return code, frame.f_lineno
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     # -- tensors ---------------------------------------------------------------------------------

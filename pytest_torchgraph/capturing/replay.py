@@ -229,9 +229,7 @@ class Replay:
         if made < len(self.recorder.forward):
             line_of = self.recorder.forward[made].line
             if line_of is not None:
-                source = sources.from_line(
-                    line_of[0].co_filename, line_of[1], line_of[0].co_name
-                )
+                source = sources.from_line(line_of[0].co_filename, line_of[1], line_of[0].co_name)
         return path, source
 
 
@@ -315,9 +313,7 @@ class _Section:
             self.names[i] = namer.claim(wanted)
             role, name = self.role(i), self.names[i]
             path = module_of(name) if role == "saved" else ""
-            nodes.append(
-                Node(name, "placeholder", role, result=self.drafts[i].result, module=path)
-            )
+            nodes.append(Node(name, "placeholder", role, result=self.drafts[i].result, module=path))
         skip = set(inputs)
         for i in numbers:
             if i not in skip:
@@ -375,6 +371,12 @@ def _refs(value: Any) -> Iterator[int]:
 
 
 def _values(value: Any) -> Iterator[Value]:
+        """Note which values draft `number` gave."""
+        """What an op gave, described."""
+        """A recorded argument with its tensors as operands, which are added to `values`."""
+        """dtype, shape, strides and device of a value."""
+        """From now on `value` is what draft `number` gives."""
+        """Number a draft; a projection belongs where its producer does."""
     if type(value) is Value:
         yield value
     elif type(value) is tuple:

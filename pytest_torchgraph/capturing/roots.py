@@ -36,12 +36,20 @@ class Roots:
             join = f"{prefix}." if prefix else ""
             for name, child in module.named_modules():
                 self.modules.setdefault(id(child), (join + name).rstrip("."))
-            for name, tensor in module.named_parameters(remove_duplicate=False):
-                self.tensors.setdefault(id(tensor), ("parameter", join + name))
-            for name, tensor in module.named_buffers(remove_duplicate=False):
-                self.tensors.setdefault(id(tensor), ("buffer", join + name))
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                self.tensors.setdefault(id(parameter), ("parameter", join + name))
+            for name, buffer in module.named_buffers(remove_duplicate=False):
+                self.tensors.setdefault(id(buffer), ("buffer", join + name))
         for name, tensor in self.inputs:
             self.tensors.setdefault(id(tensor), ("input", name))
+
+    def leaves(self) -> list[torch.Tensor]:
+        """The tensors that a backward can give a gradient: parameters, then arguments."""
+        found: dict[int, torch.Tensor] = {id(p): p for _, p in self.parameters()}
+        for _, tensor in self.inputs:
+            if tensor.is_leaf and tensor.requires_grad:
+                found.setdefault(id(tensor), tensor)
+        return list(found.values())
 
     def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """All parameters with their names, each once."""
@@ -117,8 +125,8 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
             if isinstance(value, torch.nn.Module):
                 yield name, value
     defaults = function.__defaults__ or ()
-    for name, value in zip(code.co_varnames[: code.co_argcount][::-1], defaults[::-1], strict=False):
-        yield name, value
+    declared = code.co_varnames[: code.co_argcount]
+    yield from zip(declared[::-1], defaults[::-1], strict=False)
 
 
 def _inputs(

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ..errors import CaptureError
 from .. import torch_private
+from ..errors import CaptureError
 from .roots import Roots
 
 
@@ -24,13 +24,12 @@ def preserved(roots: Roots) -> Iterator[None]:
     """
     parameters = list(roots.parameters())
     versions = [(name, p, _version(p), p.data_ptr()) for name, p in parameters]
-    leaves = _leaves(roots)
-    grads = [(leaf, leaf.grad) for leaf in leaves]
+    grads = [(leaf, leaf.grad) for leaf in roots.leaves()]
     buffers = _Buffers(roots)
     arguments = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in _inputs(roots)]
     with _random_state(), torch_private.counters_restored():
         try:
-            for leaf in leaves:
+            for leaf, _ in grads:
                 leaf.grad = None
             yield
         finally:
@@ -40,7 +39,8 @@ def preserved(roots: Roots) -> Iterator[None]:
             for tensor, version, value in arguments:
                 _restore(tensor, version, value)
     changed = [
-        name for name, p, version, where in versions
+        name
+        for name, p, version, where in versions
         if _version(p) != version or p.data_ptr() != where
     ]
     if changed:
@@ -50,14 +50,6 @@ def preserved(roots: Roots) -> Iterator[None]:
             "model. Leave the optimizer step out of the target; graph_capture runs the backward "
             "pass by itself."
         )
-
-
-def _leaves(roots: Roots) -> list[torch.Tensor]:
-    found: dict[int, torch.Tensor] = {id(p): p for _, p in roots.parameters()}
-    for _, tensor in roots.inputs:
-        if tensor.is_leaf and tensor.requires_grad:
-            found.setdefault(id(tensor), tensor)
-    return list(found.values())
 
 
 def _inputs(roots: Roots) -> list[torch.Tensor]:
@@ -108,7 +100,8 @@ def _random_state() -> Iterator[None]:
     numpy = sys.modules.get("numpy.random")
     legacy = numpy.get_state() if numpy is not None else None
     host = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.get_rng_state_all() if started else None
     try:
         yield
     finally:

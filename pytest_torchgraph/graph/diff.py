@@ -380,9 +380,7 @@ def _shared(a: str, b: str) -> float:
 def _ops(changes: Iterable[Change]) -> list[Change]:
     """The changes worth a line: without projections and without the inputs that were derived."""
     return [
-        change
-        for change in changes
-        if change.node.is_call and change.node.op != "operator.getitem"
+        change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]
 
 

@@ -127,9 +127,7 @@ class _Pairing:
         members = set(dead)
         colors: dict[int, int] = {}
         for i in dead:
-            below = tuple(
-                colors[o] if o in members else intern(live(o)) for o in flat.operands[i]
-            )
+            below = tuple(colors[o] if o in members else intern(live(o)) for o in flat.operands[i])
             colors[i] = intern((flat.labels[i], below))
         for _ in range(3):
             above: dict[int, int] = {}

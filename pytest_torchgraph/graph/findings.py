@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .align import increasing
 from .flat import Flat
@@ -12,13 +13,15 @@ from .matching import Matching
 from .model import Graph, Node, SubgraphRef
 from .text import format_result
 
-ORDER = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
+PartKind = Literal["added", "removed", "changed", "rewired"]
+ORDER: dict[PartKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One differing node: numbers in the two graphs, -1 where it does not exist."""
 
-    kind: str
+    kind: PartKind
     before: int
     after: int
 
@@ -110,7 +113,7 @@ class _Comparer:
     def join(self, key: tuple[str, int], other: tuple[str, int]) -> None:
         self.parent[self.root(key)] = self.root(other)
 
-    def flag(self, kind: str, i: int, j: int) -> None:
+    def flag(self, kind: PartKind, i: int, j: int) -> None:
         key = ("b", j) if i == -1 else ("a", i)
         self.parts.setdefault(key, Part(kind, i, j))
 
@@ -132,7 +135,8 @@ class _Comparer:
                 continue
             self.flag("rewired", i, j)
             self.blame(i, p, q)
-        if not changed and (len(order_a) or len(order_b)) and not self.order_agrees(order_a, order_b):
+        ordered = bool(order_a or order_b)
+        if ordered and not changed and not self.order_agrees(order_a, order_b):
             self.flag("rewired", i, j)
 
     def blame(self, i: int, p: int, q: int) -> None:
@@ -143,14 +147,13 @@ class _Comparer:
             self.join(("a", i), self.key_b(q))
 
     def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
-        sources_a = set().union(*map(self.m.sources_a, order_a)) 
-        sources_b = set().union(*map(self.m.sources_b, order_b)) 
-        if sources_a == sources_b:
-            return True
-        came_or_went = any(self.m.forward[p] == -1 for p in order_a) or any(
-            self.m.backward[q] == -1 for q in order_b
+        sources_a = {source for p in order_a for source in self.m.sources_a(p)}
+        sources_b = {source for q in order_b for source in self.m.sources_b(q)}
+        return (
+            sources_a == sources_b
+            or any(self.m.forward[p] == -1 for p in order_a)
+            or any(self.m.backward[q] == -1 for q in order_b)
         )
-        return came_or_went
 
     # -- inputs and outputs ----------------------------------------------------------------------
 
@@ -179,10 +182,8 @@ class _Comparer:
             only_b: list[int] = []
         else:
             slots_a, slots_b = output_pairs(self.a, self.b)
-            at = {slot: q for slot, q in zip(slots_b, self.b.operands[j], strict=True)}
-            pairs = [
-                (p, at[s]) for s, p in zip(slots_a, returned_a, strict=False) if s in at
-            ]
+            at = dict(zip(slots_b, self.b.operands[j], strict=True))
+            pairs = [(p, at[s]) for s, p in zip(slots_a, returned_a, strict=False) if s in at]
             aligned = {s for s in slots_a if s in at}
             only_a = [p for s, p in zip(slots_a, returned_a, strict=False) if s not in aligned]
             only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
@@ -257,8 +258,14 @@ class _Comparer:
         for key, part in self.parts.items():
             groups.setdefault(self.root(key), []).append(part)
         for group in groups.values():
-            group.sort(key=lambda part: (ORDER[part.kind], self.position(part)))
+            group.sort(key=self.rank)
         return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
+
+    def rank(self, part: Part) -> tuple[bool, int, float]:
+        """The primary part first: an op before the inputs and projections that came with it."""
+        node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
+        minor = node.kind == "placeholder" or node.op == "operator.getitem"
+        return minor, ORDER[part.kind], self.position(part)
 
     def position(self, part: Part) -> float:
         """Where a part stands, as a share of its graph: comparable between old and new."""

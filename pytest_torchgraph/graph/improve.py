@@ -16,9 +16,7 @@ MAX_SHIFT = 100
 """How many nodes one step may move along a run of equal ops."""
 
 
-def improve(
-    matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]
-) -> None:
+def improve(matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]) -> None:
     """Improve `matching` in place; only nodes with equal tokens become partners."""
     _Improver(matching, tokens_a, tokens_b).run()
 
@@ -65,12 +63,12 @@ class _Improver:
         return self.flats[side].nodes[i].kind in ("placeholder", "output")
 
     def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
-        """Give `moving` the partner `target`, or any but `banned`; whoever it displaces moves on."""
+        """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
         here, there = self.partner[side], self.partner[1 - side]
         old: dict[int, int] = {}
         if target == -1:
             old[moving] = here[moving]
-            self.set(side, moving, -1)
+            self.assign(side, moving, -1)
             target = self.best_place(side, moving, old, banned)
         for _ in range(MAX_SHIFT):
             if target == -1:
@@ -79,8 +77,8 @@ class _Improver:
             for node in (moving, displaced):
                 if node != -1:
                     old.setdefault(node, here[node])
-                    self.set(side, node, -1)
-            self.set(side, moving, target)
+                    self.assign(side, node, -1)
+            self.assign(side, moving, target)
             if displaced == -1:
                 break
             moving = displaced
@@ -97,7 +95,7 @@ class _Improver:
         self.restore(side, new)
         return True
 
-    def set(self, side: int, i: int, j: int) -> None:
+    def assign(self, side: int, i: int, j: int) -> None:
         here, there = self.partner[side], self.partner[1 - side]
         if here[i] != -1:
             there[here[i]] = -1
@@ -107,9 +105,9 @@ class _Improver:
 
     def restore(self, side: int, pairs: Mapping[int, int]) -> None:
         for i in pairs:
-            self.set(side, i, -1)
+            self.assign(side, i, -1)
         for i, j in pairs.items():
-            self.set(side, i, j)
+            self.assign(side, i, j)
 
     def cost(self, region: Iterable[int]) -> int:
         return sum(map(self.m.bad_edges, region))

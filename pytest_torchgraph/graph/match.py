@@ -58,8 +58,8 @@ class _Matcher:
         self.m = Matching(a, b)
         self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
-        self.scoped_a = [(node.module, label) for node, label in zip(a.nodes, a.labels, strict=True)]
-        self.scoped_b = [(node.module, label) for node, label in zip(b.nodes, b.labels, strict=True)]
+        self.scoped_a = _scoped(a)
+        self.scoped_b = _scoped(b)
 
     def run(self) -> Matching:
         if not self.a.nodes or not self.b.nodes:
@@ -67,9 +67,15 @@ class _Matcher:
         self.match_inputs()
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
-        self.match_sequences(*self.tokens(lambda flat, i: (
-            flat.nodes[i].module, flat.labels[i], tuple(flat.labels[o] for o in flat.operands[i])
-        )))
+        self.match_sequences(
+            *self.tokens(
+                lambda flat, i: (
+                    flat.nodes[i].module,
+                    flat.labels[i],
+                    tuple(flat.labels[o] for o in flat.operands[i]),
+                )
+            )
+        )
         self.match_sequences(self.scoped_a, self.scoped_b)
         self.match_neighbours()
         improve(self.m, self.scoped_a, self.scoped_b)
@@ -244,7 +250,7 @@ class _Matcher:
     # -- nodes that changed ----------------------------------------------------------------------
 
     def match_changed(self) -> None:
-        """Match nodes that differ, by the place that they have: first where only the result does."""
+        """Match nodes that differ, by their place: first those where only the result does."""
         for level in (
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
@@ -291,6 +297,10 @@ def output_pairs(a: Flat, b: Flat) -> tuple[list[int], list[int]]:
     for x, y in pairs:
         slots_a[x] = slots_b[y] = x
     return slots_a, slots_b
+
+
+def _scoped(flat: Flat) -> list[Hashable]:
+    return [(node.module, label) for node, label in zip(flat.nodes, flat.labels, strict=True)]
 
 
 def _once(keys: Sequence[Hashable], partner: Sequence[int]) -> dict[Hashable, int]:

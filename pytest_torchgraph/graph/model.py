@@ -319,7 +319,7 @@ class Graph:
         return to_dot(self)
 
     def render(self, path: str | Path) -> Path:
-        """Draw this graph into a file; the suffix names the format (`.svg`, `.png`, `.pdf`, `.dot`).
+        """Draw this graph into a file; the suffix (`.svg .png .pdf .dot`) is the format.
 
         Raises:
             TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.

@@ -214,7 +214,7 @@ class _Parser:
             self.fail(f"unknown level {level!r}: one of {', '.join(LEVELS)}")
         self.expect(" {")
         self.end_of_line()
-        return name, cast(GraphKind, kind), cast(Level, level)
+        return name, kind, level
 
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
         name, _, _ = self.title(default)
@@ -293,7 +293,9 @@ class _Parser:
         if self.skip("return "):
             value = self.long_return() if self.text[self.pos :] == "[" else self.value()
             effects, after, module = self.suffixes("output")
-            return Node("output", "output", "output", (value,), {}, None, module, None, "", effects, after)
+            return Node(
+                "output", "output", "output", (value,), {}, None, module, None, "", effects, after
+            )
         self.expect("%")
         name = self.name()
         self.expect(" = ")
@@ -319,7 +321,9 @@ class _Parser:
             self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
-        return Node(name, kind, op, args, kwargs, result, module, None, target or "", effects, after)
+        return Node(
+            name, kind, op, args, kwargs, result, module, None, target or "", effects, after
+        )
 
     def long_return(self) -> tuple[Arg, ...]:
         """A return with one line for each value."""
@@ -346,7 +350,11 @@ class _Parser:
             kind = self.match(_WORD, "an effect")
             if kind not in ("mutates", "random", "communicates", "opaque"):
                 self.fail(f"unknown effect {kind!r}")
-            effects.append(Effect(cast(Any, kind), self.ref() if self.skip(" %") and self.back() else None))
+            target = None
+            if self.at(" %"):
+                self.pos += 1
+                target = self.ref()
+            effects.append(Effect(cast(Any, kind), target))
         if self.skip(" after "):
             after.append(self.ref())
             while self.skip(", "):
@@ -354,10 +362,6 @@ class _Parser:
         if self.skip(" in "):
             module = self.string()
         return tuple(effects), tuple(after), module
-
-    def back(self) -> bool:
-        self.pos -= 1
-        return True
 
     def arguments(self) -> tuple[tuple[Arg, ...], dict[str, Arg]]:
         args: list[Arg] = []
