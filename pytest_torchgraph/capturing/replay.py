@@ -79,6 +79,7 @@ class Replay:
     # -- drafts ----------------------------------------------------------------------------------
 
     def push(self, draft: _Draft) -> int:
+        """Number a draft; a projection belongs where its producer does."""
         if draft.projects is not None:
             producer = self.drafts[draft.projects[0]]
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
@@ -106,6 +107,7 @@ class Replay:
         return number
 
     def define(self, value: Value, number: int) -> None:
+        """From now on `value` is what draft `number` gives."""
         self.current[value] = number
         self.parts.pop(value, None)
         self.storages.define(str(number), [self.recorder.storage_of[value]])
@@ -139,6 +141,7 @@ class Replay:
         return number
 
     def meta(self, value: Value) -> TensorMeta:
+        """dtype, shape, strides and device of a value."""
         dtype, shape, stride, device, _ = self.recorder.meta[value]
         size = self.canon.size
         return TensorMeta(
@@ -188,6 +191,7 @@ class Replay:
         draft.effects = tuple(dict.fromkeys(found))
 
     def link(self, value: Any, values: list[Value]) -> Any:
+        """A recorded argument, its tensors as operands, which are added to `values`."""
         if type(value) is Value:
             number = self.draft_of(value)
             values.append(value)
@@ -197,6 +201,7 @@ class Replay:
         return self.canon.constant(value)
 
     def result(self, output: Any) -> Any:
+        """What an op gave, described."""
         if type(output) is Value:
             return self.meta(output)
         if type(output) is tuple:
@@ -204,6 +209,7 @@ class Replay:
         return self.canon.result(output)
 
     def results(self, output: Any, number: int, path: tuple[int, ...] = ()) -> None:
+        """Note which values draft `number` gave."""
         if type(output) is Value:
             self.define(output, number)
             if path:
@@ -371,12 +377,6 @@ def _refs(value: Any) -> Iterator[int]:
 
 
 def _values(value: Any) -> Iterator[Value]:
-        """Note which values draft `number` gave."""
-        """What an op gave, described."""
-        """A recorded argument with its tensors as operands, which are added to `values`."""
-        """dtype, shape, strides and device of a value."""
-        """From now on `value` is what draft `number` gives."""
-        """Number a draft; a projection belongs where its producer does."""
     if type(value) is Value:
         yield value
     elif type(value) is tuple:
