@@ -30,10 +30,12 @@ NO_SYRUPY = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options `--torchgraph-*`."""
     settings.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
     settings.configure(config)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot._syrupy import hide_from_cleanup
@@ -42,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that use `graph_device` on each selected device."""
     devices.parametrize(metafunc, settings.get(metafunc.config).devices)
 
 
@@ -49,6 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Explain failed comparisons in the report, and note there what was stored."""
     report = yield
     if MISMATCHES in item.stash or WRITTEN in item.stash:
         from .snapshot.report import complete_report
@@ -58,6 +62,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the stored graphs that this run wrote."""
     if any(hasattr(r, "torchgraph_written") for rs in terminalreporter.stats.values() for r in rs):
         from .snapshot.report import summarize
 
@@ -68,7 +73,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_assertrepr_compare(
     op: str, left: Any, right: Any
 ) -> Generator[None, list[list[str] | None], list[list[str] | None]]:
-    # syrupy answers as well, with a first line that says less; the first answer is shown.
+    """Say in the first line of a failed assertion what differs."""
+    # syrupy answers as well, and its first line, which is all that a summary shows, says less.
     answers = yield
     for side in (right, left):
         if type(side).__module__ == f"{__package__}.snapshot._syrupy":

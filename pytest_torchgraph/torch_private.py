@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,6 +149,18 @@ def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
     from functorch.compile import make_boxed_func
 
     return make_boxed_func(call)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore warnings that torch raises about itself while it compiles.
+
+    Under `-W error` they would end the compilation of code that is fine. Warnings about the code of
+    the user are attributed to that code, and stay.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"torch(\.|$)")
+        yield
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ HEAVY = (
     "graphviz",
     "jinja2",
     "pytest_torchgraph.graph",
-    "pytest_torchgraph.capture",
+    "pytest_torchgraph.capturing",
     "pytest_torchgraph.render",
 )
 

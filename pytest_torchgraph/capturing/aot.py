@@ -14,7 +14,6 @@ import torch
 import torch.fx
 
 from .. import torch_private
-from ..errors import CaptureError
 from ..graph.model import Graph, GraphKind, Level
 from .convert import Naming, convert
 from .mechanism import Captured
@@ -59,7 +58,7 @@ class Aot:
         )
         torch_private.reset_dynamo()
         try:
-            with torch_private.structured_trace(_collector(failures)):
+            with torch_private.quiet(), torch_private.structured_trace(_collector(failures)):
                 step.run(compiled)
         finally:
             torch_private.reset_dynamo()
@@ -242,16 +241,3 @@ def _why_none(modes: list[str], failures: list[str]) -> str:
         "Dynamo found no tensor operation in a frame that it compiles: the target computes "
         "nothing, all of it is in torch.compiler.disable'd code, or in files that Dynamo skips"
     )
-
-
-def refuse_compiled(target: Any) -> None:
-    """A target that is compiled already has a backend of its own, which a capture would replace.
-
-    Raises:
-        CaptureError: for such a target.
-    """
-    if torch_private.is_compiled(target):
-        raise CaptureError(
-            "the target has been through torch.compile already. Pass the module or function "
-            "itself: graph_capture compiles it with a recording backend."
-        )

@@ -61,10 +61,12 @@ class Dispatch:
         with _no_compiled_region():
             step.run(None, forward, backward)
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
-        grads = None
+        grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
+        replay = Replay(recorder, canon, self.keep_dead)
         if step.ran_backward:
-            grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
-        graphs = Replay(recorder, canon, self.keep_dead).graphs(outputs, grads)
+            graphs = replay.graphs(outputs, grads)
+        else:  # the target may have run a backward of its own
+            graphs = replay.graphs([*outputs, *grads], None)
         if not any(node.is_call for graph in graphs for node in graph.nodes):
             return Captured([], why_none="the target ran no tensor operation that its output needs")
         return Captured(graphs)

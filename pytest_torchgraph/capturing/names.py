@@ -83,10 +83,11 @@ class Canon:
 
     def device(self, device: torch.device) -> str:
         """A device's name; the first index used of a type is left out, the others are numbered."""
-        if device.index is None:
+        index: int | None = device.index
+        if index is None:
             return device.type
         known = self.devices.setdefault(device.type, {})
-        number = known.setdefault(device.index, len(known))
+        number = known.setdefault(index, len(known))
         return f"{device.type}:{number}" if number else device.type
 
     def result(self, value: Any) -> Result:

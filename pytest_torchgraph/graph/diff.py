@@ -203,7 +203,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     findings: list[Finding] = []
     backward: list[Finding] = []
     graphs: list[PairDiff] = []
-    names: list[Mapping[str, str]] = []
+    forwards: list[tuple[Graph, Mapping[str, str]]] = []
     for old, new in _pairs(before, after):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
@@ -211,15 +211,27 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
             into.append(_whole_graph(old, new))
             graphs.append(PairDiff(old, new))
             continue
-        known = names.pop(0) if kind == "backward" and names else {}
-        comparison = _compare(old, new, known, into, graphs)
-        if kind in ("forward", "joint"):
-            names.append(comparison)
+        known = _saved_names(old, forwards) if kind == "backward" else {}
+        names = _compare(old, new, known, into, graphs)
+        if kind == "forward":
+            forwards.append((old, names))
     if findings and backward:
         findings = _with_consequences(findings, backward)
     else:
         findings += backward
     return GraphDiff(tuple(findings), tuple(graphs))
+
+
+def _saved_names(
+    backward: Graph, forwards: Sequence[tuple[Graph, Mapping[str, str]]]
+) -> Mapping[str, str]:
+    """How the values that a backward takes over are called now, by its own forward."""
+    taken = {node.name for node in backward.inputs}
+
+    def common(pair: tuple[Graph, Mapping[str, str]]) -> int:
+        return sum(ref.name in taken for ref in pair[0].saved)
+
+    return max(forwards, key=common)[1] if forwards else {}
 
 
 def _compare(

@@ -58,7 +58,6 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SYMBOL = re.compile(r"`([^`]*)`")
 _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII)
-_SPACE = re.compile(r" *")
 _RELEASE = re.compile(r"[^\s,]+")
 
 
@@ -106,8 +105,8 @@ class _Parser:
         self.pos = 0
         return False
 
-    def space(self) -> None:
-        self.pos = _SPACE.match(self.text, self.pos).end()  # type: ignore[union-attr]
+    def at_end(self) -> bool:
+        return not self.text and self.row + 1 == len(self.lines)
 
     def at(self, token: str) -> bool:
         return self.text.startswith(token, self.pos)
@@ -219,7 +218,7 @@ class _Parser:
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
         name, _, _ = self.title(default)
         counts: dict[str, int] = {}
-        while self.next_line():
+        while self.next_line() and not self.at_end():
             if self.skip("}"):
                 self.end_of_line()
                 return name, counts
@@ -243,7 +242,7 @@ class _Parser:
         saved: list[Ref] = []
         subgraphs: list[Graph] = []
         complete = False
-        while self.next_line():
+        while self.next_line() and not self.at_end():
             if self.skip("  " * depth + "}"):
                 self.end_of_line()
                 if not complete:
@@ -329,7 +328,7 @@ class _Parser:
         """A return with one line for each value."""
         indent = self.text[: self.pos - len("return ")]
         values: list[Arg] = []
-        while self.next_line():
+        while self.next_line() and not self.at_end():
             self.expect(indent)
             if self.skip("]"):
                 return tuple(values)

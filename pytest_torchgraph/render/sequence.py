@@ -17,6 +17,8 @@ NEIGHBOURS = 4
 """How many of the clusters before it one is compared with."""
 OVERLAP = 0.5
 """How much of the shorter cluster may overlap for the two still to be a sequence."""
+MOST = 6
+"""How many boxes of each of the two are linked at most."""
 GAP = 2
 """Ranks from the last box of one cluster to the first of the next: one is free for its inputs."""
 
@@ -55,8 +57,12 @@ def separators(
 
 
 def _separate(before: _Span, behind: _Span, ranks: Ranks) -> Iterator[Link]:
+    """Links from the last boxes of one cluster to the first of the next."""
     fed = [box for box in behind.boxes if box in ranks.before]
-    top = min(fed or behind.boxes, key=lambda box: ranks.of[box])
+    inner = {head for box in fed for head, _ in ranks.after.get(box, ())}
+    entries = [
+        box for box in fed if box not in inner and ranks.of[box] < before.high + GAP
+    ] or behind.boxes
     inside = set(before.boxes)
     ends = [
         box
@@ -64,10 +70,12 @@ def _separate(before: _Span, behind: _Span, ranks: Ranks) -> Iterator[Link]:
         if ranks.of[box] > behind.low - GAP
         and inside.isdisjoint(head for head, _ in ranks.after.get(box, ()))
     ]
-    below = ranks.reachable(top, before.high)
-    for end in ends:
-        if end not in below:
-            yield end, top
+    ends.sort(key=ranks.of.__getitem__, reverse=True)
+    for entry in sorted(entries, key=ranks.of.__getitem__)[:MOST]:
+        below = ranks.reachable(entry, before.high)
+        for end in ends[:MOST]:
+            if end not in below:
+                yield end, entry
 
 
 def _sequences(

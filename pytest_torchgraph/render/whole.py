@@ -40,8 +40,6 @@ def to_dot(graph: Graph) -> graphviz.Digraph:
     """
     title = f"{graph.name}: {graph.kind} graph at level {graph.level}, {len(graph.nodes)} nodes"
     scene = Scene(graph.name, [title])
-    if graph.subgraphs:
-        scene.attributes["compound"] = "true"
     drawn = _Drawing(scene, graph).draw()
     _legend(scene, drawn)
     return scene.digraph()
@@ -175,17 +173,29 @@ class _Drawing:
         )
 
     def _place(self, node: Node) -> Place:
-        if not node.module and node.is_call and self.graph.kind == "backward":
+        if self._is_sum(node):
             return self._between(node)
         return module_place(node.module, self.base, self.inside)
 
+    def _is_sum(self, node: Node) -> bool:
+        """Whether autograd adds up gradients here: that belongs to no module, or to any."""
+        return (
+            self.graph.kind == "backward"
+            and node.is_call
+            and (not node.module or node.op == "aten.add.Tensor")
+        )
+
     def _between(self, node: Node) -> Place:
-        """Around the neighbours of a node: autograd sums gradients outside of any module."""
+        """The innermost module around the neighbours of a node."""
         operands = self.folded.boxes[node.name].operands
         near = [value.producer for value in operands if value.producer.op != "saved"]
         near += [user.node for user in self.users[node.name]]
         return common_place(
-            [module_place(other.module, self.base, self.inside) for other in near if other.module]
+            [
+                module_place(other.module, self.base, self.inside)
+                for other in near
+                if other.module and not self._is_sum(other)
+            ]
             or [self.base]
         )
 
@@ -199,7 +209,7 @@ class _Drawing:
         border, fill = FAMILIES[family(producer)]
         index = "".join(f"[{i}]" for i in value.path)
         key = self.scene.add_box(
-            [f"{producer.name}{index}"],
+            [f"{producer.name.removeprefix(f'{box.node.module}/')}{index}"],
             self._place(box.node),
             labels.tooltip(producer),
             color=border,

@@ -1,4 +1,4 @@
-"""All that we need of syrupy beyond its public fixture, in one place.
+"""Everything that we need of syrupy beyond its public fixture, in one place.
 
 syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
 many passed. What it does not do for graphs is done here and in the modules beside this one:
@@ -163,7 +163,7 @@ class GraphSnapshot(SnapshotAssertion):
             result.asserted_data = result.recalled_data = None
 
     def _look(self) -> AssertionResult:
-        """syrupy's own comparison, of the texts, writing nothing."""
+        """Let syrupy find the file and compare the texts, writing nothing."""
         number = self._executions = len(self._execution_results)
         update = self.update_snapshots, self.update_new_snapshots_only
         self.update_snapshots = self.update_new_snapshots_only = False

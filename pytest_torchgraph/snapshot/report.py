@@ -118,9 +118,11 @@ def _artifacts(
     directory = _directory(item.config)
     stem = picture_stem(item.nodeid, mismatch.name)
     text = directory / f"{stem}.txt"
-    text.write_text(
-        f"{item.nodeid}\n{headline}\n{diff.to_text(limit=len(diff.findings))}\n", encoding="utf-8"
+    every = "\n".join(
+        finding.to_text(limit=len(finding.changes) + len(finding.consequences))
+        for finding in diff.findings
     )
+    text.write_text(f"{item.nodeid}\n{headline}\n{every}\n", encoding="utf-8")
     from ..render import diff_to_dot, draw
 
     drawn = draw(diff_to_dot(diff), directory / f"{stem}.svg")
@@ -128,7 +130,10 @@ def _artifacts(
         yield f"picture: none, {drawn.note}"
         return
     path = drawn.path
-    note = f" ({drawn.note})" if drawn.note else ""
+    notes = [drawn.note] if drawn.note else []
+    if len(every.splitlines()) > len(_findings(mismatch)):
+        notes.append("and all of the text beside it, .txt")
+    note = f" ({'; '.join(notes)})" if notes else ""
     yield f"picture: {settings.shown(item.config, path)}{note}"
     item.user_properties.append(("torchgraph_picture", str(path)))
     if item.config.pluginmanager.hasplugin("html"):

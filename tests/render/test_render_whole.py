@@ -408,3 +408,25 @@ def test_any_graph_gives_dot_that_graphviz_accepts(rows):
     done = subprocess.run(["dot", "-Tsvg"], input=source.encode(), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr
+
+
+def test_edges_of_a_very_large_graph_keep_their_labels():
+    source = to_dot(graph(chain(2600), "op2599")).source
+
+    assert source.count('taillabel=" f32[2] "') == 2601
+
+
+@pytest.mark.parametrize("module", ["", "head"])
+def test_a_sum_of_gradients_is_drawn_between_the_modules_that_it_connects(look, module):
+    """Autograd makes it while whatever module happens to be the last one is noted."""
+    nodes = [
+        Node("g", "placeholder", "tangent"),
+        Node("a", "call_function", "aten.a.default", (Ref("g"),), module="net.0"),
+        Node("b", "call_function", "aten.b.default", (Ref("a"),), module="net.1"),
+        Node("s", "call_function", "aten.add.Tensor", (Ref("a"), Ref("b")), module=module),
+    ]
+
+    seen = look(to_dot(graph(nodes, "s", kind="backward")))
+
+    assert "aten.add.Tensor" in seen.clusters["net"]
+    assert "head" not in seen.clusters

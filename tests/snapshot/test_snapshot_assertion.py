@@ -295,8 +295,10 @@ def test_no_exception_of_a_comparison_outlives_its_test(
     pytester.makepyfile(
         test_net="""
         import gc, weakref
+        from pathlib import Path
         import pytest
         from graphs import graph
+        from pytest_torchgraph.errors import TorchGraphError
 
         class Thing: pass
         refs = []
@@ -304,8 +306,8 @@ def test_no_exception_of_a_comparison_outlives_its_test(
         def test_error(graph_snapshot):
             thing = Thing()
             refs.append(weakref.ref(thing))
-            graph_snapshot.extension.get_location = None
-            with pytest.raises(TypeError):
+            Path("__snapshots__/test_net/test_error.tgraph").mkdir(parents=True)
+            with pytest.raises(TorchGraphError):
                 graph() == graph_snapshot
 
         def test_gone():
@@ -314,3 +316,44 @@ def test_no_exception_of_a_comparison_outlives_its_test(
         """
     )
     run("--torchgraph-update").assert_outcomes(passed=2)
+
+
+def test_captures_and_graphs_of_torch_itself_can_be_stored(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import os
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                x = self.fc(x).relu()
+                return x.exp() if "EXTRA" in os.environ else x
+
+        def test_capture(graph_capture, graph_snapshot):
+            captured = graph_capture(Net(), torch.ones(2, 4))
+            assert captured == graph_snapshot
+            assert captured.forward == graph_snapshot(name="forward")
+
+        def test_fx(graph_snapshot):
+            module = torch.fx.symbolic_trace(Net())
+            assert module == graph_snapshot
+            assert module.graph == graph_snapshot(name="graph")
+
+        def test_exported(graph_snapshot):
+            assert torch.export.export(Net(), (torch.ones(2, 4),)) == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    assert len(files(pytester)) == 5
+    assert all(b"relu" in data for data in files(pytester).values())
+    run().assert_outcomes(passed=3)
+    run("-p", "xdist", "-n2", PYTHONHASHSEED="7").assert_outcomes(passed=3)
+    result = run(EXTRA="1")
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["E*graphs == stored: * added*"])

@@ -52,12 +52,14 @@ def test_the_message_of_the_assertion_is_short_enough_not_to_be_cut(project: Run
 def test_one_large_finding_is_seen_at_once_and_kept_whole_in_a_file(
     pytester: pytest.Pytester, project: Run
 ) -> None:
-    result = project(OP="relu " + " ".join(["gelu", "neg", "exp", "sin", "cos"] * 4))
+    ops = ["gelu", "neg", "exp", "sin", "cos", "tan", "erf", "log", "sqrt", "abs"]
+    result = project(OP=" ".join(["relu", *ops]))
     lines = section(result)
     assert len(lines) <= 15
+    assert lines[-1].endswith(" (and all of the text beside it, .txt)")
     text = picture(pytester, lines).with_suffix(".txt").read_text()
     assert text.startswith("test_net.py::test_step\n")
-    assert "aten.gelu.default" in text
+    assert all(f"aten.{op}.default" in text for op in ops)
 
 
 def test_another_torch_release_is_said_first(
@@ -125,7 +127,7 @@ def test_a_mismatch_that_fails_no_test_is_not_shown(pytester: pytest.Pytester, r
             assert 0
         """
     )
-    result = run()
+    result = run("-rP", "-rx")
     result.assert_outcomes(passed=1, xfailed=1, failed=1)
     assert "- torchgraph -" not in result.stdout.str()
 

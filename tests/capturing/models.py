@@ -1,0 +1,44 @@
+"""Small models that the capture tests share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+MECHANISMS = ("aot", "dispatch")
+
+
+class Mlp(nn.Module):
+    """Three blocks with everything that names need: a list, a shared layer, a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + torch.relu(block(x))
+        return self.head(self.norm(x))
+
+
+class Norm(nn.Module):
+    """BatchNorm in train mode: its buffers are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x)).relu()
+
+
+def mlp() -> Mlp:
+    torch.manual_seed(0)
+    return Mlp()
+
+
+def example(*shape: int, grad: bool = False) -> Tensor:
+    return torch.linspace(-1, 1, int(torch.tensor(shape).prod())).reshape(shape).requires_grad_(grad)

@@ -1,0 +1,164 @@
+"""What AOTAutograd gives, split and named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, CaptureError, capture
+
+
+def test_forward_and_backward_are_split() -> None:
+    captured = capture(mlp(), example(4, 8))
+    assert [(graph.kind, graph.level) for graph in captured.graphs] == [
+        ("forward", "aot"),
+        ("backward", "aot"),
+    ]
+    assert captured.forward.count("aten.addmm") == 4
+    assert captured.backward.count("aten.native_layer_norm_backward") == 1
+
+
+def test_without_grad_there_is_one_inference_graph() -> None:
+    with torch.no_grad():
+        captured = capture(mlp(), example(4, 8))
+    assert [graph.kind for graph in captured.graphs] == ["inference"]
+    assert captured.forward is captured.graphs[0]
+
+
+def test_a_backward_that_did_not_run_is_no_graph() -> None:
+    captured = capture(mlp(), example(4, 8), backward=False)
+    assert [graph.kind for graph in captured.graphs] == ["forward"]
+    with pytest.raises(CaptureError, match=r"no backward graphs.*counts only if it ran"):
+        _ = captured.backward
+
+
+def test_placeholders_carry_the_names_of_parameters_buffers_and_arguments() -> None:
+    captured = capture(Norm().train(), example(2, 2, 8, 8))
+    names = {node.name: node.op for node in captured.forward.inputs}
+    assert names == {
+        "conv.weight": "parameter",
+        "conv.bias": "parameter",
+        "x": "input",
+        "norm.num_batches_tracked": "buffer",
+        "norm.running_mean": "buffer",
+        "norm.running_var": "buffer",
+        "norm.weight": "parameter",
+        "norm.bias": "parameter",
+    }
+
+
+def test_names_stay_absolute_below_a_graph_break() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.lin(x)
+            torch._dynamo.graph_break()
+            return x.relu()
+
+    model = nn.Sequential(Block(), Block())
+    captured = capture(model, example(2, 4))
+    assert len(captured.forwards) > 1
+    inputs = {node.name for graph in captured.forwards for node in graph.inputs}
+    assert "0.lin.weight" in inputs
+    modules = {node.module for graph in captured.graphs for node in graph.find("aten.addmm*")}
+    assert "0.lin" in modules
+
+
+def test_a_tied_parameter_is_one_input_under_its_first_name() -> None:
+    first = nn.Linear(4, 4)
+    second = nn.Linear(4, 4)
+    second.weight = first.weight
+    captured = capture(nn.Sequential(first, second), example(2, 4))
+    names = [node.name for node in captured.forward.inputs]
+    assert "0.weight" in names
+    assert "1.weight" not in names
+
+
+def test_a_function_over_a_module_names_it_as_the_module_does() -> None:
+    model = mlp()
+
+    def step(x: Tensor) -> Tensor:
+        return model(x).sum()
+
+    through_function = capture(step, example(4, 8)).forward
+    assert {"blocks.0.weight", "head.bias", "x"} <= {n.name for n in through_function.inputs}
+    assert through_function.find("aten.native_layer_norm")[0].module == "norm"
+
+
+def test_every_op_of_forward_and_backward_knows_module_and_source() -> None:
+    captured = capture(mlp(), example(4, 8))
+    for graph in captured.graphs:
+        calls = [node for node in graph.nodes if node.is_call]
+        assert all(node.source is not None for node in calls)
+        linear = graph.find("aten.addmm" if graph.kind == "forward" else "aten.mm")
+        assert all(node.module.startswith(("blocks.", "head")) for node in linear)
+
+
+def test_a_graph_break_gives_several_graphs() -> None:
+    def broken(x: Tensor) -> Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos()
+
+    captured = capture(broken, example(4, grad=True))
+    assert [graph.name for graph in captured.forwards] == ["forward_0", "forward_1"]
+    assert len(captured.backwards) == 2
+    with pytest.raises(CaptureError, match=r"2 forward graphs, not one: .*forward_0 \("):
+        _ = captured.forward
+
+
+def test_fullgraph_lets_the_break_raise() -> None:
+    def broken(x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return x.cos()
+
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        capture(broken, example(4), via=Aot(fullgraph=True))
+
+
+def test_dynamic_shapes_have_symbols_numbered_by_the_inputs() -> None:
+    captured = capture(lambda x, y: x @ y, example(3, 5), example(5, 7), via=Aot(dynamic=True))
+    text = captured.forward.to_text()
+    assert "%x = input : f32[s0, s1]" in text
+    assert "f32[s0, s2]" in text
+
+
+def test_min_cut_recomputes_and_decompositions_take_apart() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.silu(x).sin().sum()
+
+    x = example(64, grad=True)
+    plain = capture(function, x)
+    cut = capture(function, x, via=Aot(partition="min_cut"))
+    assert len(cut.forward.saved) < len(plain.forward.saved)
+    taken_apart = capture(function, x, via=Aot(decompositions="inductor"))
+    assert plain.forward.count("aten.silu") == 1
+    assert taken_apart.forward.count("aten.silu") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"partition": "best"}, "'default' or 'min_cut'"), ({"decompositions": "all"}, "'inductor'")],
+)
+def test_unknown_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Aot(**options)  # type: ignore[arg-type]
+
+
+def test_the_live_graph_module_can_be_run() -> None:
+    captured = capture(lambda x: x.sin() * 2, example(4))
+    module = captured.fx(captured.forward)
+    (result,) = torch.fx.Interpreter(module).run(example(4))
+    torch.testing.assert_close(result, example(4).sin() * 2)
+    with pytest.raises(CaptureError, match="not one of this capture's graphs"):
+        captured.fx(capture(torch.sin, example(4)).forward)
+
+
+def test_an_lstm_is_an_error_that_says_so() -> None:
+    with pytest.raises(CaptureError, match="Dynamo does not support RNN, GRU, or LSTM"):
+        capture(nn.LSTM(4, 4), example(3, 2, 4))

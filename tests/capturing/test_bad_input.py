@@ -1,0 +1,159 @@
+"""Each bad input gives one clear error."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from capturing.models import MECHANISMS, example, mlp
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, CaptureError, GraphFormatError, capture, diff, from_fx, load
+
+
+def test_a_target_that_is_not_callable() -> None:
+    with pytest.raises(TypeError, match=r"graph_capture\(model, x\), not graph_capture\(model\(x"):
+        capture(mlp()(example(4, 8)), example(4, 8))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("via", ["aott", "", "fx"])
+def test_an_unknown_mechanism(via: str) -> None:
+    with pytest.raises(ValueError, match="use 'dispatch' or 'aot'"):
+        capture(mlp(), example(4, 8), via=via)
+
+
+def test_a_mechanism_class_instead_of_an_instance() -> None:
+    with pytest.raises(TypeError, match=r"pass an instance, Aot\(\)"):
+        capture(mlp(), example(4, 8), via=Aot)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not int"):
+        capture(mlp(), example(4, 8), via=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_backward_where_nothing_requires_grad(via: str) -> None:
+    with pytest.raises(CaptureError, match="no parameter and no input of the target requires grad"):
+        capture(torch.sin, example(4), via=via, backward=True)
+    with (
+        torch.no_grad(),
+        pytest.raises(CaptureError, match="gradients are switched off"),
+    ):
+        capture(mlp(), example(4, 8), via=via, backward=True)
+    with pytest.raises(CaptureError, match="no output of the target requires grad"):
+        capture(lambda x: x.sin().detach(), example(4, grad=True), via=via, backward=True)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize(
+    ("loss_fn", "message"),
+    [
+        (lambda output: output, r"not a tensor of shape \(4, 2\)"),
+        (lambda output: 3.0, "not a float"),
+        (lambda output: None, "not None"),
+        (lambda output: output.detach().sum(), "does not require grad"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_tensor(via: str, loss_fn: object, message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        capture(mlp(), example(4, 8), via=via, loss_fn=loss_fn)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize(("output", "said"), [(None, "None"), (3, "an int"), ("s", "a str")])
+def test_an_output_without_tensors(via: str, output: object, said: str) -> None:
+    with pytest.raises(CaptureError, match=f"the output of the target holds no tensor: {said}"):
+        capture(lambda x: (x * 2, output)[1], example(4), via=via)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_a_target_that_computes_nothing(via: str) -> None:
+    with pytest.raises(CaptureError, match=f"nothing was captured via '{via}'"):
+        capture(lambda x: x, example(4), via=via)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_an_exception_of_the_target_passes_through_unchanged(via: str) -> None:
+    error = ArithmeticError("in forward")
+
+    def fails(x: Tensor) -> Tensor:
+        raise error
+
+    with pytest.raises(ArithmeticError, match="^in forward$") as caught:
+        capture(fails, example(4), via=via)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_an_exception_of_the_backward_passes_through_unchanged(via: str) -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            raise ArithmeticError("in backward")
+
+    with pytest.raises(ArithmeticError, match="^in backward$"):
+        capture(Fails.apply, example(4, grad=True), via=via)
+
+
+def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
+    class Placed(nn.Module):
+        def forward(self, x: Tensor, device: str = "cpu") -> Tensor:
+            return x.to(device) * 2
+
+    with pytest.raises(TypeError, match=r"functools\.partial\(target, device=\.\.\.\)"):
+        capture(Placed(), example(4), device="cpu")
+    captured = capture(functools.partial(Placed(), device="cpu"), example(4))
+    assert captured.forward.count("aten.mul") == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.compiler.set_stance("force_eager"), r"set_stance\('force_eager'\)"),
+        (lambda: torch._dynamo.config.patch(disable=True), r"config\.disable"),
+        (
+            lambda: torch.utils.flop_counter.FlopCounterMode(display=False),
+            "FlopCounterMode is active around the capture",
+        ),
+    ],
+)
+def test_what_keeps_torch_compile_from_compiling_is_named(make: object, message: str) -> None:
+    import torch.utils.flop_counter
+
+    with make(), pytest.raises(CaptureError, match=message):  # type: ignore[operator]
+        capture(mlp(), example(4, 8))
+    assert capture(mlp(), example(4, 8)).graphs
+
+
+def test_code_that_is_disabled_entirely() -> None:
+    @torch.compiler.disable
+    def inner(x: Tensor) -> Tensor:
+        return x.sin()
+
+    with pytest.raises(CaptureError, match="nothing was captured"):
+        capture(lambda x: inner(x), example(4))
+
+
+def test_files_that_are_no_graphs(tmp_path: object) -> None:
+    path = tmp_path / "a.tgraph"  # type: ignore[operator]
+    for content, message in (
+        (b"", r"a\.tgraph:1:1: not a graph"),
+        (b"torchgraph 1\n", r"a\.tgraph:\d+:1: the file holds no graph"),
+        (b"torchgraph 99\n", "upgrade pytest-torchgraph, or store the graph again"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"torchgraph 1\n\nforward @ aot {\n  %x = input\n", "no closing '}'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(GraphFormatError, match=message):
+            load(path)
+
+
+def test_objects_that_hold_no_graph() -> None:
+    with pytest.raises(TypeError, match="from_fx takes a torch.fx.GraphModule"):
+        from_fx(mlp())
+    graph = from_fx(torch.fx.symbolic_trace(mlp()))
+    with pytest.raises(TypeError, match="expected a Capture, a Graph, a torch.fx graph"):
+        diff(graph, mlp())

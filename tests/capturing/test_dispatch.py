@@ -1,0 +1,248 @@
+"""What a TorchDispatchMode capture sees, and what small recipes leave out."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import Capture, CaptureError, Dispatch, Graph, capture
+
+
+def run(function: object, *args: object, **options: object) -> Capture:
+    return capture(function, *args, via=Dispatch(**options))  # type: ignore[arg-type]
+
+
+def lines(graph: Graph) -> list[str]:
+    return [line.strip() for line in graph.to_text().splitlines()]
+
+
+def test_the_same_tensor_given_twice_is_one_input_with_two_uses() -> None:
+    x = example(2, 4)
+    graph = run(lambda a, b: a * b, x, x).forward
+    assert [node.name for node in graph.inputs] == ["a"]
+    assert graph.find("aten.mul")[0].refs == ("a", "a")
+
+
+def test_two_equal_tensors_are_two_inputs() -> None:
+    graph = run(lambda a, b: a * b, example(2, 4), example(2, 4)).forward
+    assert graph.find("aten.mul")[0].refs == ("a", "b")
+
+
+def test_a_read_of_the_base_depends_on_a_write_through_a_view() -> None:
+    def write_through_view(x: Tensor) -> Tensor:
+        y = x.clone()
+        y.view(-1).add_(1)
+        return y * 2
+
+    graph = run(write_through_view, example(2, 4)).forward
+    write = graph.find("aten.add_")[0]
+    read = graph.find("aten.mul")[0]
+    assert [ref.name for ref in read.after] == [write.name]
+    assert write.effects[0].target.name == graph.find("aten.clone")[0].name  # type: ignore[union-attr]
+
+
+def test_a_read_before_the_write_differs_from_a_read_after_it() -> None:
+    def before(x: Tensor) -> Tensor:
+        y = x.clone()
+        read = y.view(4, 2) * 2
+        y.add_(1)
+        return read + y.view(4, 2)
+
+    def after(x: Tensor) -> Tensor:
+        y = x.clone()
+        view = y.view(4, 2)
+        y.add_(1)
+        return view * 2 + y.view(4, 2)
+
+    x = example(2, 4)
+    assert run(before, x).forward != run(after, x).forward
+
+
+def test_a_write_to_an_input_stays_though_nothing_reads_it() -> None:
+    graph = run(lambda x: (x.mul_(2), x.new_ones(1))[1], example(2, 4)).forward
+    assert graph.count("aten.mul_") == 1
+    assert "!mutates %x" in graph.to_text()
+
+
+def test_a_write_to_a_dead_local_is_dead_code() -> None:
+    def dead(x: Tensor) -> Tensor:
+        x.clone().add_(1)
+        return x * 2
+
+    assert run(dead, example(2, 4)).forward.op_counts == {"aten.mul.Tensor": 1}
+
+
+def test_dead_code_appears_only_when_it_is_asked_for() -> None:
+    def dead(x: Tensor) -> Tensor:
+        x.sin()
+        return x.cos()
+
+    assert run(dead, example(4)).forward.op_counts == {"aten.cos.default": 1}
+    kept = run(dead, example(4), keep_dead=True).forward
+    assert kept.op_counts == {"aten.cos.default": 1, "aten.sin.default": 1}
+
+
+def test_random_draws_stay_and_keep_their_order() -> None:
+    def draw(x: Tensor) -> Tensor:
+        a, b = torch.rand(4), torch.rand(4)
+        return x + a - b
+
+    def swapped(x: Tensor) -> Tensor:
+        a, b = torch.rand(4), torch.rand(4)
+        return x + b - a
+
+    x = example(4)
+    assert run(draw, x).forward.count("aten.rand") == 2
+    assert run(draw, x).forward == run(draw, x).forward
+    assert run(draw, x).forward != run(swapped, x).forward
+
+
+def test_tensors_born_inside_are_constants_and_factory_calls() -> None:
+    graph = run(lambda x: x + torch.tensor([1.0, 2.0]) + torch.arange(2), example(2)).forward
+    assert [node.op for node in graph.inputs] == ["input", "constant"]
+    assert graph.find("aten.arange")[0].refs == ()
+
+
+def test_outputs_of_a_multi_output_op_are_projections_and_no_ops() -> None:
+    graph = run(lambda x: torch.topk(x, 2)[0], example(3, 4)).forward
+    assert graph.op_counts == {"aten.topk.default": 1}
+    assert "%topk#0 = operator.getitem(%topk, 0) : f32[3, 2]" in lines(graph)
+    assert "#1" not in graph.to_text()
+
+
+def test_tensors_in_nested_containers_are_named_by_their_path() -> None:
+    def nested(batch: dict[str, tuple[Tensor, ...]], scale: float = 1.0) -> dict[str, object]:
+        first, second = batch["pair"]
+        return {"out": (first * scale, None), "more": [second.sum(), 3]}
+
+    pair = (example(2), example(3))
+    captured = run(nested, {"pair": pair})
+    assert [node.name for node in captured.forward.inputs] == ["batch.pair.0", "batch.pair.1"]
+    assert len(captured.forward.outputs) == 2
+    assert captured.output["more"][1] == 3
+
+
+def test_an_op_that_returns_its_input_is_followed() -> None:
+    graph = run(lambda x: x.add_(1).contiguous() * 2, example(4)).forward
+    mul = graph.find("aten.mul")[0]
+    assert mul.refs == (graph.find("aten.add_")[0].name,)
+
+
+def test_forward_and_backward_ops_know_their_module() -> None:
+    captured = run(mlp(), example(4, 8))
+    for graph in captured.graphs:
+        calls = [node for node in graph.nodes if node.is_call]
+        assert {node.module for node in calls} >= {f"blocks.{i}" for i in range(3)} | {"norm"}
+        for node in graph.find("aten.native_layer_norm*"):
+            assert node.module == "norm"
+    (norm,) = captured.backward.find("aten.native_layer_norm_backward")
+    assert norm.source is not None
+    assert norm.source.code == "return self.head(self.norm(x))"
+    detached = captured.backward.find("aten.detach")
+    assert {node.module for node in detached} >= {"blocks.0", "head"}
+
+
+def test_values_for_the_backward_are_saved_under_the_name_of_the_forward() -> None:
+    captured = run(mlp(), example(4, 8))
+    saved = {ref.name for ref in captured.forward.saved}
+    taken = {node.name for node in captured.backward.inputs if node.op != "tangent"}
+    assert saved
+    assert saved == taken
+
+
+def test_batch_norm_writes_its_running_statistics() -> None:
+    graph = run(Norm().train(), example(2, 2, 8, 8)).forward
+    (norm,) = graph.find("aten.native_batch_norm")
+    assert {effect.target.name for effect in norm.effects if effect.target} == {
+        "norm.running_mean",
+        "norm.running_var",
+    }
+    eval_norm = run(Norm().eval(), example(2, 2, 8, 8)).forward.find("aten.native_batch_norm")[0]
+    assert eval_norm.effects == ()
+
+
+def test_recomputation_in_a_checkpoint_belongs_to_the_backward() -> None:
+    layer = nn.Linear(4, 4)
+    captured = run(
+        lambda x: checkpoint(lambda y: layer(y).sin(), x, use_reentrant=False),
+        example(2, 4, grad=True),
+    )
+    assert captured.forward.count("aten.addmm") == 1
+    assert captured.backward.count("aten.addmm") == 1
+
+
+def test_no_tensor_is_kept_alive() -> None:
+    seen: list[weakref.ref[Tensor]] = []
+
+    def remember(x: Tensor) -> Tensor:
+        y = x * 2
+        seen.append(weakref.ref(y))
+        return y.sin().sum()
+
+    captured = run(remember, example(4, grad=True))
+    gc.collect()
+    assert seen[0]() is None
+    assert captured.backward.count("aten.cos") == 1
+
+
+@pytest.mark.parametrize("place", ["target", "submodule", "function"])
+def test_a_compiled_region_is_refused(place: str) -> None:
+    entered: list[str] = []
+
+    def inner(x: Tensor) -> Tensor:
+        return x.sin()
+
+    if place == "target":
+        target: object = torch.compile(nn.Linear(4, 4), backend="eager")
+    elif place == "submodule":
+        target = nn.Sequential(nn.Linear(4, 4), torch.compile(nn.Linear(4, 4), backend="eager"))
+    else:
+        compiled = torch.compile(inner, backend="eager")
+
+        def target(x: Tensor) -> Tensor:
+            entered.append("before")
+            x = compiled(x)
+            entered.append("after")
+            return x
+
+    with pytest.raises(CaptureError, match=r"compiled by torch\.compile runs inside the target"):
+        run(target, example(2, 4))
+    assert "after" not in entered
+    torch._dynamo.reset()
+
+
+def test_compilation_works_after_a_dispatch_capture() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.sin() + 1
+
+    run(function, example(4))
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(gm: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(gm)
+        return gm.forward
+
+    torch.compile(function, backend=backend)(example(4))
+    torch._dynamo.reset()
+    assert len(graphs) == 1
+
+
+def test_autograd_functions_with_a_backward_of_their_own_are_seen() -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            return grad.tanh()
+
+    captured = run(Scale.apply, example(4, grad=True))
+    assert captured.forward.op_counts == {"aten.mul.Tensor": 1}
+    assert captured.backward.count("aten.tanh") == 1

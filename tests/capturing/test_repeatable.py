@@ -1,0 +1,75 @@
+"""The same target gives the same text: again, in another process, under another hash seed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from capturing.models import MECHANISMS, Norm, example, mlp
+
+from pytest_torchgraph import Capture, capture, load
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from capturing.models import *
+from pytest_torchgraph import capture
+for via in MECHANISMS:
+    for model, shape in ((mlp(), (4, 8)), (Norm().train(), (2, 2, 8, 8))):
+        print(capture(model, example(*shape), via=via).to_text("full"))
+"""
+
+
+def outputs(*seeds: str) -> list[str]:
+    found = []
+    for seed in seeds:
+        result = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1])],
+            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(result.stdout)
+    return found
+
+
+def test_two_processes_with_different_hash_seeds_print_the_same_bytes() -> None:
+    first, second = outputs("1", "2")
+    assert first.count("torchgraph 1") == 4
+    assert first == second
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_a_second_capture_is_equal_and_prints_the_same_bytes(via: str) -> None:
+    first = capture(mlp(), example(4, 8), via=via)
+    capture(Norm(), example(2, 2, 8, 8), via=via)
+    second = capture(mlp(), example(4, 8), via=via)
+    assert first == second
+    assert first.to_text("full") == second.to_text("full")
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_a_stored_capture_loads_as_it_was(via: str, tmp_path: Path) -> None:
+    captured = capture(mlp(), example(4, 8), via=via)
+    path = tmp_path / "mlp.tgraph"
+    path.write_text(captured.to_text("full"))
+    loaded = load(path)
+    assert isinstance(loaded, Capture)
+    assert loaded == captured
+    assert loaded.to_text("full") == captured.to_text("full")
+    assert loaded.via == via
+    assert "memory" not in loaded.to_text()
+
+
+def test_warm_caches_change_nothing() -> None:
+    model = mlp()
+    x = example(4, 8)
+    cold = capture(model, x)
+    torch.compile(model, backend="aot_eager")(x).sum().backward()
+    assert capture(model, x).to_text("full") == cold.to_text("full")
+    torch._dynamo.reset()
+    model.zero_grad()

@@ -1,0 +1,216 @@
+"""A capture leaves the world as it found it, also when the target raises."""
+
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from capturing.models import MECHANISMS, Norm, example, mlp
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from pytest_torchgraph import CaptureError, capture
+
+
+def world() -> dict[str, Any]:
+    import torch._functorch.config
+    import torch._inductor.config
+
+    warnings.simplefilter("ignore", FutureWarning)  # reading a deprecated entry warns
+    modules = (torch._dynamo.config, torch._functorch.config, torch._inductor.config)
+    configs = {
+        f"{module.__name__}.{name}": copy.deepcopy(getattr(module, name))
+        for module in modules
+        for name in module._config
+        if isinstance(getattr(module, name, None), bool | int | float | str | type(None))
+    }
+    hooks = torch.nn.modules.module
+    return {
+        **configs,
+        "stance": str(torch._dynamo.eval_frame._stance),
+        "counters": {key: dict(value) for key, value in counters.items()},
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "device": str(torch.get_default_device()),
+        "dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "rng": torch.get_rng_state().tolist(),
+        "random": random.getstate(),
+        "numpy": str(np.random.get_state()),  # noqa: NPY002
+        "hooks": (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)),
+        "trace": list(__import__("logging").getLogger("torch.__trace").handlers),
+        "callbacks": list(torch._dynamo.callback.callback_handler.start_callbacks),
+        "entry": torch._dynamo.eval_frame._callback_from_stance,
+    }
+
+
+@pytest.fixture(autouse=True)
+def _warm() -> None:
+    """What torch imports or sets on its first compilation is not the capture's doing."""
+    capture(torch.sin, torch.ones(1))
+    capture(torch.sin, torch.ones(1), via="dispatch")
+
+
+class Restless(nn.Module):
+    """Draws, writes a buffer, replaces another, writes its argument; raises where it is told."""
+
+    def __init__(self, fail: str = "") -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(4))
+        self.fail = fail
+
+    def forward(self, x: Tensor) -> Tensor:
+        random.random()
+        np.random.rand()  # noqa: NPY002
+        self.steps.add_(1)
+        self.last = self.last + 1
+        x.mul_(2)
+        if self.fail == "forward":
+            raise LookupError("mine")
+        out = self.lin(x) + torch.rand(4)
+        if self.fail == "backward":
+            out.register_hook(fail_in_backward)
+        return out
+
+
+def fail_in_backward(_: Tensor) -> Tensor:
+    raise LookupError("mine")
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("fail", ["", "forward", "backward"])
+def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None:
+    model = Restless(fail)
+    last = model.last
+    x = example(2, 4)
+    values = [tensor.clone() for tensor in (x, model.steps, model.last)]
+    model.lin.weight.grad = grad = torch.ones(4, 4)
+    before = world()
+    if fail:
+        with pytest.raises(LookupError, match=r"^'?mine'?$"):
+            capture(model, x, via=via)
+    else:
+        capture(model, x, via=via)
+    after = world()
+    assert {key for key in before if before[key] != after[key]} == set()
+    assert model.last is last
+    for tensor, value in zip((x, model.steps, model.last), values, strict=True):
+        assert torch.equal(tensor, value)
+    assert model.lin.weight.grad is grad
+    assert torch.equal(grad, torch.ones(4, 4))
+    assert model.lin.bias.grad is None
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
+    model = Norm().train()
+    calls: list[bool] = []
+    model.register_forward_hook(lambda module, args, output: calls.append(module.training))
+    capture(model, example(2, 2, 8, 8), via=via)
+    assert calls == [True]
+    assert model.training
+    assert model.norm.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_autocast_around_the_capture_applies(via: str) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        captured = capture(mlp(), example(4, 8), via=via)
+    assert captured.op_counts["aten._to_copy"] > 0
+    assert captured.output.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        with torch.no_grad():
+            optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match=r"changed its parameters \(weight, bias\)"):
+        capture(step, example(2, 4), via=via)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_device_runs_on_copies(via: str) -> None:
+    model = mlp()
+    x = example(4, 8)
+    captured = capture(model, x, via=via, device="meta")
+    assert captured.output.device.type == "meta"
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert x.device.type == "cpu"
+    on_cpu = capture(model, x, via=via)
+    assert captured.forward == on_cpu.forward
+
+
+def test_a_function_over_a_module_elsewhere_cannot_be_moved() -> None:
+    model = mlp()
+    with pytest.raises(CaptureError, match="a function over a module on cpu, which cannot be"):
+        capture(lambda x: model(x), example(4, 8), device="meta")
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_the_backward_starts_where_the_contract_says(via: str) -> None:
+    class Output(dict[str, Tensor]):
+        pass
+
+    def with_loss(x: Tensor) -> Output:
+        return Output(loss=x.sum(), other=x.sin())
+
+    x = example(4, grad=True)
+    if via == "dispatch":  # AOTAutograd makes a tangent of each output, whatever flows in
+        started = capture(with_loss, x, via=via).backward
+        assert [node.name for node in started.inputs if node.op == "tangent"] == ["tangent.0"]
+        assert started.count("aten.cos") == 0
+
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin(), x.cos()
+
+    everywhere = capture(both, x, via=via).backward
+    assert len([node for node in everywhere.inputs if node.op == "tangent"]) == 2
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_the_loss_is_in_no_graph(via: str) -> None:
+    seen: list[torch.Size] = []
+
+    def loss_fn(output: Tensor) -> Tensor:
+        seen.append(output.shape)
+        return output.tanh().pow(2).mean()
+
+    captured = capture(mlp(), example(4, 8), via=via, loss_fn=loss_fn)
+    assert seen == [(4, 2)]
+    assert captured.op_counts.keys().isdisjoint({"aten.tanh.default", "aten.pow.Tensor_Scalar"})
+    assert captured.backward.count("aten.mm") > 0
+
+
+def _gradients(via: str, model: nn.Module, x: Tensor) -> list[Tensor]:
+    found: list[Tensor] = []
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda p: found.append(p.grad.clone()))
+        for p in model.parameters()
+    ]
+    capture(model, x, via=via)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@pytest.mark.parametrize("make", [mlp, lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0)])
+def test_gradients_are_not_zero_behind_a_normalisation(make: Callable[[], nn.Module]) -> None:
+    found = _gradients("dispatch", make(), example(4, 8))
+    assert len(found) == len(list(make().parameters()))
+    assert sum(bool(grad.abs().max() > 1e-6) for grad in found) >= len(found) - 1
