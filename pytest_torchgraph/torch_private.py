@@ -113,11 +113,18 @@ def frames_seen() -> bool:
     return bool(counters["frames"])
 
 
-def active_dispatch_modes() -> list[str]:
-    """Names of the dispatch modes that are active now, outermost first (since 2.0)."""
+def modes_that_stop_compilation() -> list[str]:
+    """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first.
+
+    Those that do not declare `ignore_compile_internals` (since 2.9).
+    """
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    return [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
+    return [
+        type(mode).__name__
+        for mode in _get_current_dispatch_mode_stack()
+        if not type(mode).ignore_compile_internals()
+    ]
 
 
 def sequence_number() -> Callable[[], int]:

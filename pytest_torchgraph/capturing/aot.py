@@ -50,7 +50,9 @@ class Aot:
 
     def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
         """Compile the target with the recording backend and run the step."""
-        modes = torch_private.active_dispatch_modes()
+        off = _switched_off()
+        if off:
+            return Captured([], why_none=off)
         recorder = _Recorder(self, roots, canon)
         failures: list[str] = []
         compiled = torch.compile(
@@ -62,7 +64,7 @@ class Aot:
                 step.run(compiled)
         finally:
             torch_private.reset_dynamo()
-        return recorder.captured(_why_none(modes, failures))
+        return recorder.captured(_why_none(failures))
 
 
 class _Recorder:
@@ -220,7 +222,8 @@ def _collector(failures: list[str]) -> Callable[[dict[str, Any], str], None]:
     return emit
 
 
-def _why_none(modes: list[str], failures: list[str]) -> str:
+def _switched_off() -> str:
+    """What keeps torch.compile from compiling anything here, or ""."""
     disabled = torch_private.compile_is_disabled()
     if disabled:
         return f"torch.compile is switched off by {disabled}"
@@ -229,11 +232,16 @@ def _why_none(modes: list[str], failures: list[str]) -> str:
             f"torch.compiler.set_stance({torch_private.stance()!r}) is in force: under it "
             "torch.compile compiles nothing"
         )
+    modes = torch_private.modes_that_stop_compilation()
     if modes:
         return (
             f"{', '.join(modes)} is active around the capture: Dynamo compiles nothing under a "
             "TorchDispatchMode"
         )
+    return ""
+
+
+def _why_none(failures: list[str]) -> str:
     if failures:
         reason = "\n".join(line for line in failures[0].strip().splitlines()[:12] if line.strip())
         return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"

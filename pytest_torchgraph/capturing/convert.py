@@ -26,7 +26,7 @@ from ..graph.model import (
 from ..graph.text import module_of
 from . import effects, sources
 from .names import Canon, Namer, op_name
-from .roots import module_path
+from .roots import common_path, module_path
 from .storages import Storages
 
 _INPLACE = {
@@ -176,6 +176,8 @@ class _Converter:
         return isinstance(_value(producer), tuple | list)
 
     def module(self, node: torch.fx.Node) -> str:
+        if node.meta.get("is_gradient_acc"):
+            return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
         if stack:
             key, value = list(stack.items())[-1]
@@ -183,11 +185,6 @@ class _Converter:
             if number.isdigit() and int(number) in self.naming.modules:
                 return self.naming.modules[int(number)]
             return module_path(str(value[0] if isinstance(value, tuple) else value))
-        if node.meta.get("is_gradient_acc"):
-            paths = [
-                self.paths[operand] for operand in node.all_input_nodes if operand in self.paths
-            ]
-            return min(paths, key=lambda path: (path.count("."), len(path), path), default="")
         if node.op in ("call_module", "get_attr"):
             return str(node.target) if node.op == "call_module" else ""
         producer = node.args[0] if node.args else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -176,3 +176,16 @@ def module_path(source: str) -> str:
     """Dynamo's name of a module as a path; the frame's own module is ""."""
     path = readable(source)
     return "" if path in ("self", "input", "mod") else path
+
+
+def common_path(paths: Iterable[str]) -> str:
+    """The innermost module that contains all of these: where a sum of their gradients belongs."""
+    common: list[str] | None = None
+    for path in paths:
+        parts = path.split(".") if path else []
+        if common is None:
+            common = parts
+        else:
+            same = [x == y for x, y in zip(common, parts, strict=False)]
+            common = common[: same.index(False) if False in same else len(same)]
+    return ".".join(common or [])

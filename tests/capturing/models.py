@@ -41,4 +41,6 @@ def mlp() -> Mlp:
 
 
 def example(*shape: int, grad: bool = False) -> Tensor:
-    return torch.linspace(-1, 1, int(torch.tensor(shape).prod())).reshape(shape).requires_grad_(grad)
+    return (
+        torch.linspace(-1, 1, int(torch.tensor(shape).prod())).reshape(shape).requires_grad_(grad)
+    )

@@ -19,27 +19,27 @@ def test_a_target_that_is_not_callable() -> None:
 
 @pytest.mark.parametrize("via", ["aott", "", "fx"])
 def test_an_unknown_mechanism(via: str) -> None:
-    with pytest.raises(ValueError, match="use 'dispatch' or 'aot'"):
+    with pytest.raises(ValueError, match=r"use 'dispatch' or 'aot'"):
         capture(mlp(), example(4, 8), via=via)
 
 
 def test_a_mechanism_class_instead_of_an_instance() -> None:
     with pytest.raises(TypeError, match=r"pass an instance, Aot\(\)"):
         capture(mlp(), example(4, 8), via=Aot)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="not int"):
+    with pytest.raises(TypeError, match=r"not int"):
         capture(mlp(), example(4, 8), via=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_backward_where_nothing_requires_grad(via: str) -> None:
-    with pytest.raises(CaptureError, match="no parameter and no input of the target requires grad"):
+    with pytest.raises(CaptureError, match=r"no parameter and no input of the target requires grad"):
         capture(torch.sin, example(4), via=via, backward=True)
     with (
         torch.no_grad(),
-        pytest.raises(CaptureError, match="gradients are switched off"),
+        pytest.raises(CaptureError, match=r"gradients are switched off"),
     ):
         capture(mlp(), example(4, 8), via=via, backward=True)
-    with pytest.raises(CaptureError, match="no output of the target requires grad"):
+    with pytest.raises(CaptureError, match=r"no output of the target requires grad"):
         capture(lambda x: x.sin().detach(), example(4, grad=True), via=via, backward=True)
 
 
@@ -78,7 +78,7 @@ def test_an_exception_of_the_target_passes_through_unchanged(via: str) -> None:
     def fails(x: Tensor) -> Tensor:
         raise error
 
-    with pytest.raises(ArithmeticError, match="^in forward$") as caught:
+    with pytest.raises(ArithmeticError, match=r"^in forward$") as caught:
         capture(fails, example(4), via=via)
     assert caught.value is error
 
@@ -94,7 +94,7 @@ def test_an_exception_of_the_backward_passes_through_unchanged(via: str) -> None
         def backward(ctx: object, grad: Tensor) -> Tensor:
             raise ArithmeticError("in backward")
 
-    with pytest.raises(ArithmeticError, match="^in backward$"):
+    with pytest.raises(ArithmeticError, match=r"^in backward$"):
         capture(Fails.apply, example(4, grad=True), via=via)
 
 
@@ -121,7 +121,6 @@ def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
     ],
 )
 def test_what_keeps_torch_compile_from_compiling_is_named(make: object, message: str) -> None:
-    import torch.utils.flop_counter
 
     with make(), pytest.raises(CaptureError, match=message):  # type: ignore[operator]
         capture(mlp(), example(4, 8))
@@ -133,7 +132,7 @@ def test_code_that_is_disabled_entirely() -> None:
     def inner(x: Tensor) -> Tensor:
         return x.sin()
 
-    with pytest.raises(CaptureError, match="nothing was captured"):
+    with pytest.raises(CaptureError, match=r"nothing was captured"):
         capture(lambda x: inner(x), example(4))
 
 
@@ -152,8 +151,8 @@ def test_files_that_are_no_graphs(tmp_path: object) -> None:
 
 
 def test_objects_that_hold_no_graph() -> None:
-    with pytest.raises(TypeError, match="from_fx takes a torch.fx.GraphModule"):
+    with pytest.raises(TypeError, match=r"from_fx takes a torch.fx.GraphModule"):
         from_fx(mlp())
     graph = from_fx(torch.fx.symbolic_trace(mlp()))
-    with pytest.raises(TypeError, match="expected a Capture, a Graph, a torch.fx graph"):
+    with pytest.raises(TypeError, match=r"expected a Capture, a Graph, a torch.fx graph"):
         diff(graph, mlp())

@@ -42,7 +42,7 @@ def world() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "rng": torch.get_rng_state().tolist(),
         "random": random.getstate(),
-        "numpy": str(np.random.get_state()),  # noqa: NPY002
+        "numpy": str(np.random.get_state()),
         "hooks": (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)),
         "trace": list(__import__("logging").getLogger("torch.__trace").handlers),
         "callbacks": list(torch._dynamo.callback.callback_handler.start_callbacks),
@@ -69,7 +69,7 @@ class Restless(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         random.random()
-        np.random.rand()  # noqa: NPY002
+        np.random.rand()
         self.steps.add_(1)
         self.last = self.last + 1
         x.mul_(2)

@@ -1,0 +1,217 @@
+"""The assertions: each one shown failing, with its message, and refused where it checks nothing."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+import pytest
+import torch
+from capturing.models import example, mlp
+from torch import Tensor, nn
+
+from pytest_torchgraph import Capture, Graph, capture, from_fx
+
+
+@pytest.fixture(scope="module")
+def captured() -> Capture:
+    return capture(mlp(), example(4, 8))
+
+
+@pytest.fixture(scope="module")
+def traced() -> Graph:
+    return from_fx(torch.fx.symbolic_trace(mlp()))
+
+
+@pytest.mark.parametrize(
+    ("op", "count"),
+    [
+        ("aten.addmm", 4),
+        ("aten.addmm.default", 4),
+        ("aten.add.*", 5),
+        ("aten.add*", 9),
+        (torch.ops.aten.addmm, 4),
+        (torch.ops.aten.addmm.default, 4),
+        ("aten.addmm", (4, None)),
+        ("aten.addmm", (None, 4)),
+        ("aten.addmm", (3, 5)),
+        ("aten.addmm", {"cpu": 4, "cuda": 1}),
+        ("aten.addmm", {"cpu": (1, 4)}),
+        ("aten.sin", 0),
+    ],
+)
+def test_counts_that_hold_pass(captured: Capture, op: Any, count: Any) -> None:
+    captured.assert_op_counts({op: count})
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (5, "expected 5, found 4"),
+        (3, "expected 3, found 4"),
+        ((5, None), "expected at least 5, found 4"),
+        ((0, 3), "expected 0 to 3, found 4"),
+        ({"cpu": 0}, "expected 0, found 4"),
+    ],
+)
+def test_counts_that_do_not_hold_fail_and_say_what_is_there(
+    captured: Capture, count: Any, said: str
+) -> None:
+    with pytest.raises(AssertionError) as caught:
+        captured.assert_op_counts({"aten.addmm": count})
+    message = str(caught.value)
+    assert f"aten.addmm: {said}" in message
+    assert "models.py" in message
+    assert "blocks.0" in message
+    assert re.search(r"ops captured:\n +\d+ aten\.", message)
+
+
+def test_one_graph_is_checked_as_a_capture_is(captured: Capture) -> None:
+    captured.forward.assert_op_counts({"aten.addmm": 4, "aten.mm": 0})
+    with pytest.raises(AssertionError, match=r"aten\.mm: expected 0, found 7"):
+        captured.backward.assert_op_counts({"aten.mm": 0})
+
+
+def test_exact_names_the_ops_that_no_pattern_matches(captured: Capture) -> None:
+    captured.forward.assert_op_counts({"aten.*": (1, None)}, exact=True)
+    with pytest.raises(AssertionError, match=r"aten\.relu\.default: matched by no pattern"):
+        captured.forward.assert_op_counts({"aten.addmm": 4}, exact=True)
+
+
+def test_a_device_without_a_count_is_an_error_that_names_it(captured: Capture) -> None:
+    with pytest.raises(ValueError, match=r"no count is given for device 'cpu'.*one for 'cuda'"):
+        captured.assert_op_counts({"aten.addmm": {"cuda": 4}})
+
+
+@pytest.mark.parametrize("count", ["4", 4.0, True, None, (1, 2, 3), [None], {"cpu": "x"}])
+def test_what_is_no_count_is_refused(captured: Capture, count: Any) -> None:
+    with pytest.raises(TypeError, match=r"no count"):
+        captured.assert_op_counts({"aten.addmm": count})
+
+
+def test_counts_that_allow_nothing_are_refused(captured: Capture) -> None:
+    for count in (-1, (3, 2)):
+        with pytest.raises(ValueError, match=r"allows no count"):
+            captured.assert_op_counts({"aten.addmm": count})
+
+
+def test_ops_that_must_not_occur_are_shown_with_their_lines(captured: Capture) -> None:
+    captured.assert_no_ops("aten._local_scalar_dense", "aten._to_copy")
+    with pytest.raises(AssertionError) as caught:
+        captured.assert_no_ops("aten._to_copy", "aten.relu")
+    message = str(caught.value)
+    assert "aten.relu: found 3" in message
+    assert "x = x + torch.relu(block(x))" in message
+    assert "_to_copy" not in message
+
+
+def test_checks_of_nothing_are_refused(captured: Capture) -> None:
+    with pytest.raises(TypeError, match=r"checks nothing"):
+        captured.assert_no_ops()
+    with pytest.raises(TypeError, match=r"checks nothing"):
+        captured.assert_op_counts({})
+    with pytest.raises(TypeError, match=r"checks nothing"):
+        captured.forward.assert_op_counts({})
+    with pytest.raises(TypeError, match=r"expected a mapping"):
+        captured.assert_op_counts(["aten.mm"])  # type: ignore[arg-type]
+
+
+def test_an_empty_capture_satisfies_no_check() -> None:
+    empty = Capture((), via="aot")
+    with pytest.raises(AssertionError, match=r"no graph was captured"):
+        empty.assert_no_ops("aten.mm")
+    with pytest.raises(AssertionError, match=r"no graph was captured"):
+        empty.assert_op_counts({"aten.mm": 0})
+    with pytest.raises(AssertionError, match=r"forward: expected 1, found 0"):
+        empty.assert_graph_count()
+
+
+def test_graph_counts(captured: Capture) -> None:
+    captured.assert_graph_count(forward=1, backward=1)
+    captured.assert_graph_count(total=2)
+    captured.assert_graph_count()
+    with pytest.raises(AssertionError) as caught:
+        captured.assert_graph_count(forward=2, backward=(2, None), total=(0, 1))
+    message = str(caught.value)
+    assert "forward: expected 2, found 1" in message
+    assert "backward: expected at least 2, found 1" in message
+    assert "total: expected 0 to 1, found 2" in message
+    assert re.search(r"backward: backward, \d+ ops", message)
+
+
+def test_an_inference_graph_counts_as_a_forward() -> None:
+    with torch.no_grad():
+        captured = capture(mlp(), example(4, 8))
+    captured.assert_graph_count(forward=1, backward=0)
+
+
+# -- patterns --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("aten.item", r"composite op.*did you mean aten\._local_scalar_dense\?"),
+        ("aten.linear", r"composite op.*aten\.addmm or aten\.mm"),
+        ("aten.adm", r"names no op that is registered.*did you mean .*aten\.addmm|aten\.add"),
+        ("aten.mm.defualt", r"did you mean .*aten\.mm\.default"),
+        ("mm", "names no op"),
+        ("torch.relu", r"capture via 'dynamo' or 'fx', or use capture\.at\('dynamo'\)"),
+        (torch.relu, r"'torch\.relu' cannot occur in a graph at level 'aot'"),
+        (nn.Linear, r"'torch\.nn\.Linear' cannot occur"),
+        ("aten.zzz*", "names no op"),
+    ],
+)
+def test_a_pattern_that_can_match_nothing_is_refused(
+    captured: Capture, pattern: Any, said: str
+) -> None:
+    for check in (
+        lambda: captured.assert_op_counts({pattern: 0}),
+        lambda: captured.assert_no_ops(pattern),
+        lambda: captured.forward.count(pattern),
+        lambda: captured.forward.find(pattern),
+    ):
+        with pytest.raises(ValueError, match=said):
+            check()
+
+
+def test_a_torch_function_graph_refuses_dispatched_ops(traced: Graph) -> None:
+    assert traced.count(torch.relu) == 3
+    assert traced.count(nn.Linear) == 4
+    assert traced.count("torch.nn.Linear") == 4
+    assert traced.count(operator.add) == 3
+    with pytest.raises(ValueError, match=r"capture via 'aot', or use capture\.at\('aot'\)"):
+        traced.assert_no_ops("aten.mm")
+    with pytest.raises(ValueError, match=r"names no op"):
+        traced.count("torch.rleu")
+
+
+@pytest.mark.parametrize("pattern", ["", 3, None])
+def test_what_names_no_op_is_refused(captured: Capture, pattern: Any) -> None:
+    with pytest.raises(TypeError, match=r"names no op"):
+        captured.assert_no_ops(pattern)
+
+
+def test_a_custom_op_is_known_once_it_is_registered(captured: Capture) -> None:
+    with pytest.raises(ValueError, match=r"names no op"):
+        captured.assert_no_ops("torchgraph_tests.twice")
+
+    @torch.library.custom_op("torchgraph_tests::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    captured.assert_no_ops("torchgraph_tests.twice")
+    ran = capture(lambda x: torch.ops.torchgraph_tests.twice(x) + 1, example(4))
+    assert ran.forward.count("torchgraph_tests.twice") == 1
+    assert ran.op_counts["torchgraph_tests.twice.default"] == 1
+
+
+def test_op_counts_sum_a_packet_and_refuse_what_does_not_occur(captured: Capture) -> None:
+    counts = captured.op_counts
+    assert counts["aten.addmm"] == counts["aten.addmm.default"] == 4
+    with pytest.raises(KeyError, match=r"'aten.sin' does not occur; there is aten.add"):
+        counts["aten.sin"]
+    assert "operator.getitem" not in counts
+    assert captured.forward.count("operator.getitem") == 3
