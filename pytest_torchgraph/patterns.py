@@ -146,11 +146,11 @@ def _unknown(pattern: str, level: str) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _all_ops_of(count: int) -> tuple[str, ...]:
-    import torch
+def _ops_by_count(count: int) -> tuple[str, ...]:
+    from . import torch_private
 
     found = []
-    for name in torch._C._dispatch_get_all_op_names():
+    for name in torch_private.registered_ops():
         namespace, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
         found.append(f"{namespace}.{packet}.{overload or 'default'}")
@@ -158,9 +158,10 @@ def _all_ops_of(count: int) -> tuple[str, ...]:
 
 
 def _all_ops() -> tuple[str, ...]:
-    import torch
+    """The full names of all registered ops; read again when some have been registered since."""
+    from . import torch_private
 
-    return _all_ops_of(len(torch._C._dispatch_get_all_op_names()))
+    return _ops_by_count(len(torch_private.registered_ops()))
 
 
 def _namespaces() -> set[str]:
@@ -172,11 +173,11 @@ def _registered(pattern: str) -> list[str]:
 
 
 def _is_composite(op: str) -> bool:
-    import torch
+    from . import torch_private
 
     namespace, packet, overload = op.split(".", 2)
     name = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    return torch_private.is_composite(name)
 
 
 def _importable(pattern: str) -> bool:

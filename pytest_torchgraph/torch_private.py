@@ -1,78 +1,170 @@
-"""Every private name of torch that the package touches, each with what it is and a probe.
+"""Every private name of torch that the package touches, each with what it is for and a probe.
 
 torch makes no promise for these. A name that is missing makes the feature that needs it
-unavailable, with a message that says so; it never makes a check pass. `probe()` says what is there,
-and the test suite runs it on every supported release.
+unavailable, with a message that says so; it never makes a check pass. `probe()` says what is
+missing, and the test suite runs it on every supported release.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
+import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .errors import TorchGraphError
+
 __all__ = ["TorchDispatchMode"]
+
+
+@dataclass(frozen=True)
+class Private:
+    """One private name.
+
+    Attributes:
+        path: `module:attribute`.
+        since: the first torch release that has it in this form.
+        purpose: what needs it.
+    """
+
+    path: str
+    since: str
+    purpose: str
+
+
+NAMES = {
+    "counters": Private("torch._dynamo.utils:counters", "2.0", "leaving Dynamo's counters alone"),
+    "reset": Private("torch._dynamo:reset", "2.0", "captures through Dynamo"),
+    "callbacks": Private(
+        "torch._dynamo.callback:callback_handler", "2.3", "keeping compilation callbacks"
+    ),
+    "stance": Private("torch._dynamo.eval_frame:_stance", "2.6", "saying why nothing compiled"),
+    "config": Private("torch._dynamo:config", "2.0", "saying why nothing compiled"),
+    "optimized": Private("torch._dynamo.eval_frame:OptimizedModule", "2.0", "capture by dispatch"),
+    "entry": Private(
+        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "capture by dispatch"
+    ),
+    "modes": Private(
+        "torch.utils._python_dispatch:_get_current_dispatch_mode_stack",
+        "2.0",
+        "saying why nothing compiled",
+    ),
+    "ignore": Private(
+        "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",
+        "2.9",
+        "capture by dispatch",
+    ),
+    "sequence": Private(
+        "torch._C:_autograd._get_sequence_nr", "1.13", "module paths of backward ops"
+    ),
+    "node": Private("torch._C:_current_autograd_node", "1.13", "module paths of backward ops"),
+    "storage": Private(
+        "torch.multiprocessing.reductions:StorageWeakRef", "1.8", "capture by dispatch"
+    ),
+    "aot": Private("torch._dynamo.backends.common:aot_autograd", "2.0", "capture by aot"),
+    "boxed": Private("functorch.compile:make_boxed_func", "2.0", "capture by aot"),
+    "min_cut": Private(
+        "torch._functorch.partitioners:min_cut_rematerialization_partition",
+        "2.0",
+        "Aot(partition='min_cut')",
+    ),
+    "decompositions": Private(
+        "torch._inductor.decomposition:select_decomp_table",
+        "2.0",
+        "Aot(decompositions='inductor')",
+    ),
+    "ops": Private("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
+    "kernel": Private(
+        "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"
+    ),
+}
+
+
+def get(name: str) -> Any:
+    """The object behind one of `NAMES`.
+
+    Raises:
+        TorchGraphError: if this torch does not have it; the message names what needs it.
+    """
+    known = NAMES[name]
+    module, _, attributes = known.path.partition(":")
+    try:
+        value = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            value = getattr(value, attribute)
+    except (ImportError, AttributeError):
+        raise TorchGraphError(
+            f"torch {torch.__version__} has no {known.path.replace(':', '.')} (there since "
+            f"{known.since}), which pytest-torchgraph needs for {known.purpose}: that is "
+            "unavailable with this release"
+        ) from None
+    return value
+
+
+def probe() -> dict[str, str]:
+    """The names that this torch lacks, each with the message that a user would see."""
+    missing = {}
+    for name in NAMES:
+        try:
+            get(name)
+        except TorchGraphError as error:
+            missing[name] = str(error)
+    return missing
+
+
+# -- Dynamo's state --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def counters_restored() -> Iterator[None]:
-    """Put `torch._dynamo.utils.counters` (since 2.0) back as they were."""
-    from torch._dynamo.utils import counters
-
+    """Put Dynamo's counters back as they were."""
+    counters = get("counters")
     before = {key: Counter(value) for key, value in counters.items()}
     try:
         yield
     finally:
         for key in list(counters):
-            if key not in before:
-                del counters[key]
-            else:
+            if key in before:
                 counters[key].clear()
                 counters[key].update(before[key])
+            else:
+                del counters[key]
 
 
 def reset_dynamo() -> None:
-    """`torch._dynamo.reset()` (since 2.0), keeping the callbacks that it would drop."""
-    import torch._dynamo
-    from torch._dynamo.callback import callback_handler
-
-    start = list(callback_handler.start_callbacks)
-    end = list(callback_handler.end_callbacks)
-    torch._dynamo.reset()
-    callback_handler.start_callbacks[:] = start
-    callback_handler.end_callbacks[:] = end
+    """Reset Dynamo, keeping the compilation callbacks, which the reset would drop."""
+    handler = get("callbacks")
+    start, end = list(handler.start_callbacks), list(handler.end_callbacks)
+    get("reset")()
+    handler.start_callbacks[:] = start
+    handler.end_callbacks[:] = end
 
 
 def stance() -> str:
-    """The stance that `torch.compiler.set_stance` set (since 2.6); "default" lets it compile."""
-    from torch._dynamo import eval_frame
-
-    return str(eval_frame._stance.stance)
+    """The stance that `torch.compiler.set_stance` set; "default" lets things compile."""
+    return str(get("stance").stance)
 
 
 def compile_is_disabled() -> str:
     """What switches `torch.compile` off for the whole process, or ""."""
-    import os
-
-    from torch._dynamo import config
-
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable, "0") == "1":
             return f"the environment variable {variable}=1"
-    return "torch._dynamo.config.disable" if config.disable else ""
+    return "torch._dynamo.config.disable" if get("config").disable else ""
 
 
 def is_compiled(target: Any) -> bool:
-    """Whether a target has been through `torch.compile` already (since 2.0)."""
-    from torch._dynamo.eval_frame import OptimizedModule
-
-    if isinstance(target, OptimizedModule):
+    """Whether a target has been through `torch.compile` already."""
+    if isinstance(target, get("optimized")):
         return True
     if isinstance(target, torch.nn.Module):
         return getattr(target, "_compiled_call_impl", None) is not None
@@ -83,79 +175,82 @@ def is_compiled(target: Any) -> bool:
 def on_compiled_region(entered: Callable[[str], None]) -> Iterator[None]:
     """Call `entered(name)` whenever a compiled function is entered, before any of it runs.
 
-    Wraps `torch._dynamo.eval_frame._callback_from_stance`, which every entry calls (since 2.6),
-    from the frame `compile_wrapper` for a compiled function.
+    Every entry calls the wrapped global, from the frame `compile_wrapper` for a compiled function.
     """
-    import sys
-
-    from torch._dynamo import eval_frame
-
-    original = eval_frame._callback_from_stance
+    original = get("entry")
+    module = sys.modules["torch._dynamo.eval_frame"]
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
         if caller.f_code.co_name == "compile_wrapper":
-            function = caller.f_locals.get("fn")
-            entered(getattr(function, "__qualname__", ""))
+            entered(getattr(caller.f_locals.get("fn"), "__qualname__", ""))
         return original(*args, **kwargs)
 
-    eval_frame._callback_from_stance = wrapped
+    module._callback_from_stance = wrapped  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        eval_frame._callback_from_stance = original
+        module._callback_from_stance = original  # type: ignore[attr-defined]
 
 
-def frames_seen() -> bool:
-    """Whether Dynamo looked at any frame since its counters were cleared (since 2.0)."""
-    from torch._dynamo.utils import counters
-
-    return bool(counters["frames"])
+def frames_seen() -> int:
+    """How many frames Dynamo looked at since its counters were cleared."""
+    return sum(get("counters")["frames"].values())
 
 
 def modes_that_stop_compilation() -> list[str]:
-    """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first.
-
-    Those that do not declare `ignore_compile_internals` (since 2.9).
-    """
-    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
+    """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first."""
+    get("ignore")
     return [
-        type(mode).__name__
-        for mode in _get_current_dispatch_mode_stack()
-        if not type(mode).ignore_compile_internals()
+        type(mode).__name__ for mode in get("modes")() if not type(mode).ignore_compile_internals()
     ]
 
 
+# -- autograd and storages -------------------------------------------------------------------------
+
+
 def sequence_number() -> Callable[[], int]:
-    """The function that gives the number of this thread's next autograd node (since 1.13)."""
-    return torch._C._autograd._get_sequence_nr
+    """The function that gives the number of this thread's next autograd node."""
+    return get("sequence")  # type: ignore[no-any-return]
 
 
 def current_autograd_node() -> Callable[[], Any]:
-    """The function that gives the autograd node which is running its backward (since 1.13)."""
-    return torch._C._current_autograd_node
+    """The function that gives the autograd node which is running its backward."""
+    return get("node")  # type: ignore[no-any-return]
 
 
 def storage_ref() -> type[Any]:
-    """`StorageWeakRef`: pins the identity of a storage, not its memory (since 1.8)."""
-    from torch.multiprocessing.reductions import StorageWeakRef
+    """`StorageWeakRef`: pins the identity of a storage, not its memory."""
+    return get("storage")  # type: ignore[no-any-return]
 
-    return StorageWeakRef
+
+# -- AOTAutograd -----------------------------------------------------------------------------------
 
 
 def aot_autograd(**compilers: Any) -> Callable[..., Any]:
-    """A Dynamo backend that runs AOTAutograd (`torch._dynamo.backends.common`, since 2.0)."""
-    from torch._dynamo.backends.common import aot_autograd as make
-
-    return make(**compilers)
+    """A Dynamo backend that runs AOTAutograd with these compilers."""
+    return get("aot")(**compilers)  # type: ignore[no-any-return]
 
 
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A callable in the boxed calling convention (`torch._functorch`, since 2.0)."""
-    from functorch.compile import make_boxed_func
+    """A callable in the boxed calling convention."""
+    return get("boxed")(call)  # type: ignore[no-any-return]
 
-    return make_boxed_func(call)  # type: ignore[no-any-return]
+
+# -- the dispatcher --------------------------------------------------------------------------------
+
+
+def registered_ops() -> list[str]:
+    """All registered ops, as `aten::add.Tensor`."""
+    return list(get("ops")())
+
+
+def is_composite(schema_name: str) -> bool:
+    """Whether an op is taken apart before it is dispatched (CompositeImplicitAutograd)."""
+    return bool(get("kernel")(schema_name, "CompositeImplicitAutograd"))
+
+
+# -- logging and warnings --------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -174,7 +269,7 @@ def quiet() -> Iterator[None]:
 def structured_trace(emit: Callable[[dict[str, Any], str], None]) -> Iterator[None]:
     """Call `emit(metadata, payload)` for each record of torch's structured trace (since 2.3).
 
-    The logger's format is not promised either; `torch._logging._internal` writes it.
+    The records' format is not promised either; `torch._logging._internal` writes them.
     """
 
     class Handler(logging.Handler):

@@ -84,9 +84,7 @@ class _Recorder:
             "inference_compiler": frame.compiler("inference"),
         }
         if self.options.partition == "min_cut":
-            from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-            compilers["partition_fn"] = min_cut_rematerialization_partition
+            compilers["partition_fn"] = torch_private.get("min_cut")
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
         return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
@@ -94,9 +92,7 @@ class _Recorder:
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":
             return self.options.decompositions
-        from torch._inductor.decomposition import select_decomp_table
-
-        return select_decomp_table()
+        return torch_private.get("decompositions")()
 
     def captured(self, why_none: str) -> Captured:
         ran = [made for made in self.made if made.graph.kind != "backward" or made.runs]

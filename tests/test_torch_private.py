@@ -1,0 +1,37 @@
+"""The seam to torch's moving parts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_torchgraph import TorchGraphError, torch_private
+
+
+def test_this_torch_has_every_private_name() -> None:
+    assert len(torch_private.NAMES) > 10
+    assert torch_private.probe() == {}
+
+
+def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = torch_private.Private("torch._dynamo.utils:gone", "2.0", "capture by aot")
+    monkeypatch.setitem(torch_private.NAMES, "counters", gone)
+    with pytest.raises(TorchGraphError, match=r"has no torch\._dynamo\.utils\.gone .*unavailable"):
+        torch_private.get("counters")
+    assert list(torch_private.probe()) == ["counters"]
+
+
+def test_private_names_are_used_through_the_seam_alone() -> None:
+    from pathlib import Path
+
+    package = Path(torch_private.__file__).parent
+    private = re.compile(r"torch\.(_C|_dynamo|_functorch|_inductor|_logging)\b|functorch\.")
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path.name != "torch_private.py"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if private.search(line) and '"' not in line and "`" not in line
+    ]
+    assert found == []
