@@ -43,6 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
         hide_from_cleanup(config)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep torch's structured trace out of failure reports, as pytest before 9.1 did.
+
+    Its records have no message: hundreds of blank lines for each test that compiled something.
+    """
+    logs = session.config.pluginmanager.getplugin("logging-plugin")
+    handler = getattr(logs, "report_handler", None)
+    if handler is not None:
+        handler.addFilter(lambda record: record.name != "torch.__trace")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that use `graph_device` on each selected device."""
     devices.parametrize(metafunc, settings.get(metafunc.config).devices)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-# With --import-mode=importlib nothing beside the tests can be imported otherwise.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from projects import GRAPHS, Run
 
 pytest_plugins = ["pytester"]

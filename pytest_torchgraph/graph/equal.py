@@ -9,7 +9,7 @@ with two equal nodes. What is left is dead code, which is matched by refined col
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .flat import Flat
 from .model import Graph
@@ -72,6 +72,7 @@ class _Pairing:
         self.b = b
         self.forward = [-1] * len(a.nodes)
         self.backward = [-1] * len(b.nodes)
+        self.paired: list[int] = []
 
     def pair_all(self, todo: list[tuple[int, int]]) -> bool:
         """Pair these nodes and, through their ordered operands, everything below them."""
@@ -87,6 +88,7 @@ class _Pairing:
                 return False
             self.forward[i] = j
             self.backward[j] = i
+            self.paired.append(i)
             todo.extend(zip(self.a.operands[i], self.b.operands[j], strict=True))
         return True
 
@@ -101,16 +103,47 @@ class _Pairing:
         if sorted(colors_a.values()) != sorted(colors_b.values()):
             return False
         waiting: dict[int, list[int]] = {}
-        for j in reversed(dead_b):
+        for j in dead_b:
             waiting.setdefault(colors_b[j], []).append(j)
-        # From the last node on, so that what a dead node needs is paired through that node.
-        for i in reversed(dead_a):
+        # From the last node on, so that what a dead node needs is paired through that node; then
+        # what else uses that, so that a choice between equal nodes is made once for all of them.
+        todo = list(dead_a)
+        while todo:
+            i = todo.pop()
             if self.forward[i] != -1:
                 continue
-            free = [j for j in waiting[colors_a[i]] if self.backward[j] == -1]
-            if not free or not self.pair_all([(i, free[0])]):
+            j = self._partner(i, colors_a, colors_b, waiting)
+            before = len(self.paired)
+            if j == -1 or not self.pair_all([(i, j)]):
                 return False
+            for k in self.paired[before:]:
+                todo.extend(user for user, _ in self.a.users[k] if self.forward[user] == -1)
         return True
+
+    def _partner(
+        self,
+        i: int,
+        colors_a: Mapping[int, int],
+        colors_b: Mapping[int, int],
+        waiting: dict[int, list[int]],
+    ) -> int:
+        """A free node of the same colour that uses the partners of what `i` uses, or -1."""
+        for slot, operand in enumerate(self.a.operands[i]):
+            if operand in colors_a and self.forward[operand] != -1:
+                for j, at in self.b.users[self.forward[operand]]:
+                    if at == slot and colors_b.get(j) == colors_a[i] and self._fits(i, j):
+                        return j
+                return -1
+        free = waiting[colors_a[i]]
+        while free and self.backward[free[-1]] != -1:
+            free.pop()
+        return next((j for j in reversed(free) if self._fits(i, j)), -1)
+
+    def _fits(self, i: int, j: int) -> bool:
+        return self.backward[j] == -1 and all(
+            self.forward[o] == p if self.forward[o] != -1 else self.backward[p] == -1
+            for o, p in zip(self.a.operands[i], self.b.operands[j], strict=True)
+        )
 
     def _colors(
         self,

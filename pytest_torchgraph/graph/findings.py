@@ -10,7 +10,7 @@ from .align import increasing
 from .flat import Flat
 from .match import match, output_pairs
 from .matching import Matching
-from .model import Graph, Node, SubgraphRef
+from .model import Arg, Graph, Node, SubgraphRef
 from .text import format_result
 
 PartKind = Literal["added", "removed", "changed", "rewired"]
@@ -63,8 +63,15 @@ def bodies(comparison: Comparison) -> Iterable[tuple[Graph, Graph]]:
 
 
 def _subgraphs(node: Node) -> list[str]:
-    values = [*node.args, *node.kwargs.values()]
-    return [value.name for value in values if isinstance(value, SubgraphRef)]
+    return list(_subgraph_names((node.args, tuple(node.kwargs.values()))))
+
+
+def _subgraph_names(value: Arg) -> Iterable[str]:
+    if isinstance(value, SubgraphRef):
+        yield value.name
+    elif isinstance(value, tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _subgraph_names(item)
 
 
 class _Comparer:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from .model import Arg, Device, Graph, Node, Ref, SubgraphRef, TensorMeta
-from .text import format_arg, format_result, quote
+from .text import format_arg, format_key, format_result, quote
 
 
 class Flat:
@@ -56,7 +56,7 @@ class Flat:
             return "placeholder"
         args = [_skeleton(arg, refs, subgraph_label) for arg in node.args]
         args += [
-            f"{key}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
+            f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
             for key in sorted(node.kwargs)
             if not isinstance(node.kwargs[key], Device)
         ]
@@ -75,9 +75,13 @@ class Flat:
             key: str = effect.kind
             if effect.target is not None:
                 owner = self.index[effect.target.name]
-                if self.nodes[owner].kind not in ("placeholder", "get_attr"):
+                kind, target = self.nodes[owner].kind, self.nodes[owner].target
+                if kind == "placeholder":
+                    key = f"mutates input {owner:09}"
+                elif kind == "get_attr":
+                    key = f"mutates {quote(target)}" if target else f"mutates {owner:09}"
+                else:
                     continue  # a storage born in the graph: operands and `after` say it all
-                key = f"mutates {owner:09}"
             if key in heads:
                 yield heads[key]
             elif "opaque" in heads:

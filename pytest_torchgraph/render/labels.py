@@ -1,4 +1,4 @@
-"""Text for drawings: what a node says, and how any text gets into DOT unharmed.
+r"""Text for drawings: what a node says, and how any text gets into DOT unharmed.
 
 Names, code lines and constants come from users. DOT gives meaning to backslashes (`\\N`, `\\l`),
 to quotes, to `&...;` and to a text in angle brackets (HTML); renderers choke on control characters.

@@ -32,7 +32,9 @@ def test_a_mechanism_class_instead_of_an_instance() -> None:
 
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_backward_where_nothing_requires_grad(via: str) -> None:
-    with pytest.raises(CaptureError, match=r"no parameter and no input of the target requires grad"):
+    with pytest.raises(
+        CaptureError, match=r"no parameter and no input of the target requires grad"
+    ):
         capture(torch.sin, example(4), via=via, backward=True)
     with (
         torch.no_grad(),

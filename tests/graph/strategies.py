@@ -31,7 +31,19 @@ HOSTILE = (
     *(" : ", " = ", "=", "!", " !random", " after %x", ' in "m"', "...", " ", "", "\t", "\n"),
     *("\r\n", "\r", "\x00", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\ufeff", "\u200b"),
     *("return", "return %x", "save", "save %x", "}", "True", "None", "nan", "inf", "slice"),
-    *("device", "bytes", "complex", "torchgraph 1", "//", "a/b/c", "layer.0/", "/x", "é", "图", "𐀀"),
+    *(
+        "device",
+        "bytes",
+        "complex",
+        "torchgraph 1",
+        "//",
+        "a/b/c",
+        "layer.0/",
+        "/x",
+        "é",
+        "图",
+        "𐀀",
+    ),
     *("__import__('os').system('false')", "\\n", '\\"', "\\u2028", "-1", "1e5", "0x10"),
 )
 PATHS = st.from_regex(r"[a-z]{1,4}(\.[0-9a-z]{1,3}){0,2}/[a-z_]{1,6}(\.[0-9])?", fullmatch=True)
@@ -97,9 +109,11 @@ def arguments(refs: Sequence[str], subgraphs: Sequence[str]) -> st.SearchStrateg
     bounds = leaves.filter(lambda value: not isinstance(value, str))
     return st.recursive(
         leaves | st.builds(slice, bounds, bounds, bounds),
-        lambda inner: st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(KEYS, inner, max_size=3)
-        | st.builds(slice, inner, inner, inner),
+        lambda inner: (
+            st.lists(inner, max_size=3).map(tuple)
+            | st.dictionaries(KEYS, inner, max_size=3)
+            | st.builds(slice, inner, inner, inner)
+        ),
         max_leaves=6,
     )
 
@@ -161,7 +175,9 @@ def noted(draw: st.DrawFn, node: Node, before: list[str]) -> Node:
     effects: list[Effect] = []
     after: list[Ref] = []
     if node.kind != "placeholder":
-        for kind in draw(st.lists(st.sampled_from(["random", "communicates", "opaque"]), max_size=2)):
+        for kind in draw(
+            st.lists(st.sampled_from(["random", "communicates", "opaque"]), max_size=2)
+        ):
             effects.append(Effect(kind))
         for target in draw(st.lists(st.sampled_from(before), max_size=1)) if before else ():
             effects.append(Effect("mutates", Ref(target)))
@@ -203,7 +219,19 @@ def plain_graphs(draw: st.DrawFn, max_calls: int = 12, inputs: int = 2) -> Graph
             written[args[0]] = f"n{i}"
         refs = tuple(map(Ref, args))
         nodes.append(
-            Node(f"n{i}", "call_function", f"aten.{word}", refs, {}, meta, "", None, "", effects, after)
+            Node(
+                f"n{i}",
+                "call_function",
+                f"aten.{word}",
+                refs,
+                {},
+                meta,
+                "",
+                None,
+                "",
+                effects,
+                after,
+            )
         )
     names = [node.name for node in nodes]
     returned = draw(st.lists(st.sampled_from(names).map(Ref), min_size=1, max_size=3))
@@ -262,7 +290,9 @@ def renamed(graph: Graph, rng: random.Random) -> Graph:
 
     def result(value: Any) -> Any:
         if isinstance(value, TensorMeta):
-            return replace(value, stride=tuple(range(len(value.shape))), device=f"cuda:{numbers[0]}")
+            return replace(
+                value, stride=tuple(range(len(value.shape))), device=f"cuda:{numbers[0]}"
+            )
         return tuple(map(result, value)) if isinstance(value, tuple) else value
 
     nodes = [

@@ -1,0 +1,236 @@
+"""A malformed text is a GraphFormatError that points at the place, and never anything else."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from graph.build import document
+from graph.strategies import HOSTILE, checked, graphs
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytest_torchgraph
+from pytest_torchgraph import GraphFormatError, TorchGraphError
+from pytest_torchgraph.graph import Graph
+
+MARK = "¦"
+OK = document("%x = input : f32[2]\n%y = aten.sin(%x) : f32[2]\nreturn %y\nsave %x")
+
+
+def line(body: str) -> str:
+    """A document in which one line is wrong, at the mark."""
+    return document(f"%x = input : f32[2]\n{body}\nreturn %x")
+
+
+BROKEN = {
+    "empty": (MARK, "not a graph: the first line must be 'torchgraph 1'"),
+    "another file": (f"{MARK}import torch\n", "not a graph"),
+    "a picture": (f"{MARK}\x89PNG\r\n\x1a\n", "not a graph"),
+    "leading blank": (f"{MARK}\n{OK}", "not a graph"),
+    "no version": (f"torchgraph {MARK}\n", "expected a version"),
+    "newer": (
+        f"torchgraph 2{MARK}\n" + OK.partition("\n")[2],
+        "version 2, this release reads 1: upgrade pytest-torchgraph, or store the graph again "
+        "with --torchgraph-update",
+    ),
+    "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
+    "unknown header": ("torchgraph 1\nwho" + MARK + " me\n", "'via', 'torch' or 'detail'"),
+    "header twice": (f"torchgraph 1\nvia aot, via{MARK} fx\n", "each once"),
+    "unknown detail": (f"torchgraph 1\ndetail most\n{MARK}", "unknown detail 'most'"),
+    "no graph": ("torchgraph 1\nvia aot\n" + MARK, "the file holds no graph: it is empty or trunc"),
+    "unknown kind": ("torchgraph 1\n\nmain{} @ fx {{\n}}\n".format(MARK), "unknown kind of graph"),
+    "unknown level": (f"torchgraph 1\n\nforward @ top{MARK} {{\n}}\n", "unknown level 'top'"),
+    "no level": (f"torchgraph 1\n\nforward{MARK} {{\n}}\n", "unknown level ''"),
+    "no brace": (f"torchgraph 1\n\nforward @ fx{MARK}\n", "expected ' {', found the end of"),
+    "no return": (document("%x = input") + MARK, "graph 'forward' has no 'return'"),
+    "unknown ref": (line(f"{MARK}%y = aten.sin(%z)"), "%z is used before it is defined"),
+    "own ref": (line(f"{MARK}%y = aten.sin(%y)"), "%y is used before it is defined"),
+    "unknown order": (line(f"{MARK}%y = f(%x) after %z"), "%z is used before it is defined"),
+    "unknown target": (line(f"{MARK}%y = f(%x) !mutates %z"), "%z is used before it is defined"),
+    "unknown saved": (
+        document(f"%x = input\nreturn %x\n{MARK}save %z"),
+        "%z is used before it is defined",
+    ),
+    "defined twice": (line(f"{MARK}%x = aten.sin(%x)"), "%x is defined twice"),
+    "save before return": (document(f"%x = input\n{MARK}save %x\nreturn %x"), "'save' before"),
+    "node after return": (
+        document(f"%x = input\nreturn %x\n{MARK}%y = f(%x)"),
+        "expected 'save' or '}' after 'return'",
+    ),
+    "two returns": (document(f"%x = input\nreturn %x\n{MARK}return %x"), "after 'return'"),
+    "no node": (line(f"{MARK}hello"), "expected a node, 'return' or '}', found 'hello'"),
+    "indentation": (
+        OK.replace("  %y", f" {MARK}%y").replace(" " + MARK, MARK + " "),
+        "expected '  ', found ' %y = aten.sin(%x) : '",
+    ),
+    "no equals": (line(f"%y{MARK} aten.sin(%x)"), "expected ' = ', found ' aten.sin(%x)'"),
+    "no arguments": (line(f"%y = aten.sin{MARK}"), "expected '(' after 'aten.sin'"),
+    "open": (line(f"%y = aten.sin(%x{MARK}"), "expected ')', found the end of the line"),
+    "no comma": (line(f"%y = f(%x{MARK} %x)"), "expected ')', found ' %x)'"),
+    "keyword first": (line(f"%y = f(a=1, {MARK}%x)"), "positional argument after a keyword"),
+    "keyword twice": (line(f"%y = f(a=1, {MARK}a=2)"), "argument 'a' is given twice"),
+    "bad value": (line(f"%y = f({MARK}?)"), "expected a value, found '?)'"),
+    "open string": (line(f'%y = f({MARK}"abc)'), "expected a string"),
+    "bad escape": (line(f'%y = f("\\q"{MARK})').replace(MARK, "").replace('("', f'({MARK}"'), "JSON"),
+    "unknown call": (line(f"%y = f({MARK}print(1))"), "'print' cannot be called here"),
+    "short slice": (line(f"%y = f({MARK}slice(1, 2))"), "'slice' cannot be called here"),
+    "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
+    "unhashable key": (line(f"%y = f({{{MARK}{{}}: 1}})"), "this cannot be a key"),
+    "key twice": (line(f"%y = f({{1: 1, {MARK}True: 2}})"), "a key is given twice"),
+    "long number": (line(f"%y = f({MARK}{'9' * 401})"), "a number of more than 400 digits"),
+    "unknown body": (line(f"%y = f(@{MARK}b)"), "@b is no subgraph of this graph"),
+    "bad result": (line(f"%y = f(%x) : {MARK}1"), "expected what the node gives"),
+    "bad size": (line(f"%y = f(%x) : f32[{MARK}1.5]"), "expected a size"),
+    "bad effect": (line(f"%y = f(%x) !fails{MARK}"), "unknown effect 'fails'"),
+    "no target": (line(f"%y = get_attr{MARK}"), "'get_attr' needs a target in brackets"),
+    "input with target": (line(f'%y = input["a"]{MARK}'), "'input' takes no target in brackets"),
+    "end of line": (line(f"%y = f(%x) : f32[2]{MARK} # remark"), "expected the end of the line"),
+    "unclosed return": (
+        document(f"%x = input\nreturn [\n  %x,\n{MARK}").rpartition("\n}")[0],
+        "the return has no closing ']': the file is truncated",
+    ),
+    "deep value": (line(f"%y = f({'[' * 59}{MARK}[[]])"), "values are nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
+    marked, problem = BROKEN[name]
+    before, mark, _ = marked.partition(MARK)
+    text = marked.replace(MARK, "")
+    assert mark
+    with pytest.raises(GraphFormatError, match=re.escape(problem)) as caught:
+        Graph.from_text(text)
+    assert (caught.value.line, caught.value.column) == position(before)
+    assert str(caught.value).startswith(f"<text>:{caught.value.line}:{caught.value.column}: ")
+
+
+def position(before: str) -> tuple[int, int]:
+    """Line and column of what follows this text."""
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def rejected(text: str) -> GraphFormatError | None:
+    """The error of a text, None where it is a graph, in which case that graph reads back."""
+    try:
+        graph = Graph.from_text(text)
+    except GraphFormatError as error:
+        lines = text.replace("\r\n", "\n").split("\n")
+        assert 1 <= error.line <= len(lines)
+        assert 1 <= error.column <= len(lines[error.line - 1]) + 1
+        return error
+    printed = graph.to_text("full")
+    assert Graph.from_text(printed).to_text("full") == printed
+    return None
+
+
+@checked
+@given(graphs(), st.data())
+def test_a_text_cut_at_any_line_or_character_is_rejected(graph: Graph, data: st.DataObject) -> None:
+    text = graph.to_text("full")
+    lines = text.splitlines(keepends=True)
+    for count in range(len(lines)):
+        error = rejected("".join(lines[:count]))
+        assert error is not None, f"{count} of {len(lines)} lines were a graph"
+        assert error.line >= count, f"the end of {count} lines is reported in line {error.line}"
+    assert rejected(text[: data.draw(st.integers(0, len(text) - 2))]) is not None
+
+
+PIECES = st.sampled_from(
+    [
+        *HOSTILE,
+        *("f32[", "stride [", 'on "cpu"', 'device("cpu")', "complex(1.0, 2.0)", 'bytes("00")'),
+        *("`s0`", "@b", "[]", "{}", "()", "slice(1, 2, 3)", "9" * 401, "9" * 5000, "1e999"),
+        *("[" * 70, "{1: " * 70, "(" * 70, "slice(" * 70, "\ud800", "\\ud800", "\u0660"),
+        *("%output", "Tensor.x", "get_attr", "input", "!mutates %x", "!random", "after %x"),
+    ]
+)
+
+
+@checked
+@given(graphs(), st.data(), st.sampled_from(["dataflow", "full", "ops"]))
+def test_a_garbled_text_is_a_graph_or_a_format_error(
+    graph: Graph, data: st.DataObject, detail: str
+) -> None:
+    text = graph.to_text(detail)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        piece = data.draw(PIECES | st.text(max_size=2))
+        text = text[:at] + piece + text[at + data.draw(st.integers(0, 3)) :]
+    rejected(text)
+
+
+@checked
+@given(st.lists(PIECES, max_size=10).map("".join) | st.text())
+def test_any_text_at_all_is_a_graph_or_a_format_error(text: str) -> None:
+    rejected(text)
+    rejected(f"torchgraph 1\n{text}")
+    rejected(line(text))
+    rejected(line(f"%y = f({text})"))
+
+
+def test_graphs_inside_graphs_have_an_end() -> None:
+    nested = "\n".join(f"{'  ' * depth}forward @ fx {{" for depth in range(5000))
+    with pytest.raises(GraphFormatError, match="graphs are nested too deeply") as caught:
+        Graph.from_text(f"torchgraph 1\n\n{nested}\n")
+    assert 50 < caught.value.line < 100
+
+
+@pytest.mark.parametrize("opening", ["[", "{1: ", "slice(", "complex("])
+def test_a_deeply_nested_value_is_no_recursion_error(opening: str) -> None:
+    with pytest.raises(GraphFormatError, match="values are nested too deeply"):
+        Graph.from_text(line(f"%y = f({opening * 100_000}"))
+
+
+def test_two_graphs_are_not_one() -> None:
+    two = OK + "\n" + OK.split("\n\n")[1]
+    with pytest.raises(GraphFormatError, match=r"expected one graph, found 2: use .*load"):
+        Graph.from_text(two)
+
+
+def test_two_bodies_of_one_name_are_rejected() -> None:
+    body = "b: forward {\n  return None\n}\n"
+    with pytest.raises(GraphFormatError, match="two subgraphs are named 'b'"):
+        Graph.from_text(document(body + body + "return None"))
+
+
+def test_a_file_names_itself_in_its_error(tmp_path: Path) -> None:
+    path = tmp_path / "step.tgraph"
+    path.write_text(OK.replace("aten.sin(%x)", "aten.sin(%z)"), encoding="utf-8")
+    with pytest.raises(GraphFormatError, match=re.escape(f"{path}:5:3: %z is used")) as caught:
+        pytest_torchgraph.load(path)
+    assert caught.value.path == str(path)
+
+
+def test_a_file_that_is_no_text_is_a_format_error(tmp_path: Path) -> None:
+    path = tmp_path / "step.tgraph"
+    path.write_bytes(b"torchgraph 1\n\xff\xfe\x00")
+    with pytest.raises(GraphFormatError, match="not UTF-8"):
+        pytest_torchgraph.load(path)
+
+
+def test_op_counts_that_repeat_or_end_early_are_rejected() -> None:
+    head = "torchgraph 1\ndetail ops\n\nforward @ aot {\n"
+    for body, problem in {
+        "  2 aten.mm\n  3 aten.mm\n}\n": "aten.mm is counted twice",
+        "  2 aten.mm\n": "the graph has no closing '}': the file is truncated",
+        "  x aten.mm\n}\n": "expected a count",
+    }.items():
+        with pytest.raises(GraphFormatError, match=problem) as caught:
+            Graph.from_text(head + body)
+        assert caught.value.line >= 5
+
+
+def test_a_format_error_is_a_value_error_and_one_of_ours() -> None:
+    assert issubclass(GraphFormatError, ValueError)
+    assert issubclass(GraphFormatError, TorchGraphError)
+
+
+def test_every_case_is_broken_in_its_own_way() -> None:
+    texts = [marked.replace(MARK, "") for marked, _ in BROKEN.values()]
+    assert not [pair for pair in itertools.combinations(texts, 2) if pair[0] == pair[1]]
+    assert rejected(OK) is None
+    assert rejected(line("%y = f(%x)")) is None

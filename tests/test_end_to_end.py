@@ -1,0 +1,147 @@
+"""From a real model to a stored graph to a failure that says what changed."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+from projects import Run, section
+
+BERT = """
+    import os
+    import types
+    import pytest
+    import torch
+    from transformers import BertConfig, BertModel
+
+    @pytest.fixture
+    def bert():
+        torch.manual_seed(0)
+        config = BertConfig(hidden_size=64, num_hidden_layers=12, num_attention_heads=4,
+                            intermediate_size=128, vocab_size=100)
+        model = BertModel(config).eval()
+        edit = os.environ.get("EDIT")
+        if edit == "activation":
+            model.encoder.layer[7].intermediate.intermediate_act_fn = torch.nn.ReLU()
+        if edit == "clone":
+            def forward(self, hidden):
+                return self.intermediate_act_fn(self.dense(hidden).clone())
+            layer = model.encoder.layer[3].intermediate
+            layer.forward = types.MethodType(forward, layer)
+        return model
+
+    def test_bert(bert, graph_capture, graph_snapshot):
+        capture = graph_capture(bert, input_ids=torch.arange(32).reshape(2, 16))
+        assert capture == graph_snapshot
+"""
+
+SMALL = """
+    import pytest
+    import torch
+    from torch import nn
+
+    MODELS = {
+        "mlp": lambda: (nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)), (4, 8)),
+        "conv": lambda: (nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.SiLU()),
+                         (2, 2, 8, 8)),
+        "encoder": lambda: (nn.TransformerEncoderLayer(8, 2, 16, 0.1), (4, 2, 8)),
+    }
+
+    @pytest.mark.parametrize("via", ["aot", "dispatch"])
+    @pytest.mark.parametrize("name", MODELS)
+    def test_model(name, via, graph_capture, graph_snapshot):
+        torch.manual_seed(0)
+        model, shape = MODELS[name]()
+        assert graph_capture(model, torch.randn(shape), via=via) == graph_snapshot(detail="full")
+"""
+
+
+@pytest.fixture
+def bert(pytester: pytest.Pytester, run: Run) -> Path:
+    """A stored 12-layer BERT."""
+    pytester.makepyfile(test_bert=BERT)
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    return pytester.path / "__snapshots__" / "test_bert" / "test_bert.tgraph"
+
+
+def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
+    bert: Path, run: Run, pytester: pytest.Pytester
+) -> None:
+    result = run("-p", "cacheprovider", EDIT="activation")
+    result.assert_outcomes(failed=1)
+    lines = section(result)
+    assert len(lines) <= 15
+    assert lines[0].startswith("1 op changed in encoder.layer.7.")
+    text = "\n".join(lines)
+    assert "aten.gelu.default" in text
+    assert "aten.relu.default" in text
+    assert "modeling_bert.py:" in text
+    assert "follows in backward" in text
+    assert "accept:  pytest test_bert.py::test_bert --torchgraph-update" in text
+    (picture,) = [line.partition(":")[2].strip() for line in lines if line.startswith("picture:")]
+    drawn = (pytester.path / picture).read_text()
+    assert drawn.rstrip().endswith("</svg>")
+    assert "encoder.layer.7" in drawn
+
+
+def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) -> None:
+    before = bert.read_text().splitlines()
+    result = run(EDIT="clone")
+    result.assert_outcomes(failed=1)
+    lines = section(result)
+    assert lines[0] == "1 op added in encoder.layer.3.intermediate"
+    assert bert.read_text().splitlines() == before
+    run("--torchgraph-update", EDIT="clone").assert_outcomes(passed=1)
+    after = bert.read_text().splitlines()
+    changed = [
+        line
+        for line in difflib.unified_diff(before, after, n=0, lineterm="")
+        if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
+    assert 0 < len(changed) <= 0.03 * len(before)
+    run(EDIT="clone").assert_outcomes(passed=1)
+
+
+def test_stored_files_are_the_same_bytes_however_they_were_made(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_small=SMALL)
+    folder = pytester.path / "__snapshots__" / "test_small"
+
+    def stored(*args: str, **environment: str) -> dict[str, bytes]:
+        run("--torchgraph-update", *args, **environment).assert_outcomes(passed=6)
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        for path in folder.iterdir():
+            path.unlink()
+        return files
+
+    tests = [
+        f"test_small.py::test_model[{name}-{via}]"
+        for name in ("mlp", "conv", "encoder")
+        for via in ("aot", "dispatch")
+    ]
+    first = stored(PYTHONHASHSEED="1")
+    assert len(first) == 6
+    assert stored(*reversed(tests), PYTHONHASHSEED="2") == first
+    assert stored("-p", "xdist", "-n", "2", PYTHONHASHSEED="3") == first
+
+
+def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        import logging
+        import torch
+
+        def test_compiles():
+            torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(2))
+            logging.getLogger("mine").warning("kept")
+            raise AssertionError
+        """
+    )
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*WARNING*mine:*kept"])
+    result.stdout.no_fnmatch_line("*torch.__trace*")
