@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import settings
@@ -21,9 +21,9 @@ from pytest_torchgraph.graph import (
     Symbol,
     TensorMeta,
 )
-from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, LEVELS
+from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, LEVELS, GraphKind, Level
 
-checked = settings(deadline=None, database=None, max_examples=100)
+checked = settings(deadline=None, database=None, max_examples=40)
 """No wall-clock deadline: two busy cores would make it a coin toss."""
 
 HOSTILE = (
@@ -88,107 +88,149 @@ CONSTANTS = st.one_of(
     st.builds(Device, st.sampled_from(["cpu", "cuda:1"]) | TEXTS),
 )
 KEYS = st.one_of(TEXTS, INTEGERS, st.booleans(), st.tuples(TEXTS, INTEGERS))
-CALL_OPS = {
-    "call_function": st.sampled_from(
-        ["aten.mm.default", "aten.add.Tensor", "operator.getitem", "higher_order.cond", "f"]
-    )
-    | TEXTS.filter(lambda op: op not in (*INPUT_OPS, "get_attr", "output")),
-    "call_method": st.sampled_from(["Tensor.view", "Tensor.add_"])
-    | TEXTS.map(lambda text: f"Tensor.{text}"),
-    "call_module": st.sampled_from(["torch.nn.Linear", "mine.Block"]) | TEXTS,
-}
+OPS = st.sampled_from(
+    ["aten.mm.default", "aten.add.Tensor", "operator.getitem", "higher_order.cond", "torch.relu"]
+)
 
 
-def arguments(refs: Sequence[str], subgraphs: Sequence[str]) -> st.SearchStrategy[Any]:
-    """Arguments that refer to these nodes and bodies, nested."""
-    leaves = CONSTANTS
-    if refs:
-        leaves = leaves | st.sampled_from(refs).map(Ref)
-    if subgraphs:
-        leaves = leaves | st.sampled_from(subgraphs).map(SubgraphRef)
-    bounds = leaves.filter(lambda value: not isinstance(value, str))
-    return st.recursive(
-        leaves | st.builds(slice, bounds, bounds, bounds),
-        lambda inner: (
-            st.lists(inner, max_size=3).map(tuple)
-            | st.dictionaries(KEYS, inner, max_size=3)
-            | st.builds(slice, inner, inner, inner)
+@dataclass(frozen=True)
+class Hole:
+    """Stands for a reference until it is known what there is to refer to."""
+
+    number: int
+    to_body: bool
+
+
+HOLES = st.builds(Hole, st.integers(0, 20), st.booleans())
+LEAVES = CONSTANTS | HOLES
+ARGS = st.recursive(
+    LEAVES | st.builds(slice, LEAVES, LEAVES, LEAVES),
+    lambda inner: st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(KEYS, inner, max_size=3)
+    | st.builds(slice, inner, inner, inner),
+    max_leaves=6,
+)
+DRAFTS = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["get_attr", "call_function", "call_method", "call_module"]),
+        "name": NAMES,
+        "op": OPS | TEXTS,
+        "target": TEXTS,
+        "args": st.lists(ARGS, max_size=3).map(tuple),
+        "kwargs": st.dictionaries(TEXTS, ARGS, max_size=2),
+        "result": RESULTS,
+        "module": st.none() | TEXTS,
+        "effects": st.lists(
+            st.sampled_from(["random", "communicates", "opaque", "mutates"]), max_size=2
         ),
-        max_leaves=6,
-    )
+        "after": st.lists(HOLES, max_size=2),
+    }
+)
+INPUTS = st.fixed_dictionaries(
+    {
+        "kind": st.just("placeholder"),
+        "name": NAMES,
+        "op": st.sampled_from(INPUT_OPS),
+        "args": st.lists(CONSTANTS, max_size=1).map(tuple),
+        "result": RESULTS,
+        "module": st.none() | TEXTS,
+    }
+)
 
 
-@st.composite
-def graphs(draw: st.DrawFn, depth: int = 1, max_calls: int = 6) -> Graph:
+class _Assembler:
+    """Makes nodes of drafts: unique names, references to what is there already."""
+
+    def __init__(self, bodies: Sequence[Graph]):
+        self.bodies = bodies
+        self.nodes: list[Node] = []
+
+    def fill(self, value: Any) -> Any:
+        if isinstance(value, Hole):
+            there: Sequence[Any] = self.bodies if value.to_body else self.nodes
+            if not there:
+                return None
+            name = there[value.number % len(there)].name
+            return SubgraphRef(name) if value.to_body else Ref(name)
+        if isinstance(value, tuple):
+            return tuple(map(self.fill, value))
+        if isinstance(value, dict):
+            return {key: self.fill(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(self.fill(value.start), self.fill(value.stop), self.fill(value.step))
+        return value
+
+    def refs(self, holes: Sequence[Hole]) -> tuple[Ref, ...]:
+        """References to nodes only."""
+        if not self.nodes:
+            return ()
+        return tuple(Ref(self.nodes[hole.number % len(self.nodes)].name) for hole in holes)
+
+    def add(self, draft: dict[str, Any]) -> None:
+        kind, op, name = draft["kind"], draft["op"], draft["name"]
+        if kind == "get_attr":
+            op = "get_attr"
+        elif kind == "call_method":
+            op = f"Tensor.{op}"
+        elif kind != "placeholder" and (op in (*INPUT_OPS, "get_attr") or op[:7] == "Tensor."):
+            op = "aten.mm.default"
+        taken = {"output", *(node.name for node in self.nodes)}
+        while name in taken:
+            name += "'"
+        module = name.rpartition("/")[0] if draft["module"] is None else draft["module"]
+        after = self.refs(draft.get("after", ()))
+        effects = tuple(
+            Effect(kind, after[0] if kind == "mutates" else None)
+            for kind in draft.get("effects", ())
+            if kind != "mutates" or after
+        )
+        self.nodes.append(
+            Node(
+                *(name, kind, op),
+                args=() if kind == "get_attr" else self.fill(draft["args"]),
+                kwargs={} if kind == "get_attr" else self.fill(draft.get("kwargs", {})),
+                result=draft["result"],
+                module=module,
+                target=draft["target"] if kind in ("get_attr", "call_module") else "",
+                effects=effects,
+                after=after,
+            )
+        )
+
+
+def graphs(depth: int = 1) -> st.SearchStrategy[Graph]:
     """Any graph: every kind of node, argument, result and effect, with hostile names."""
-    names = iter(draw(st.lists(NAMES, unique=True, min_size=max_calls + 8)))
-    subgraphs: list[Graph] = []
-    if depth:
-        inner = st.lists(st.tuples(NAMES, graphs(depth - 1, 3)), max_size=2)
-        for name, body in draw(inner):
-            if all(name != other.name for other in subgraphs):
-                subgraphs.append(replace(body, name=name))
-    bodies = [sub.name for sub in subgraphs]
-    nodes: list[Node] = []
-    for role in draw(st.lists(st.sampled_from(INPUT_OPS), max_size=3)):
-        default = draw(st.lists(CONSTANTS, max_size=1).map(tuple))
-        nodes.append(draw(noted(Node(next(names), "placeholder", role, default), [])))
-    for _ in range(draw(st.integers(0, max_calls))):
-        before = [node.name for node in nodes]
-        nodes.append(draw(inner_nodes(next(names), before, bodies)))
-    before = [node.name for node in nodes]
-    last = Node("output", "output", "output", (draw(arguments(before, bodies)),))
-    if "output" not in before:
-        nodes.append(draw(noted(last, before)))
-        nodes[-1] = replace(nodes[-1], result=None)
-    else:
-        nodes.append(last)
-    saved = draw(st.lists(st.sampled_from(before).map(Ref), max_size=3)) if before else []
-    return Graph(
-        tuple(nodes),
-        draw(st.sampled_from(["main", *GRAPH_KINDS]) | NAMES),
-        draw(st.sampled_from(GRAPH_KINDS)),
-        draw(st.sampled_from(LEVELS)),
-        tuple(saved),
-        tuple(subgraphs),
+    bodies = st.lists(graphs(depth - 1), max_size=2) if depth else st.just([])
+    return st.builds(
+        _assembled,
+        bodies,
+        st.lists(INPUTS, max_size=2),
+        st.lists(DRAFTS, max_size=6 if depth else 3),
+        st.lists(ARGS, max_size=5).map(tuple) | ARGS,
+        st.lists(HOLES, max_size=3),
+        st.sampled_from(["main", *GRAPH_KINDS]) | NAMES,
+        st.sampled_from(GRAPH_KINDS),
+        st.sampled_from(LEVELS),
     )
 
 
-@st.composite
-def inner_nodes(draw: st.DrawFn, name: str, before: list[str], bodies: list[str]) -> Node:
-    """A node that is neither an input nor the output."""
-    kind = draw(st.sampled_from(["get_attr", *CALL_OPS]))
-    if kind == "get_attr":
-        return draw(noted(Node(name, "get_attr", "get_attr", target=draw(TEXTS)), before))
-    args = draw(st.lists(arguments(before, bodies), max_size=3))
-    kwargs = draw(st.dictionaries(TEXTS, arguments(before, bodies), max_size=2))
-    target = draw(TEXTS) if kind == "call_module" else ""
-    op = draw(CALL_OPS[kind])
-    if kind == "call_module" and op in (*INPUT_OPS, "get_attr"):
-        op = "torch.nn.Linear"
-    return draw(noted(Node(name, kind, op, tuple(args), kwargs, target=target), before))
-
-
-@st.composite
-def noted(draw: st.DrawFn, node: Node, before: list[str]) -> Node:
-    """The node with a result, a module, effects and explicit order."""
-    effects: list[Effect] = []
-    after: list[Ref] = []
-    if node.kind != "placeholder":
-        for kind in draw(
-            st.lists(st.sampled_from(["random", "communicates", "opaque"]), max_size=2)
-        ):
-            effects.append(Effect(kind))
-        for target in draw(st.lists(st.sampled_from(before), max_size=1)) if before else ():
-            effects.append(Effect("mutates", Ref(target)))
-        after = draw(st.lists(st.sampled_from(before).map(Ref), max_size=2)) if before else []
-    return replace(
-        node,
-        result=draw(RESULTS),
-        module=draw(st.sampled_from([node.name.rpartition("/")[0], ""]) | TEXTS),
-        effects=tuple(effects),
-        after=tuple(after),
-    )
+def _assembled(
+    bodies: list[Graph],
+    inputs: list[dict[str, Any]],
+    drafts: list[dict[str, Any]],
+    returned: Any,
+    saved: list[Hole],
+    name: str,
+    kind: GraphKind,
+    level: Level,
+) -> Graph:
+    bodies = list({body.name: body for body in bodies}.values())
+    assembler = _Assembler(bodies)
+    for draft in (*inputs, *drafts):
+        assembler.add(draft)
+    kept = assembler.refs(saved)
+    output = Node("output", "output", "output", (assembler.fill(returned),))
+    return Graph((*assembler.nodes, output), name, kind, level, kept, tuple(bodies))
 
 
 # -- graphs that look like real ones ---------------------------------------------------------------

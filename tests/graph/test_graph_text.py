@@ -80,7 +80,7 @@ def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, see
 
 
 @checked
-@given(st.lists(graphs(0, 2), min_size=1, max_size=3), st.sampled_from(["aot", "inductor", ""]))
+@given(st.lists(graphs(0), min_size=1, max_size=3), st.sampled_from(["aot", "inductor", ""]))
 def test_a_document_of_several_graphs_reads_back_in_order(all_: list[Graph], via: str) -> None:
     text = format_document(all_, Header(via, "2.13.0"))
     document = parse_document(text)
@@ -154,20 +154,19 @@ def test_one_node_is_one_line_whatever_its_strings_hold() -> None:
 
 
 def test_nothing_in_a_text_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*args: object, **kwargs: object) -> None:
-        raise AssertionError("evaluated")
-
-    for name in ("eval", "exec", "compile", "__import__", "open"):
-        monkeypatch.setattr(f"builtins.{name}", forbidden)
     payload = "__import__('os').system('false')"
-    g = Graph.from_text(
-        document(
-            f"""
-            %x = "{payload}"("{payload}", &"{payload}", `{payload}`, os.system)
-            return %x
-            """
-        )
+    text = document(
+        f"""
+        %x = "{payload}"("{payload}", &"{payload}", `{payload}`, os.system)
+        return %x
+        """
     )
+    called: list[object] = []
+    with monkeypatch.context() as patch:
+        for name in ("builtins.eval", "builtins.exec", "builtins.compile", "os.system"):
+            patch.setattr(name, lambda *args, **kwargs: called.append(args))
+        g = Graph.from_text(text)
+    assert not called
     assert g["x"].op == payload
     assert g["x"].args == (payload, Atom(payload), Symbol(payload), Atom("os.system"))
 

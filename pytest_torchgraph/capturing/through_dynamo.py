@@ -1,0 +1,157 @@
+"""What the mechanisms that go through torch.compile share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import torch_private
+from .roots import Roots, readable
+from .step import Step
+
+
+def switched_off() -> str:
+    """What keeps torch.compile from compiling anything here, or ""."""
+    disabled = torch_private.compile_is_disabled()
+    if disabled:
+        return f"torch.compile is switched off by {disabled}"
+    if torch_private.stance() not in ("default", "eager_then_compile"):
+        return (
+            f"torch.compiler.set_stance({torch_private.stance()!r}) is in force: under it "
+            "torch.compile compiles nothing"
+        )
+    modes = torch_private.modes_that_stop_compilation()
+    if modes:
+        return (
+            f"{', '.join(modes)} is active around the capture: Dynamo compiles nothing under a "
+            "TorchDispatchMode"
+        )
+    return ""
+
+
+def run_compiled(
+    step: Step,
+    target: Callable[..., Any],
+    backend: Any,
+    *,
+    trace: Callable[[dict[str, Any], str], None] | None = None,
+    forward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    backward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    **options: Any,
+) -> str:
+    """Run the step with the target compiled for `backend`, from and to a fresh Dynamo.
+
+    Args:
+        trace: called with each record of torch's structured trace.
+        forward, backward: contexts for the two halves of the step.
+        options: further options of `torch.compile`.
+
+    Returns:
+        The reason to give where nothing was captured.
+    """
+    failures: list[str] = []
+
+    def emit(metadata: dict[str, Any], payload: str) -> None:
+        _collect(failures, metadata, payload)
+        if trace is not None:
+            trace(metadata, payload)
+
+    compiled = torch.compile(target, backend=backend, **options)
+    torch_private.reset_dynamo()
+    try:
+        with torch_private.quiet(), torch_private.structured_trace(emit):
+            step.run(compiled, forward, backward)
+    finally:
+        torch_private.reset_dynamo()
+    return _why_none(failures)
+
+
+def _collect(failures: list[str], metadata: dict[str, Any], payload: str) -> None:
+    """Keep Dynamo's reasons for compiling nothing."""
+    artifact = metadata.get("artifact")
+    if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
+        failures.append(payload)
+    metrics = metadata.get("compilation_metrics")
+    if isinstance(metrics, dict) and metrics.get("fail_reason"):
+        failures.append(str(metrics["fail_reason"]))
+
+
+def _why_none(failures: list[str]) -> str:
+    if failures:
+        reason = "\n".join(line for line in failures[0].strip().splitlines()[:12] if line.strip())
+        return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
+    return (
+        "Dynamo found no tensor operation in a frame that it compiles: the target computes "
+        "nothing, all of it is in torch.compiler.disable'd code, or in files that Dynamo skips"
+    )
+
+
+# -- names of inputs -------------------------------------------------------------------------------
+
+
+def dynamo_inputs(
+    gm: torch.fx.GraphModule, example_inputs: list[Any], roots: Roots
+) -> list[tuple[str, str]]:
+    """(role, name) of each input of a Dynamo graph.
+
+    By identity where the tensor is known, since Dynamo's own names are relative to the frame. To be
+    called inside the backend: what the names are made from is erased afterwards.
+    """
+    named: list[tuple[str, str]] = []
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for node, example in zip(placeholders, example_inputs, strict=False):
+        known = roots.tensors.get(id(example)) if isinstance(example, torch.Tensor) else None
+        if known is None:
+            grapharg = node.meta.get("grapharg")
+            name = getattr(getattr(grapharg, "source", None), "name", None)
+            name = name() if callable(name) else name  # a method before torch 2.11
+            if isinstance(example, int | torch.SymInt):
+                name = None
+            known = ("input", readable(name) if name else "size")
+        named.append(known)
+    return named
+
+
+def aot_inputs(
+    gm: torch.fx.GraphModule,
+    dynamo: list[tuple[str, str]],
+    forward_names: dict[str, str],
+) -> dict[str, tuple[str, str]]:
+    """(role, name) of each placeholder of a graph of AOTAutograd, by its fx name.
+
+    Args:
+        gm: a forward, backward or inference graph.
+        dynamo: the inputs of the Dynamo graph that it was made from.
+        forward_names: for a backward, what the nodes of its forward are called.
+    """
+    named: dict[str, tuple[str, str]] = {}
+    for node in gm.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        description = node.meta.get("desc")
+        index = _input_index(description)
+        if index is not None and index < len(dynamo):
+            named[node.name] = dynamo[index]
+        elif type(description).__name__ == "TangentAOTInput":
+            output = getattr(description.output, "idx", None)
+            named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")
+        elif node.name in forward_names:
+            named[node.name] = ("saved", forward_names[node.name])
+        else:
+            named[node.name] = ("input", node.name)
+    return named
+
+
+def _input_index(description: Any) -> int | None:
+    """Which of Dynamo's inputs a placeholder of AOTAutograd is, seen through views and such."""
+    for _ in range(8):
+        if type(description).__name__ == "PlainAOTInput":
+            return int(description.idx)
+        description = getattr(description, "base_of", None) or getattr(description, "base", None)
+        if isinstance(description, list | tuple):
+            description = description[0] if description else None
+    return None
