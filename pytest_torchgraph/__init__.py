@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .capturing.aot import Aot
-    from .capturing.api import capture, diff, from_fx, load
+    from .capturing.api import capture
     from .capturing.dispatch import Dispatch
+    from .capturing.dynamo import Dynamo
+    from .capturing.exported import Export
+    from .capturing.given import diff, from_fx, load
     from .capturing.result import Capture
+    from .capturing.symbolic import Fx
     from .errors import CaptureError, GraphFormatError, TorchGraphError
     from .graph.diff import Change, Finding, GraphDiff
     from .graph.model import Graph, Node, Source, TensorMeta
@@ -27,7 +31,10 @@ _WHERE = {
     "CaptureError": "errors",
     "Change": "graph.diff",
     "Dispatch": "capturing.dispatch",
+    "Dynamo": "capturing.dynamo",
+    "Export": "capturing.exported",
     "Finding": "graph.diff",
+    "Fx": "capturing.symbolic",
     "Graph": "graph.model",
     "GraphDiff": "graph.diff",
     "GraphFormatError": "errors",
@@ -37,9 +44,9 @@ _WHERE = {
     "TensorMeta": "graph.model",
     "TorchGraphError": "errors",
     "capture": "capturing.api",
-    "diff": "capturing.api",
-    "from_fx": "capturing.api",
-    "load": "capturing.api",
+    "diff": "capturing.given",
+    "from_fx": "capturing.given",
+    "load": "capturing.given",
 }
 
 __all__ = [
@@ -48,7 +55,10 @@ __all__ = [
     "CaptureError",
     "Change",
     "Dispatch",
+    "Dynamo",
+    "Export",
     "Finding",
+    "Fx",
     "Graph",
     "GraphDiff",
     "GraphFormatError",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .errors import CaptureError
 from .graph.model import Graph, Node, Result, TensorMeta
 from .graph.ops import calls, count_ops, matches
 from .patterns import find, pattern_name
 
 if TYPE_CHECKING:
+    from .capturing.eager import Eager, Outcome
     from .capturing.result import Capture
 
 
@@ -80,6 +82,31 @@ def assert_graph_count(capture: Capture, forward: Any, backward: Any, total: Any
         ]
         raise AssertionError(
             "\n".join(["graph count differs:", *wrong, "graphs captured:", *(there or ["  none"])])
+        )
+
+
+def assert_matches_eager(
+    capture: Capture,
+    comparison: tuple[Eager, Outcome] | None,
+    rtol: float | None,
+    atol: float | None,
+) -> None:
+    """See `Capture.assert_matches_eager`."""
+    __tracebackhide__ = True
+    _need_graphs(capture.graphs)
+    if comparison is None:
+        raise CaptureError("this capture was loaded or derived: there is no run to compare with")
+    from .capturing.eager import difference
+
+    eager, outcome = comparison
+    problem = difference(eager.run(), outcome, rtol, atol)
+    if problem is not None:
+        raise AssertionError(problem)
+    grads = outcome.grads
+    if grads and not any(bool(grad.count_nonzero()) for grad in grads.values()):
+        raise AssertionError(
+            f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
+            "loss_fn that depends on the output"
         )
 
 

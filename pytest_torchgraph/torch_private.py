@@ -72,6 +72,9 @@ NAMES = {
     ),
     "aot": Private("torch._dynamo.backends.common:aot_autograd", "2.0", "capture by aot"),
     "boxed": Private("functorch.compile:make_boxed_func", "2.0", "capture by aot"),
+    "default_partition": Private(
+        "torch._functorch.partitioners:default_partition", "2.0", "capture.joint"
+    ),
     "min_cut": Private(
         "torch._functorch.partitioners:min_cut_rematerialization_partition",
         "2.0",

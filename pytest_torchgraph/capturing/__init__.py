@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from .aot import Aot
-from .api import GraphCapture, capture, from_fx
+from .api import GraphCapture, capture
 from .dispatch import Dispatch
+from .dynamo import Dynamo
+from .exported import Export
+from .given import diff, from_fx, load
 from .mechanism import Mechanism
 from .result import Capture
+from .symbolic import Fx
 
-__all__ = ["Aot", "Capture", "Dispatch", "GraphCapture", "Mechanism", "capture", "from_fx"]
+__all__ = [
+    "Aot",
+    "Capture",
+    "Dispatch",
+    "Dynamo",
+    "Export",
+    "Fx",
+    "GraphCapture",
+    "Mechanism",
+    "capture",
+    "diff",
+    "from_fx",
+    "load",
+]

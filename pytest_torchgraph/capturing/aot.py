@@ -68,6 +68,7 @@ class _Recorder:
         self.roots = roots
         self.canon = canon
         self.made: list[_Made] = []
+        self.joints: list[Graph] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = _Frame(self, gm, example_inputs)
@@ -76,8 +77,7 @@ class _Recorder:
             "bw_compiler": frame.compiler("backward"),
             "inference_compiler": frame.compiler("inference"),
         }
-        if self.options.partition == "min_cut":
-            compilers["partition_fn"] = torch_private.get("min_cut")
+        compilers["partition_fn"] = frame.partition
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
         return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
@@ -93,6 +93,7 @@ class _Recorder:
             [made.graph for made in ran],
             {position: made.module for position, made in enumerate(ran)},
             why_none,
+            self.joints,
         )
 
 
@@ -124,6 +125,17 @@ class _Frame:
             return counted
 
         return compile
+
+    def partition(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        """Record the joint graph, then split it as the options say."""
+        named = aot_inputs(joint, self.inputs, {})
+        naming = Naming(named, self.recorder.roots.modules)
+        canon = self.recorder.canon
+        found = convert(joint, name="joint", kind="joint", level="aot", canon=canon, naming=naming)
+        self.recorder.joints.append(found.graph)
+        cut = self.recorder.options.partition == "min_cut"
+        split = torch_private.get("min_cut" if cut else "default_partition")
+        return split(joint, *args, **kwargs)
 
     def record(self, gm: torch.fx.GraphModule, kind: GraphKind) -> _Made:
         named = aot_inputs(gm, self.inputs, self.forward_names)

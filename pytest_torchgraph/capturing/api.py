@@ -1,38 +1,42 @@
-"""The calls that users make: `capture`, `GraphCapture`, `from_fx`, `load`, `diff`."""
+"""The call that users make: `capture`, and the object behind the fixture `graph_capture`."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from .. import devices
 from ..checks import device_types
-from ..errors import CaptureError, GraphFormatError, TorchGraphError
-from ..graph.diff import GraphDiff, diff_graphs
-from ..graph.model import Graph, GraphKind, Level
-from ..graph.parse import parse_document
+from ..errors import CaptureError
+from ..graph.model import Graph, GraphKind
 from .aot import Aot
-from .convert import convert
 from .dispatch import Dispatch
+from .dynamo import Dynamo
+from .eager import Eager, outcome_of
+from .exported import Export
 from .mechanism import Mechanism
+from .moving import moved
 from .names import Canon
 from .result import Capture
 from .roots import Roots, callable_of
 from .step import Step
+from .symbolic import Fx
 from .world import preserved
 
-MECHANISMS: dict[str, Callable[[], Mechanism]] = {"dispatch": Dispatch, "aot": Aot}
-PLANNED = ("fx", "dynamo", "compiled_autograd", "export", "inductor")
+MECHANISMS: dict[str, Callable[[], Mechanism]] = {
+    "dispatch": Dispatch,
+    "fx": Fx,
+    "dynamo": Dynamo,
+    "aot": Aot,
+    "export": Export,
+}
+PLANNED = ("compiled_autograd", "inductor")
 
 
 def capture(
@@ -75,15 +79,20 @@ def capture(
     if fake:
         raise CaptureError("fake=True is not available yet: capture a smaller config for now")
     if device is not None:
-        target, args, kwargs = _moved(target, args, kwargs, torch.device(device))
+        target, args, kwargs = moved(target, args, kwargs, torch.device(device))
     roots = Roots(target, args, kwargs)
     step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
     canon = Canon()
+    eager = Eager(target, args, kwargs, loss_fn, step.backward, roots)
     with preserved(roots):
         captured = mechanism.capture(step, target, roots, canon)
+        outcome = outcome_of(step, roots)
+    eager.backward = step.backward
+    eager.settle()
     graphs = _numbered(captured.graphs)
-    if not graphs:
-        raise CaptureError(f"nothing was captured via {mechanism.name!r}: {captured.why_none}")
+    if not any(node.is_call for graph in graphs for node in graph.nodes):
+        why = captured.why_none or "the target runs no operation"
+        raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
     result = Capture(
         graphs,
         via=mechanism.name,
@@ -91,6 +100,8 @@ def capture(
         output=step.output,
         has_output=True,
         modules=captured.modules,
+        joints=tuple(captured.joints),
+        comparison=(eager, outcome),
         device=None if device is None else torch.device(device).type,
     )
     _check_device(result)
@@ -126,7 +137,8 @@ def _mechanism(via: Any) -> Mechanism:
 
 
 def _known() -> str:
-    return " or ".join(repr(name) for name in MECHANISMS)
+    *others, last = (repr(name) for name in MECHANISMS)
+    return f"{', '.join(others)} or {last}"
 
 
 def _check_target(target: Any, ours: dict[str, Any]) -> None:
@@ -152,39 +164,6 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
             )
 
 
-def _moved(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    def move(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        moved = value.detach().to(device, copy=True)
-        return moved.requires_grad_() if value.requires_grad else moved
-
-    args, kwargs = pytree.tree_map(move, (args, kwargs))
-    return _moved_target(target, device, move), args, kwargs
-
-
-def _moved_target(target: Any, device: torch.device, move: Callable[[Any], Any]) -> Any:
-    if isinstance(target, torch.nn.Module):
-        return copy.deepcopy(target).to(device)
-    if isinstance(target, functools.partial):
-        args, keywords = pytree.tree_map(move, (target.args, target.keywords))
-        return functools.partial(_moved_target(target.func, device, move), *args, **keywords)
-    if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
-        return getattr(copy.deepcopy(target.__self__).to(device), target.__name__)
-    elsewhere = {p.device.type for p in (p for _, p in Roots(target, (), {}).parameters())} - {
-        device.type
-    }
-    if elsewhere:
-        raise CaptureError(
-            f"device={str(device)!r}: the target is a function over a module on "
-            f"{', '.join(sorted(elsewhere))}, which cannot be copied. Pass the module itself, its "
-            "bound method, or a functools.partial of it."
-        )
-    return target
-
-
 def _numbered(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """Graphs of one kind told apart by a number, where there are several."""
     many = Counter(graph.kind for graph in graphs)
@@ -208,80 +187,3 @@ def _check_device(result: Capture) -> None:
             f"{expected} (only {', '.join(sorted(found)) or 'no tensor'}): pass "
             "device=graph_device, or make target and inputs there"
         )
-
-
-# -- graphs from elsewhere -------------------------------------------------------------------------
-
-
-def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
-    """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
-
-    Shapes and dtypes are taken from the nodes' `meta` where some pass has put them there.
-
-    Raises:
-        TypeError: for anything else.
-    """
-    if isinstance(obj, torch.export.ExportedProgram):
-        return convert(obj.graph_module, name=name, kind=kind, level="export").graph
-    if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
-        return convert(obj, name=name, kind=kind, level=_level(obj)).graph
-    raise TypeError(
-        f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
-        f"{type(obj).__name__}"
-    )
-
-
-def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
-    graph = obj.graph if isinstance(obj, torch.fx.GraphModule) else obj
-    calls = [node for node in graph.nodes if node.op.startswith("call_")]
-    dispatched = [
-        isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
-        for node in calls
-    ]
-    return "aot" if any(dispatched) and not any(n.op == "call_module" for n in calls) else "fx"
-
-
-def load(path: str | Path) -> Capture:
-    """The graphs that a `.tgraph` file holds, as a Capture.
-
-    Raises:
-        GraphFormatError: if the file is malformed, with line and column.
-        OSError: if it cannot be read.
-    """
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-        document = parse_document(text)
-    except UnicodeDecodeError as error:
-        raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
-    except GraphFormatError as error:
-        raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None
-    if not document.graphs:
-        raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
-    header = document.header
-    return Capture(document.graphs, via=header.via, torch_release=header.torch)
-
-
-def diff(a: Any, b: Any) -> GraphDiff:
-    """The structural difference from `a` to `b`; false where they have the same dataflow.
-
-    Args:
-        a, b: each a Capture, a Graph, or what `from_fx` takes.
-    """
-    return diff_graphs(graphs_of(a), graphs_of(b))
-
-
-def graphs_of(obj: Any) -> tuple[Graph, ...]:
-    """The graphs of a Capture, a Graph, or anything that `from_fx` takes."""
-    if isinstance(obj, Capture):
-        return obj.graphs
-    if isinstance(obj, Graph):
-        return (obj,)
-    with contextlib.suppress(TypeError):
-        return (from_fx(obj),)
-    raise TypeError(
-        f"expected a Capture, a Graph, a torch.fx graph or an ExportedProgram, not "
-        f"{type(obj).__name__}"
-    )
-
-
-__all__ = ["GraphCapture", "TorchGraphError", "capture", "diff", "from_fx", "load"]

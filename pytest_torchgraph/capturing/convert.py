@@ -179,6 +179,8 @@ class _Converter:
         if node.meta.get("is_gradient_acc"):
             return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        if stack and self.level == "fx":
+            return str(list(stack.values())[-1][0])
         if stack:
             key, value = list(stack.items())[-1]
             number = str(key).partition("@")[0].partition("_")[0]
@@ -330,7 +332,13 @@ class _Converter:
         return self.word(node) in _RANDOM and training is not False
 
 
+RESULT = "torchgraph_result"
+"""Key in a node's meta for a result that is described already."""
+
+
 def _value(node: torch.fx.Node) -> Any:
+    if RESULT in node.meta:
+        return node.meta[RESULT]
     value = node.meta.get("val")
     return node.meta.get("example_value") if value is None else value
 

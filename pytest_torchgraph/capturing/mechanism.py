@@ -19,11 +19,13 @@ class Captured:
         graphs: in the order in which they were made.
         modules: the live `torch.fx.GraphModule` of a graph, by the graph's position.
         why_none: where there are no graphs, the reason.
+        joints: the joint graphs that forward and backward were split from.
     """
 
     graphs: list[Graph]
     modules: dict[int, Any] = field(default_factory=dict)
     why_none: str = ""
+    joints: list[Graph] = field(default_factory=list)
 
 
 @runtime_checkable

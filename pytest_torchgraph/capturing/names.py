@@ -104,7 +104,7 @@ class Canon:
             return Atom(type(value).__name__)
         if isinstance(value, tuple | list):
             return tuple(self.result(item) for item in value)
-        return None
+        return value if isinstance(value, TensorMeta | Symbol | Atom) else None
 
     def constant(self, value: Any) -> Arg:
         """A constant argument as data."""

@@ -15,6 +15,8 @@ from ..graph.text import Header, format_document
 if TYPE_CHECKING:
     import torch
 
+    from .eager import Eager, Outcome
+
 
 class Capture:
     """The graphs that one run gave, in the order in which they were made.
@@ -34,6 +36,8 @@ class Capture:
         output: Any = None,
         has_output: bool = False,
         modules: Mapping[int, Any] | None = None,
+        joints: tuple[Graph, ...] = (),
+        comparison: tuple[Eager, Outcome] | None = None,
         device: str | None = None,
     ):
         self.graphs = graphs
@@ -43,6 +47,8 @@ class Capture:
         self._output = output
         self._has_output = has_output
         self._modules = dict(modules or {})
+        self._joints = joints
+        self._comparison = comparison
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -84,6 +90,22 @@ class Capture:
             CaptureError: if there is none, or more than one.
         """
         return self._the_one("backward", self.backwards)
+
+    @property
+    def joint(self) -> Graph:
+        """The one joint graph that AOTAutograd split into forward and backward.
+
+        Raises:
+            CaptureError: if there is none, or more than one.
+        """
+        if len(self._joints) == 1:
+            return self._joints[0]
+        if self._joints:
+            raise CaptureError(f"the capture has {len(self._joints)} joint graphs, not one")
+        raise CaptureError(
+            f"the capture via {self.via!r} has no joint graph: one is made via 'aot' where an "
+            "output requires grad"
+        )
 
     def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
         return tuple(graph for graph in self.graphs if graph.kind in kinds)
@@ -196,6 +218,20 @@ class Capture:
         if forward is None and backward is None and total is None:
             forward = backward = 1
         checks.assert_graph_count(self, forward, backward, total)
+
+    def assert_matches_eager(self, rtol: float | None = None, atol: float | None = None) -> None:
+        """Assert that outputs and gradients are those of an eager run from the same state.
+
+        Args:
+            rtol, atol: tolerances; None for those of `torch.testing.assert_close` by dtype.
+
+        Raises:
+            AssertionError: naming the first output or gradient that differs, with the largest
+                difference; or if all gradients are zero, which would hide any mistake in them.
+            CaptureError: for a capture without a run to compare with.
+        """
+        __tracebackhide__ = True
+        checks.assert_matches_eager(self, self._comparison, rtol, atol)
 
 
 _WHY_NO = {

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?([A-Za-z_]\w*)")
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
 _NOISE = frozenset(
     {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
     | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}

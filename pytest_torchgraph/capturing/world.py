@@ -23,10 +23,10 @@ def preserved(roots: Roots) -> Iterator[None]:
         CaptureError: if the target changed its parameters, which is not undone.
     """
     parameters = list(roots.parameters())
-    versions = [(name, p, _version(p), p.data_ptr()) for name, p in parameters]
+    seen = [(name, p, version(p), p.data_ptr()) for name, p in parameters]
     grads = [(leaf, leaf.grad) for leaf in roots.leaves()]
     buffers = _Buffers(roots)
-    arguments = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in _inputs(roots)]
+    arguments = [(tensor, version(tensor), tensor.detach().clone()) for tensor in _inputs(roots)]
     with _random_state(), torch_private.counters_restored():
         try:
             for leaf, _ in grads:
@@ -36,12 +36,10 @@ def preserved(roots: Roots) -> Iterator[None]:
             for leaf, grad in grads:
                 leaf.grad = grad
             buffers.restore()
-            for tensor, version, value in arguments:
-                _restore(tensor, version, value)
+            for tensor, before, value in arguments:
+                _restore(tensor, before, value)
     changed = [
-        name
-        for name, p, version, where in versions
-        if _version(p) != version or p.data_ptr() != where
+        name for name, p, before, where in seen if version(p) != before or p.data_ptr() != where
     ]
     if changed:
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
@@ -60,13 +58,13 @@ def _inputs(roots: Roots) -> list[torch.Tensor]:
     return list(found.values())
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version(tensor: torch.Tensor) -> int:
     """The in-place version; inference tensors have none."""
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _restore(tensor: torch.Tensor, version: int, value: torch.Tensor) -> None:
-    if version != -1 and _version(tensor) == version:
+def _restore(tensor: torch.Tensor, before: int, value: torch.Tensor) -> None:
+    if before != -1 and version(tensor) == before:
         return
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.detach().copy_(value)
@@ -84,30 +82,41 @@ class _Buffers:
                     if buffer is not None and id(buffer) not in seen:
                         seen.add(id(buffer))
                         value = buffer.detach().clone()
-                        self.values.append((buffer, _version(buffer), value))
+                        self.values.append((buffer, version(buffer), value))
 
     def restore(self) -> None:
         for module, name, buffer in self.slots:
             if module._buffers.get(name) is not buffer:
                 module._buffers[name] = buffer
-        for buffer, version, value in self.values:
-            _restore(buffer, version, value)
+        for buffer, before, value in self.values:
+            _restore(buffer, before, value)
+
+
+class RandomState:
+    """The state of every random number generator that a model may draw from, at one moment."""
+
+    def __init__(self) -> None:
+        self.python = random.getstate()
+        self.numpy = sys.modules.get("numpy.random")
+        self.legacy = self.numpy.get_state() if self.numpy is not None else None
+        self.host = torch.get_rng_state()
+        started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self.cuda = torch.cuda.get_rng_state_all() if started else None
+
+    def put_back(self) -> None:
+        """Set the generators to this state."""
+        random.setstate(self.python)
+        if self.numpy is not None:
+            self.numpy.set_state(self.legacy)
+        torch.set_rng_state(self.host)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
 
 
 @contextlib.contextmanager
 def _random_state() -> Iterator[None]:
-    python = random.getstate()
-    numpy = sys.modules.get("numpy.random")
-    legacy = numpy.get_state() if numpy is not None else None
-    host = torch.get_rng_state()
-    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    cuda = torch.cuda.get_rng_state_all() if started else None
+    state = RandomState()
     try:
         yield
     finally:
-        random.setstate(python)
-        if numpy is not None:
-            numpy.set_state(legacy)
-        torch.set_rng_state(host)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
+        state.put_back()

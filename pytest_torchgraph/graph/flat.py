@@ -46,7 +46,7 @@ class Flat:
             self.arity.append(len(operands))
             operands += [self.index[ref.name] for ref in node.after]
             if node.effects:
-                operands += self._chain(node, i, heads)
+                operands += [operand for operand in self._chain(node, i, heads) if operand != i]
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)

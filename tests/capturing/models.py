@@ -5,7 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-MECHANISMS = ("aot", "dispatch")
+MECHANISMS = ("aot", "dispatch", "dynamo", "fx", "export")
+RUN_BACKWARD = ("aot", "dispatch", "dynamo", "fx")
+"""Those that run the backward; export has none."""
+BOTH = ("aot", "dispatch")
+"""Those that give a graph of the backward."""
 
 
 class Mlp(nn.Module):

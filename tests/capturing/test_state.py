@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capturing.models import MECHANISMS, Norm, example, mlp
+from capturing.models import BOTH, MECHANISMS, Norm, example, mlp
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -88,6 +88,8 @@ def fail_in_backward(_: Tensor) -> Tensor:
 @pytest.mark.parametrize("via", MECHANISMS)
 @pytest.mark.parametrize("fail", ["", "forward", "backward"])
 def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None:
+    if fail == "backward" and via in ("export", "fx"):
+        pytest.skip("export has no backward, and fx records no hook")
     model = Restless(fail)
     last = model.last
     x = example(2, 4)
@@ -109,7 +111,7 @@ def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None
     assert model.lin.bias.grad is None
 
 
-@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
 def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
     model = Norm().train()
     calls: list[bool] = []
@@ -120,7 +122,7 @@ def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
     assert model.norm.num_batches_tracked == 0
 
 
-@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("via", BOTH)
 def test_autocast_around_the_capture_applies(via: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         captured = capture(mlp(), example(4, 8), via=via)
@@ -128,7 +130,7 @@ def test_autocast_around_the_capture_applies(via: str) -> None:
     assert captured.output.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("via", BOTH)
 def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -162,7 +164,7 @@ def test_a_function_over_a_module_elsewhere_cannot_be_moved() -> None:
         capture(lambda x: model(x), example(4, 8), device="meta")
 
 
-@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("via", BOTH)
 def test_the_backward_starts_where_the_contract_says(via: str) -> None:
     class Output(dict[str, Tensor]):
         pass
@@ -183,7 +185,7 @@ def test_the_backward_starts_where_the_contract_says(via: str) -> None:
     assert len([node for node in everywhere.inputs if node.op == "tangent"]) == 2
 
 
-@pytest.mark.parametrize("via", MECHANISMS)
+@pytest.mark.parametrize("via", BOTH)
 def test_the_loss_is_in_no_graph(via: str) -> None:
     seen: list[torch.Size] = []
 

@@ -23,7 +23,8 @@ def document(body: str, title: str = "forward @ aot") -> str:
 
 def graph(body: str, title: str = "forward @ aot", inputs: str = INPUTS) -> Graph:
     """The graph that has these lines behind its inputs, by default %x and %y."""
-    return Graph.from_text(document(f"{inputs}\n{textwrap.dedent(body)}".replace("\n\n", "\n"), title))
+    lines = "\n".join([textwrap.dedent(part).strip("\n") for part in (inputs, body)])
+    return Graph.from_text(document(lines, title))
 
 
 def difference(before: Graph, after: Graph) -> GraphDiff:

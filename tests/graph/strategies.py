@@ -105,9 +105,11 @@ HOLES = st.builds(Hole, st.integers(0, 20), st.booleans())
 LEAVES = CONSTANTS | HOLES
 ARGS = st.recursive(
     LEAVES | st.builds(slice, LEAVES, LEAVES, LEAVES),
-    lambda inner: st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(KEYS, inner, max_size=3)
-    | st.builds(slice, inner, inner, inner),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(KEYS, inner, max_size=3)
+        | st.builds(slice, inner, inner, inner)
+    ),
     max_leaves=6,
 )
 DRAFTS = st.fixed_dictionaries(

@@ -35,7 +35,7 @@ SAMPLE = document(
     %w = aten.add_.Tensor(%x, 1e-05) : f32[s0, 4] !mutates %x
     %late = aten.cos.default(%x) : f32[s0, 4] after %w
     %sent = "c10d.all reduce"(complex(0.0, -inf), bytes("00ff"), &"a b") : int !communicates !opaque
-    %"odd name" = higher_order.wrap(@body, %late, "é \\"%x\\" \\u2028") : ()
+    %"odd name" = higher_order.wrap(@body, %late, "é \\"%x\\"", "\\u2028") : ()
     return [
       %l/top#0,
       %"odd name",
@@ -115,7 +115,7 @@ def test_the_parsed_nodes_are_what_the_lines_say() -> None:
     assert g["fc/lin"].result == TensorMeta("float32", (Symbol("s0*2"), 4))
     assert g["r"].kwargs == {"dtype": Atom("torch.float16"), "device": Device("cpu")}
     assert g["late"].after == (Ref("w"),)
-    assert g["odd name"].args[2] == 'é "%x" \u2028'
+    assert g["odd name"].args[2:] == ('é "%x"', "\u2028")
     assert g["odd name"].result == ()
     assert g.saved == (Ref("fc/lin"), Ref("late"))
     assert [node.name for node in g.outputs] == ["l/top#0", "odd name", "cut"]

@@ -45,7 +45,7 @@ BROKEN = {
     "unknown level": (f"torchgraph 1\n\nforward @ top{MARK} {{\n}}\n", "unknown level 'top'"),
     "no level": (f"torchgraph 1\n\nforward{MARK} {{\n}}\n", "unknown level ''"),
     "no brace": (f"torchgraph 1\n\nforward @ fx{MARK}\n", "expected ' {', found the end of"),
-    "no return": (document("%x = input") + MARK, "graph 'forward' has no 'return'"),
+    "no return": (document("%x = input").rstrip("\n") + MARK, "graph 'forward' has no 'return'"),
     "unknown ref": (line(f"{MARK}%y = aten.sin(%z)"), "%z is used before it is defined"),
     "own ref": (line(f"{MARK}%y = aten.sin(%y)"), "%y is used before it is defined"),
     "unknown order": (line(f"{MARK}%y = f(%x) after %z"), "%z is used before it is defined"),
@@ -64,7 +64,7 @@ BROKEN = {
     "no node": (line(f"{MARK}hello"), "expected a node, 'return' or '}', found 'hello'"),
     "indentation": (
         OK.replace("  %y", f" {MARK}%y").replace(" " + MARK, MARK + " "),
-        "expected '  ', found ' %y = aten.sin(%x) : '",
+        "expected '  ', found ' %y = aten.sin(%x) :'",
     ),
     "no equals": (line(f"%y{MARK} aten.sin(%x)"), "expected ' = ', found ' aten.sin(%x)'"),
     "no arguments": (line(f"%y = aten.sin{MARK}"), "expected '(' after 'aten.sin'"),
@@ -74,7 +74,10 @@ BROKEN = {
     "keyword twice": (line(f"%y = f(a=1, {MARK}a=2)"), "argument 'a' is given twice"),
     "bad value": (line(f"%y = f({MARK}?)"), "expected a value, found '?)'"),
     "open string": (line(f'%y = f({MARK}"abc)'), "expected a string"),
-    "bad escape": (line(f'%y = f("\\q"{MARK})').replace(MARK, "").replace('("', f'({MARK}"'), "JSON"),
+    "bad escape": (
+        line(f'%y = f("\\q"{MARK})').replace(MARK, "").replace('("', f'({MARK}"'),
+        "JSON",
+    ),
     "unknown call": (line(f"%y = f({MARK}print(1))"), "'print' cannot be called here"),
     "short slice": (line(f"%y = f({MARK}slice(1, 2))"), "'slice' cannot be called here"),
     "odd bytes": (line(f'%y = f({MARK}bytes("0g"))'), "bytes are not hexadecimal"),
@@ -89,10 +92,10 @@ BROKEN = {
     "input with target": (line(f'%y = input["a"]{MARK}'), "'input' takes no target in brackets"),
     "end of line": (line(f"%y = f(%x) : f32[2]{MARK} # remark"), "expected the end of the line"),
     "unclosed return": (
-        document(f"%x = input\nreturn [\n  %x,\n{MARK}").rpartition("\n}")[0],
+        document("%x = input\nreturn [\n  %x,").rpartition("    %x,\n}")[0] + f"{MARK}    %x,",
         "the return has no closing ']': the file is truncated",
     ),
-    "deep value": (line(f"%y = f({'[' * 59}{MARK}[[]])"), "values are nested too deeply"),
+    "deep value": (line(f"%y = f({'[' * 60}{MARK}[])"), "values are nested too deeply"),
 }
 
 

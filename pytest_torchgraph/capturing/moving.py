@@ -1,0 +1,54 @@
+"""Copies of a target and its arguments on another device."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ..errors import CaptureError
+from .roots import Roots
+
+
+def moved(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Copies of target and arguments on `device`; the originals stay where they are.
+
+    Raises:
+        CaptureError: if the target is a function over a module elsewhere, which cannot be copied.
+    """
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        moved = value.detach().to(device, copy=True)
+        return moved.requires_grad_() if value.requires_grad else moved
+
+    args, kwargs = pytree.tree_map(move, (args, kwargs))
+    return _moved_target(target, device, move), args, kwargs
+
+
+def _moved_target(target: Any, device: torch.device, move: Callable[[Any], Any]) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return copy.deepcopy(target).to(device)
+    if isinstance(target, functools.partial):
+        args, keywords = pytree.tree_map(move, (target.args, target.keywords))
+        return functools.partial(_moved_target(target.func, device, move), *args, **keywords)
+    if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
+        return getattr(copy.deepcopy(target.__self__).to(device), target.__name__)
+    elsewhere = {p.device.type for p in (p for _, p in Roots(target, (), {}).parameters())} - {
+        device.type
+    }
+    if elsewhere:
+        raise CaptureError(
+            f"device={str(device)!r}: the target is a function over a module on "
+            f"{', '.join(sorted(elsewhere))}, which cannot be copied. Pass the module itself, its "
+            "bound method, or a functools.partial of it."
+        )
+    return target

@@ -1,0 +1,184 @@
+"""Capture by torch.fx's symbolic trace: the target's own code, in modules and torch functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+import traceback
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.fx
+
+from ..errors import CaptureError
+from ..graph.model import GraphKind, Level
+from . import sources
+from .convert import RESULT, Naming, convert
+from .mechanism import Captured
+from .names import Canon
+from .roots import Roots, callable_of
+from .step import Step
+
+
+@dataclass(frozen=True)
+class Fx:
+    """`torch.fx.symbolic_trace`: the target's Python code run on proxies, then the graph run.
+
+    The graph is run once on the real arguments, which gives `capture.output` and the dtypes and
+    shapes of its nodes. The backward runs, eagerly, and is in no graph.
+
+    Args:
+        concrete_args: values of parameters that are fixed while tracing, as in
+            `torch.fx.symbolic_trace`, so that they can decide control flow; the graph asserts that
+            it is given these. Parameters that the call leaves at their default are fixed too.
+        tracer: a `torch.fx.Tracer` of one's own, for other leaf modules.
+    """
+
+    concrete_args: dict[str, Any] | None = None
+    tracer: torch.fx.Tracer | None = None
+
+    name: ClassVar[str] = "fx"
+    level: ClassVar[Level] = "fx"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Trace the target, run the graph once and read the shapes off."""
+        root, method = _root(target)
+        values = _arguments(target, step)
+        module = self._trace(root, method, values)
+        recorder = _Recorder(module, canon)
+        step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
+        kind: GraphKind = "forward" if step.ran_backward else "inference"
+        naming = Naming(modules=roots.modules)
+        found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
+        return Captured([found.graph], {0: module})
+
+    def _trace(self, root: Any, method: str, values: dict[str, Any]) -> torch.fx.GraphModule:
+        tracer = self.tracer if self.tracer is not None else torch.fx.Tracer()
+        tracer.record_stack_traces = True
+        tracer.traced_func_name = method
+        fixed = dict(self.concrete_args or {})
+        defaults = {
+            name: value for name, value in _defaults(root, method).items() if name not in values
+        }
+        try:
+            graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
+        except Exception as error:
+            if not _is_about_tracing(error):
+                raise
+            raise CaptureError(_why(error)) from error
+        for name in defaults.keys() - fixed.keys():
+            _forget(graph, name)
+        return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph and notes what each node gave."""
+
+    def __init__(self, module: torch.fx.GraphModule, canon: Canon):
+        super().__init__(module)
+        self.canon = canon
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta[RESULT] = self.canon.result(result)
+        return result
+
+
+def _arguments(target: Any, step: Step) -> dict[str, Any]:
+    """The arguments of the call by the names of the parameters."""
+    signature = inspect.signature(callable_of(target))
+    return dict(signature.bind(*step.args, **step.kwargs).arguments)
+
+
+def _flat(values: dict[str, Any]) -> list[Any]:
+    """The values in the order of the placeholders; those of `*args` one by one."""
+    flat: list[Any] = []
+    for name, value in values.items():
+        flat.extend(value if name == "args" and isinstance(value, tuple) else [value])
+    return flat
+
+
+def _defaults(root: Any, method: str) -> dict[str, Any]:
+    function = getattr(root, method) if isinstance(root, torch.nn.Module) else root
+    parameters = inspect.signature(function).parameters
+    return {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def _forget(graph: torch.fx.Graph, name: str) -> None:
+    """Remove the placeholder of a parameter left at its default, and the assertion about it."""
+    for node in list(graph.find_nodes(op="placeholder")):
+        if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
+            continue
+        doomed = [node]
+        for each in doomed:
+            doomed.extend(each.users)
+        if all(each is node or _is_assertion(each) for each in doomed):
+            for each in reversed(list(dict.fromkeys(doomed))):
+                graph.erase_node(each)
+    for node in list(graph.nodes):
+        if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
+            graph.erase_node(node)
+
+
+def _is_assertion(node: torch.fx.Node) -> bool:
+    return node.target in (operator.eq, torch._assert) or (
+        getattr(node.target, "__name__", "") == "_assert_is_none"
+    )
+
+
+def _is_about_tracing(error: Exception) -> bool:
+    """Whether torch.fx gave up, rather than the target's own code."""
+    words = str(error)
+    return isinstance(error, torch.fx.proxy.TraceError) or any(
+        word in words
+        for word in (
+            "Proxy",
+            "symbolic tracing",
+            "symbolically traced",
+            "is not installed as a submodule",
+            "argument of type: <class",
+        )
+    )
+
+
+def _why(error: Exception) -> str:
+    """Torch's reason for giving up, and the user's line."""
+    place = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if sources.is_user_file(frame.filename):
+            place = f"\n  at {sources.relative(frame.filename)}:{frame.lineno}: {frame.line}"
+            break
+    if "is not installed as a submodule" in str(error):
+        advice = "A function over a module cannot be traced: pass the module itself"
+    else:
+        advice = (
+            "Control flow that depends on the data has no graph of this kind: fix the argument "
+            "with Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
+        )
+    return (
+        f"torch.fx cannot trace the target: {error}{place}\n{advice}, or capture via 'dynamo', "
+        "'aot' or 'dispatch'."
+    )
+
+
+def _root(target: Any) -> tuple[Any, str]:
+    """What torch.fx is to trace: a module and the name of its method, or a Python function."""
+    if isinstance(target, torch.nn.Module):
+        return target, "forward"
+    if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
+        return target.__self__, target.__name__
+    if inspect.isfunction(target):
+        return target, "forward"
+    called = target.func if isinstance(target, functools.partial) else target
+    name = getattr(called, "__name__", type(called).__name__)
+    raise CaptureError(
+        f"torch.fx traces modules, their methods and Python functions, not {name!r} "
+        f"({type(target).__name__}): wrap it in a function"
+    )

@@ -1,0 +1,193 @@
+"""What Dynamo hands to a backend, and what torch.export gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from torch import Tensor, nn
+
+from pytest_torchgraph import CaptureError, Dynamo, Export, capture
+
+
+def breaks(x: Tensor) -> Tensor:
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y.cos()
+
+
+def test_dynamo_gives_torch_functions_with_module_paths_and_names() -> None:
+    graph = capture(mlp(), example(4, 8), via="dynamo").forward
+    assert graph.level == "dynamo"
+    assert graph.count("torch.nn.functional.linear") == 4
+    assert graph.count(torch.relu) == 3
+    assert graph.find("torch.nn.functional.layer_norm")[0].module == "norm"
+    assert {"blocks.0.weight", "head.bias", "x"} <= {node.name for node in graph.inputs}
+
+
+def test_dynamo_counts_are_those_of_an_independent_backend() -> None:
+    seen: list[int] = []
+
+    def backend(gm: torch.fx.GraphModule, _: object) -> object:
+        seen.append(sum(node.op.startswith("call_") for node in gm.graph.nodes))
+        return gm.forward
+
+    torch._dynamo.reset()
+    torch.compile(mlp(), backend=backend)(example(4, 8))
+    torch._dynamo.reset()
+    captured = capture(mlp(), example(4, 8), via="dynamo")
+    assert [sum(graph.op_counts.values()) for graph in captured.graphs] == seen == [11]
+
+
+def test_a_graph_break_gives_several_dynamo_graphs() -> None:
+    captured = capture(breaks, example(4, grad=True), via="dynamo")
+    assert [graph.kind for graph in captured.graphs] == ["forward", "forward"]
+    captured.assert_op_counts({"Tensor.sin": 1, "Tensor.cos": 1})
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        capture(breaks, example(4), via=Dynamo(fullgraph=True))
+
+
+def test_in_place_ops_order_what_reads_afterwards() -> None:
+    def write(x: Tensor) -> Tensor:
+        y = x.clone()
+        z = y.view(-1)
+        z.add_(1)
+        return y * 2
+
+    text = capture(write, example(2, 2), via="dynamo").forward.to_text()
+    assert "!mutates %clone" in text
+    assert "%mul = operator.mul(%clone, 2) : f32[2, 2] after %add_" in text
+
+
+def test_dynamic_sizes_are_symbols() -> None:
+    captured = capture(lambda x: x.sin(), example(3, 5), via=Dynamo(dynamic=True))
+    assert "f32[s0, s1]" in captured.forward.to_text()
+
+
+def test_export_names_parameters_buffers_and_what_is_written() -> None:
+    graph = capture(Norm().train(), example(2, 2, 8, 8), via="export").forward
+    roles = {node.name: node.op for node in graph.inputs}
+    assert roles["conv.weight"] == "parameter"
+    assert roles["norm.running_mean"] == "buffer"
+    assert roles["x"] == "input"
+    written = {
+        effect.target.name for node in graph.nodes for effect in node.effects if effect.target
+    }
+    assert "norm.num_batches_tracked" in written
+    assert graph.find("aten.conv2d")[0].module == "conv"
+
+
+def test_export_takes_dynamic_shapes() -> None:
+    via = Export(dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    text = capture(mlp(), example(4, 8), via=via).forward.to_text()
+    assert "%x = input : f32[s0, 8]" in text
+    assert "f32[s0, 2]" in text
+
+
+def test_export_of_a_function_over_a_module_names_its_parameters() -> None:
+    model = mlp()
+
+    def step(x: Tensor) -> Tensor:
+        return model(x).sum()
+
+    graph = capture(step, example(4, 8), via="export").forward
+    assert {"blocks.0.weight", "head.bias"} <= {node.name for node in graph.inputs}
+
+
+def test_strict_export_gives_the_same_graph() -> None:
+    x = example(4, 8)
+    assert (
+        capture(mlp(), x, via="export").forward
+        == capture(mlp(), x, via=Export(strict=True)).forward
+    )
+
+
+def test_export_has_no_backward_and_says_so() -> None:
+    captured = capture(mlp(), example(4, 8), via="export")
+    captured.assert_graph_count(forward=1, backward=0)
+    captured.assert_matches_eager()
+    with pytest.raises(CaptureError, match=r"torch\.export has no backward: use via='aot'"):
+        capture(mlp(), example(4, 8), via="export", backward=True)
+
+
+def test_the_joint_graph_holds_both_halves() -> None:
+    captured = capture(mlp(), example(4, 8))
+    joint = captured.joint
+    assert joint.kind == "joint"
+    for op in ("aten.addmm", "aten.mm", "aten.native_layer_norm_backward"):
+        assert joint.count(op) == captured.forward.count(op) + captured.backward.count(op)
+    with pytest.raises(CaptureError, match="has no joint graph"):
+        _ = capture(mlp(), example(4, 8), via="dispatch").joint
+    with torch.no_grad(), pytest.raises(CaptureError, match="where an output requires grad"):
+        _ = capture(mlp(), example(4, 8)).joint
+
+
+# -- against an eager run --------------------------------------------------------------------------
+
+
+class Sign(nn.Module):
+    """Gives the wrong sign, forward or backward, where it is compiled."""
+
+    def __init__(self, forward: bool) -> None:
+        super().__init__()
+        self.wrong_forward = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.wrong_forward:
+            return -x if torch.compiler.is_compiling() else x
+        return WrongBackward.apply(x)
+
+
+class WrongBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: Tensor) -> Tensor:
+        return -grad if torch.compiler.is_compiling() else grad
+
+
+def with_sign(forward: bool) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), Sign(forward), nn.Linear(4, 4), nn.LayerNorm(4))
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo", "fx", "export"])
+def test_a_faithful_capture_matches_eager(via: str) -> None:
+    capture(mlp(), example(4, 8), via=via).assert_matches_eager()
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
+def test_random_draws_are_those_of_the_same_state(via: str) -> None:
+    torch.manual_seed(3)
+    captured = capture(nn.TransformerEncoderLayer(8, 2, 16, 0.5), example(4, 2, 8), via=via)
+    torch.rand(5)
+    captured.assert_matches_eager()
+
+
+def test_a_wrong_sign_in_the_forward_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:
+        capture(with_sign(forward=True), example(2, 4)).assert_matches_eager()
+    assert "Greatest absolute difference" in str(caught.value)
+
+
+def test_a_wrong_sign_in_the_backward_alone_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"gradient of 0\.weight differs from the eager run"):
+        capture(with_sign(forward=False), example(2, 4)).assert_matches_eager()
+
+
+def test_gradients_that_are_all_zero_say_nothing() -> None:
+    model = nn.Linear(4, 4)
+    captured = capture(model, example(2, 4), loss_fn=lambda output: (output * 0).sum())
+    with pytest.raises(AssertionError, match="all 2 gradients are zero"):
+        captured.assert_matches_eager()
+
+
+def test_a_target_that_changed_since_cannot_be_compared() -> None:
+    model = mlp()
+    captured = capture(model, example(4, 8))
+    with torch.no_grad():
+        model.head.bias.add_(1)
+    with pytest.raises(CaptureError, match=r"head\.bias has changed since the capture"):
+        captured.assert_matches_eager()

@@ -1,0 +1,207 @@
+"""One edit is one finding that names it, wherever it is; many edits are as many findings."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from graph.build import difference
+from graph.edits import (
+    EDITS,
+    Nodes,
+    chain,
+    exchange,
+    graph,
+    insert,
+    layers,
+    remove,
+    rewire,
+    scattered,
+    topologically_shuffled,
+)
+from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Finding, Graph
+
+SEEDS = st.integers(0, 2**32)
+MODELS: dict[int, Nodes] = {seed: chain(300, seed) for seed in (0, 1)}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("order", ["as it was", "shuffled"])
+def test_one_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
+    tried = 0
+    for seed, base in MODELS.items():
+        rng = random.Random(f"{seed}{kind}")
+        for at in range(2 + rng.randrange(13), len(base) - 1, 13):
+            edit = EDITS[kind](base, at, rng)
+            if edit is None:
+                continue
+            tried += 1
+            other = topologically_shuffled(edit.nodes, rng) if order == "shuffled" else edit.nodes
+            found = difference(graph(base), graph(other))
+            where = f"{kind} at {edit.name}:\n{found}"
+            assert len(found.findings) == 1, where
+            (finding,) = found.findings
+            assert finding.kind == edit.kind, where
+            assert len(finding.changes) == 1, where
+            assert explains(finding, edit.name, base, other), where
+    assert tried >= 10
+
+
+def explains(finding: Finding, name: str, base: Nodes, edited: Nodes) -> bool:
+    """Whether a finding is about the node of this name, or one whose edit gives the same graph.
+
+    In a run of equal ops nobody can tell which of them is the new one.
+    """
+    node = finding.after or finding.before
+    assert node is not None
+    if node.name == name:
+        return True
+    if finding.kind == "added":
+        at = next(k for k, other in enumerate(edited) if other.name == node.name)
+        return graph(remove(edited, at, random.Random()).nodes) == graph(base)
+    if finding.kind == "removed":
+        at = next(k for k, other in enumerate(base) if other.name == node.name)
+        return graph(remove(base, at, random.Random()).nodes) == graph(edited)
+    return False
+
+
+@pytest.mark.parametrize("scoped", [True, False], ids=["modules", "flat"])
+@pytest.mark.parametrize("weights", [True, False], ids=["weights", "no-weights"])
+@pytest.mark.parametrize("order", ["as it was", "shuffled"])
+def test_a_hundred_edits_of_equal_layers_are_a_hundred_findings(
+    scoped: bool, weights: bool, order: str
+) -> None:
+    base = layers(200, scoped=scoped, weights=weights, size=25)
+    edited, done = scattered(base, 100, seed=4, kinds=("insert", "exchange", "rewire"))
+    if order == "shuffled":
+        edited = topologically_shuffled(edited, random.Random(4))
+    found = difference(graph(base), graph(edited))
+    named = [(finding.kind, (finding.after or finding.before).name) for finding in found.findings]
+    assert sorted(named) == sorted(done)
+
+
+@pytest.mark.parametrize("scoped", [True, False], ids=["modules", "flat"])
+def test_a_hundred_removals_of_equal_layers_are_a_hundred_findings(scoped: bool) -> None:
+    base = layers(200, scoped=scoped, size=25)
+    edited, done = scattered(base, 100, seed=5, kinds=("remove",))
+    found = difference(graph(base), graph(edited))
+    assert [finding.kind for finding in found.findings] == ["removed"] * 100
+    named = {finding.before.name for finding in found.findings if finding.before}
+    # In a run of two equal ops it is arbitrary which of them was taken out.
+    strangers = named ^ {name for _, name in done}
+    ops = {node.name: (node.op, node.module) for node in base}
+    assert len(strangers) <= 20
+    assert sorted(ops[name] for name in named) == sorted(ops[name] for _, name in done)
+
+
+def test_findings_come_in_the_order_of_the_graph() -> None:
+    base = layers(40, scoped=True, size=25)
+    edited, done = scattered(base, 20, seed=1, kinds=("insert", "exchange"))
+    found = difference(graph(base), graph(edited))
+    assert [finding.after.name for finding in found.findings if finding.after] == [
+        name for _, name in reversed(done)
+    ]
+
+
+# -- properties --------------------------------------------------------------------------------------
+
+
+@checked
+@given(plain_graphs(), plain_graphs())
+def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> None:
+    found = difference(a, b)
+    assert bool(found) == (a != b)
+    assert bool(difference(b, a)) == (a != b)
+    assert bool(found) == bool(found.findings) == bool(str(found) != "no difference\nno difference")
+
+
+@checked
+@given(graphs(), graphs())
+def test_any_two_graphs_have_a_difference_that_can_be_told(a: Graph, b: Graph) -> None:
+    found = difference(replace(a, kind="forward"), replace(b, kind="forward"))
+    assert bool(found) == (a != b)
+    for finding in found.findings:
+        assert finding.to_text().count("\n") >= 1
+        assert finding.kind in found.heading()
+
+
+@checked
+@given(plain_graphs(), SEEDS)
+def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
+    rng = random.Random(seed)
+    found = difference(g, shuffled(renamed(g, rng), rng))
+    assert not found
+    assert str(found) == "no difference\nno difference"
+    assert (found.added, found.removed, found.changed, found.rewired) == ((), (), (), ())
+
+
+@checked
+@given(plain_graphs(), plain_graphs())
+def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
+    found = difference(a, b)
+    changes = [change for finding in found.findings for change in finding.changes]
+    assert len(found.added) == sum(change.kind == "added" for change in changes)
+    assert len(found.removed) == sum(change.kind == "removed" for change in changes)
+    assert len(found.changed) == sum(change.kind == "changed" for change in changes)
+    assert len(found.rewired) == sum(change.kind == "rewired" for change in changes)
+    assert len(a.nodes) - len(found.removed) == len(b.nodes) - len(found.added)
+    for change in changes:
+        assert (change.before is None) == (change.kind == "added")
+        assert (change.after is None) == (change.kind == "removed")
+        assert change.before is None or change.before in a.nodes
+        assert change.after is None or change.after in b.nodes
+    assert len({id(change.node) for change in changes}) == len(changes)
+
+
+@checked
+@given(plain_graphs(20), SEEDS)
+def test_a_new_op_on_a_used_value_of_any_graph_is_found(g: Graph, seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = list(g.nodes)
+    at = rng.randrange(len(nodes) - 1)
+    if not any(nodes[at].name in node.refs for node in nodes):
+        return
+    edit = insert(nodes, at, rng, "exotic")
+    found = difference(g, graph(edit.nodes))
+    assert [node.name for node in found.added] == [edit.name]
+    assert found.removed == found.changed == ()
+
+
+def test_a_change_and_its_reverse_mirror_each_other() -> None:
+    base, rng = MODELS[0], random.Random(0)
+    edit = insert(base, 100, rng)
+    forth, back = (
+        difference(graph(base), graph(edit.nodes)),
+        difference(graph(edit.nodes), graph(base)),
+    )
+    assert [f.kind for f in (*forth.findings, *back.findings)] == ["added", "removed"]
+    assert forth.added == back.removed
+    changed = exchange(base, 100, rng)
+    forth = difference(graph(base), graph(changed.nodes))
+    back = difference(graph(changed.nodes), graph(base))
+    assert [(b, a) for a, b in forth.changed] == list(back.changed)
+
+
+def test_two_edits_far_apart_are_two_findings_and_side_by_side_they_are_one() -> None:
+    base, rng = layers(4, scoped=True), random.Random(0)
+    both = insert(insert(base, 150, rng).nodes, 50, rng)
+    assert len(difference(graph(base), graph(both.nodes)).findings) == 2
+    one = insert(base, 50, rng)
+    twice = insert(one.nodes, 51, rng, "exotic")
+    found = difference(graph(base), graph(twice.nodes))
+    assert [len(finding.changes) for finding in found.findings] == [2]
+
+
+def test_a_rewired_node_is_shown_with_its_old_and_new_operand() -> None:
+    base, rng = MODELS[0], random.Random(0)
+    at = next(k for k in range(150, 200) if len(set(base[k].refs)) == 2)
+    edit = rewire(base, at, rng)
+    assert edit is not None
+    ((before, after),) = difference(graph(base), graph(edit.nodes)).rewired
+    assert before.refs != after.refs
+    assert before.name == after.name == edit.name

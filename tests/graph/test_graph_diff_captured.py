@@ -1,0 +1,224 @@
+"""One edit of a real model is one finding of its whole capture, the backward included."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, Graph, GraphDiff
+
+pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
+
+
+class Block(nn.Module):
+    """An MLP with a residual connection; each subclass differs from it by one edit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.up = nn.Linear(8, 16)
+        self.act: nn.Module = nn.GELU()
+        self.down = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.down(self.act(self.up(self.norm(x))))
+
+
+class Cloned(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.down(self.act(self.up(self.norm(x)).clone()))  # edited
+
+
+class Rectified(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+
+class Unnormed(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.down(self.act(self.up(x)))
+
+
+class Swapped(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.act(self.up(self.norm(x)))) - x  # edited
+
+
+class Rewired(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed = self.norm(x)
+        return normed - self.down(self.act(self.up(normed)))  # edited
+
+
+class Net(nn.Module):
+    def __init__(self, edited: type[Block]) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), edited(), Block())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(x)  # type: ignore[no-any-return]
+
+
+def flat(x: torch.Tensor, weights: list[tuple[torch.Tensor, ...]], edit: type[Block]) -> Any:
+    """The same without any module."""
+    for i, (gain, bias, up, up_bias, down, down_bias) in enumerate(weights):
+        edited = edit if i == 1 else Block
+        normed = x
+        if edited is not Unnormed:
+            normed = nn.functional.layer_norm(x, (8,), gain, bias)
+        h = nn.functional.linear(normed, up, up_bias)
+        if edited is Cloned:
+            h = h.clone()
+        h = torch.relu(h) if edited is Rectified else nn.functional.gelu(h)
+        h = nn.functional.linear(h, down, down_bias)
+        x = h - x if edited is Swapped else (normed if edited is Rewired else x) - h
+    return x
+
+
+def captured(style: str, edit: type[Block], via: str) -> Capture:
+    """Forward and backward of three blocks, the middle one edited."""
+    x = torch.linspace(-1, 1, 16).reshape(2, 8)
+    if style == "modules":
+        return pytest_torchgraph.capture(Net(edit), x, via=via)
+    shapes = [(8,), (8,), (16, 8), (16,), (8, 16), (8,)]
+    weights = [tuple(torch.ones(s, requires_grad=True) for s in shapes) for _ in range(3)]
+    return pytest_torchgraph.capture(flat, x, weights, edit, via=via)
+
+
+EDITS: dict[type[Block], tuple[str, str, str]] = {
+    Cloned: ("added", "aten.clone.default", ""),
+    Rectified: ("changed", "aten.relu.default", "act"),
+    Unnormed: ("removed", "aten.native_layer_norm.default", "norm"),
+    Swapped: ("rewired", "aten.sub.Tensor", ""),
+    Rewired: ("rewired", "aten.sub.Tensor", ""),
+}
+
+
+@pytest.mark.parametrize("style", ["modules", "flat"])
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_one_edit_of_a_model_is_one_finding(edit: type[Block], style: str, via: str) -> None:
+    kind, op, part = EDITS[edit]
+    before, after = captured(style, Block, via), captured(style, edit, via)
+    assert before.backward.nodes
+    found = pytest_torchgraph.diff(before, after)
+    assert len(found.findings) == 1, found
+    (finding,) = found.findings
+    assert finding.kind == kind
+    assert finding.graph == "forward"
+    assert finding.changes[0].node.op == op
+    if style == "modules":
+        assert finding.module == ".".join(filter(None, ("blocks.1", part)))
+    backward = {change.graph for change in finding.consequences}
+    assert backward <= {"backward"}
+    assert bool(finding.consequences) or edit is Cloned, "the backward of it differs as well"
+
+
+def test_the_text_names_module_source_line_before_after_and_what_follows(via: str) -> None:
+    found = pytest_torchgraph.diff(
+        captured("modules", Block, via), captured("modules", Swapped, via)
+    )
+    number = next(
+        start + i
+        for lines, start in [inspect.getsourcelines(Swapped)]
+        for i, line in enumerate(lines)
+        if "# edited" in line
+    )
+    lines = str(found).splitlines()
+    assert lines[0] == "1 op rewired in blocks.1"
+    assert re.fullmatch(
+        rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
+        rf"return self\.down\(self\.act\(self\.up\(self\.norm\(x\)\)\)\) - x.*",
+        lines[1],
+    )
+    x, y = "%blocks.0/sub", "%blocks.1.down/addmm"
+    assert lines[2:4] == [
+        f"    before  %blocks.1/sub = aten.sub.Tensor({x}, {y}) : f32[2, 8]",
+        f"    after   %blocks.1/sub = aten.sub.Tensor({y}, {x}) : f32[2, 8]",
+    ]
+    assert lines[4] == "    follows in backward: 4 rewired"
+    assert len(lines) == 9
+
+
+def test_the_same_model_again_has_no_difference(via: str) -> None:
+    for style in ("modules", "flat"):
+        assert not pytest_torchgraph.diff(captured(style, Block, via), captured(style, Block, via))
+
+
+def test_two_edits_in_two_blocks_are_two_findings_with_their_own_consequences(via: str) -> None:
+    net = Net(Block)
+    net.blocks[0] = Rectified()
+    net.blocks[2] = Rectified()
+    x = torch.linspace(-1, 1, 16).reshape(2, 8)
+    after = pytest_torchgraph.capture(net, x, via=via)
+    found = pytest_torchgraph.diff(captured("modules", Block, via), after)
+    assert [finding.module for finding in found.findings] == ["blocks.0.act", "blocks.2.act"]
+    for finding in found.findings:
+        modules = {change.node.module for change in finding.consequences}
+        assert modules == {finding.module}, finding
+
+
+def test_a_backward_that_is_gone_is_one_finding(via: str) -> None:
+    x = torch.ones(2, 8)
+    both = pytest_torchgraph.capture(Net(Block), x, via=via)
+    with torch.no_grad():
+        one = pytest_torchgraph.capture(Net(Block), x, via=via)
+    found = pytest_torchgraph.diff(both, one)
+    assert [finding.summary.partition(" (")[0] for finding in found.findings] == [
+        "forward graph 'forward' removed",
+        "inference graph 'inference' added",
+        "backward graph 'backward' removed",
+    ]
+
+
+def test_an_edit_found_against_a_stored_capture_is_the_same(via: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.tgraph"
+    path.write_text(captured("modules", Block, via).to_text(), encoding="utf-8")
+    live = pytest_torchgraph.diff(captured("modules", Block, via), captured("modules", Cloned, via))
+    stored = pytest_torchgraph.diff(pytest_torchgraph.load(path), captured("modules", Cloned, via))
+    assert str(stored) == str(live)
+    assert "1 op added" in str(stored)
+
+
+def test_a_changed_constant_and_a_changed_size_are_one_finding_each(via: str) -> None:
+    def difference(edit: Callable[[Net], object]) -> GraphDiff:
+        net = Net(Block)
+        edit(net)
+        x = torch.linspace(-1, 1, 16).reshape(2, 8)
+        return pytest_torchgraph.diff(
+            captured("modules", Block, via), pytest_torchgraph.capture(net, x, via=via)
+        )
+
+    found = difference(lambda net: setattr(net.blocks[1].norm, "eps", 1e-3))
+    assert [(f.kind, f.module) for f in found.findings] == [("changed", "blocks.1.norm")]
+    assert "1e-05)" in str(found)
+    assert "0.001)" in str(found)
+
+    def widen(net: Net) -> None:
+        net.blocks[1].up, net.blocks[1].down = nn.Linear(8, 24), nn.Linear(24, 8)
+
+    found = difference(widen)
+    assert len(found.findings) == 1, found
+    assert all(
+        change.node.module.startswith("blocks.1")
+        for change in found.findings[0].changes
+        if change.node.is_call
+    )
+
+
+def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> None:
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).square()
+
+    capture = pytest_torchgraph.capture(loss, torch.ones(2), torch.zeros(2), via=via)
+    graph = capture.forward
+    assert len({node.name for node in graph.nodes}) == len(graph.nodes)
+    assert Graph.from_text(graph.to_text()) == graph

@@ -1,0 +1,284 @@
+"""Two graphs are equal when they compute the same: nothing else makes them so, nothing less."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from graph.build import document, graph
+from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Device, Graph, Node, Source, TensorMeta
+from pytest_torchgraph.graph.model import INPUT_OPS
+
+SEEDS = st.integers(0, 2**32)
+
+
+def unequal(a: Graph, b: Graph) -> bool:
+    """Whether two graphs differ, asked both ways round."""
+    assert (a == b) == (b == a)
+    assert (a != b) == (not a == b)
+    return a != b
+
+
+# -- what does not count -----------------------------------------------------------------------------
+
+
+@checked
+@given(plain_graphs() | graphs(), SEEDS)
+def test_names_modules_strides_and_devices_do_not_count(g: Graph, seed: int) -> None:
+    other = renamed(g, random.Random(seed))
+    assert not unequal(g, other)
+    assert hash(g) == hash(other)
+
+
+@checked
+@given(plain_graphs() | graphs(), SEEDS)
+def test_the_order_of_independent_nodes_does_not_count(g: Graph, seed: int) -> None:
+    rng = random.Random(seed)
+    other = shuffled(renamed(g, rng), rng)
+    assert not unequal(g, other)
+    assert hash(g) == hash(other)
+
+
+def test_the_order_in_which_two_attributes_are_read_and_then_written_does_not_count() -> None:
+    reads = ['%a = get_attr["a"] : f32[2]', '%b = get_attr["b"] : f32[2]']
+    writes = ["%wa = aten.add_(%a, 1) !mutates %a", "%wb = aten.mul_(%b, 2) !mutates %b"]
+    g = graph("\n".join([*reads, *writes, "return %x"]))
+    assert not unequal(g, graph("\n".join([*reads[::-1], *writes, "return %x"])))
+    assert not unequal(g, graph("\n".join([*reads, *writes[::-1], "return %x"])))
+
+
+def test_sources_names_of_graphs_and_the_use_of_inputs_do_not_count() -> None:
+    g = graph("%a = aten.sin(%x)\nreturn %a")
+    marked = replace(
+        g,
+        name="other",
+        nodes=tuple(replace(node, source=Source("f.py", i)) for i, node in enumerate(g.nodes)),
+    )
+    assert not unequal(g, marked)
+    for role in INPUT_OPS:
+        assert not unequal(
+            g,
+            graph(
+                "%a = aten.sin(%x)\nreturn %a",
+                inputs=f"%x = {role} : f32[2, 3]\n%y = {role} : f32[2, 3]",
+            ),
+        )
+
+
+def test_the_order_of_keyword_arguments_does_not_count() -> None:
+    one, two = (graph(f"%a = f(%x, {kw})\nreturn %a") for kw in ("p=1, q=%y", "q=%y, p=1"))
+    assert not unequal(one, two)
+
+
+def test_device_arguments_do_not_count() -> None:
+    g = graph('%a = aten.zeros([2], device=device("cpu"))\nreturn %a')
+    assert not unequal(g, graph('%a = aten.zeros([2], device=device("cuda:1"))\nreturn %a'))
+    assert unequal(g, graph('%a = aten.zeros([2], device="cpu")\nreturn %a'))
+    assert g["a"].kwargs == {"device": Device("cpu")}
+
+
+# -- what counts -------------------------------------------------------------------------------------
+
+BASE = """
+    %a = aten.sub.Tensor(%x, %y, alpha=2) : f32[2, 3]
+    %b = aten.topk.default(%a, 2) : (f32[2, 2], i64[2, 2])
+    %b#0 = operator.getitem(%b, 0) : f32[2, 2]
+    %b#1 = operator.getitem(%b, 1) : i64[2, 2]
+    %c = aten.gather.default(%a, 1, %b#1) : f32[2, 2]
+    return [%c, %b#0, 7]
+"""
+CHANGES = {
+    "another op": ("aten.sub.Tensor", "aten.div.Tensor"),
+    "another overload": ("aten.sub.Tensor", "aten.sub.Scalar"),
+    "the operands swapped": ("(%x, %y", "(%y, %x"),
+    "another operand": ("gather.default(%a", "gather.default(%x"),
+    "one operand twice": ("(%x, %y", "(%x, %x"),
+    "another constant": ("(%a, 2)", "(%a, 3)"),
+    "another keyword's value": ("alpha=2", "alpha=3"),
+    "another keyword": ("alpha=2", "beta=2"),
+    "a keyword given by position": ("alpha=2", "2"),
+    "an argument more": ("(%a, 2)", "(%a, 2, None)"),
+    "a float for an int": ("alpha=2", "alpha=2.0"),
+    "a bool for an int": ("(%a, 1, %b#1)", "(%a, True, %b#1)"),
+    "a string for an int": ("alpha=2", 'alpha="2"'),
+    "another dtype": ("alpha=2) : f32[2, 3]", "alpha=2) : f16[2, 3]"),
+    "another shape": ("alpha=2) : f32[2, 3]", "alpha=2) : f32[3, 2]"),
+    "another rank": ("alpha=2) : f32[2, 3]", "alpha=2) : f32[2, 3, 1]"),
+    "a symbolic size": ("alpha=2) : f32[2, 3]", "alpha=2) : f32[s0, 3]"),
+    "an unknown result": (" : f32[2, 2]\n    return", "\n    return"),
+    "another shape of one of several outputs": ("(%b, 1) : i64[2, 2]", "(%b, 1) : i64[2, 4]"),
+    "another output of the same op": ("(%b, 0) : f32", "(%b, 2) : f32"),
+    "the outputs swapped": ("[%c, %b#0", "[%b#0, %c"),
+    "an output less": ("[%c, %b#0, 7]", "[%c, 7]"),
+    "a constant output": ("7]", "8]"),
+    "nested outputs": ("[%c, %b#0, 7]", "[[%c, %b#0], 7]"),
+    "a saved value": ("7]", "7]\n    save %a"),
+    "a side effect": ("f32[2, 2]\n    return", "f32[2, 2] !random\n    return"),
+    "dead code": ("    return", "    %dead = aten.sin(%x)\n    return"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_one_change_makes_graphs_unequal(change: str) -> None:
+    old, new = CHANGES[change]
+    assert BASE.count(old) == 1, "the change is not the one that is meant"
+    assert unequal(graph(BASE), graph(BASE.replace(old, new)))
+
+
+@pytest.mark.parametrize("kind", ["another dtype", "another shape", "one input more", "swapped"])
+def test_inputs_count_with_their_order(kind: str) -> None:
+    x, y, z = "%x = input : f32[2, 3]\n", "%y = input : f32[2, 3]\n", "%z = input : f32[1]\n"
+    other = {
+        "another dtype": x + y.replace("f32", "f16"),
+        "another shape": x + y.replace("3", "4"),
+        "one input more": x + y + z,
+        "swapped": y + x,
+    }[kind]
+    assert unequal(graph(BASE), graph(BASE, inputs=other))
+
+
+CONSTANTS = [
+    *("0", "-0.0", "0.0", "False", "None", '"0"', '"None"', '""', "[]", "{}", "...", "nan", "inf"),
+    *("-inf", "1e-05", "1e-06", "9007199254740992", "9007199254740993", "complex(0.0, 0.0)"),
+    *("complex(0.0, -0.0)", 'bytes("")', 'bytes("00")', "[[]]", "[0]", "[0, 0]", "[[0], 0]"),
+    *("{0: 0}", '{"0": 0}', "slice(0, None, None)", "slice(None, 0, None)", "`s0`", "`s0 + 1`"),
+    *("s0", "torch.float32", "torch.float64", '&"torch float32"', '"torch.float32"', "[%x]", "%x"),
+    *("{0: %x}", "slice(%x, None, None)", 'device("cpu")', "@b", "@c", '"@b"', '"%"'),
+]
+
+
+def test_every_two_constants_are_told_apart() -> None:
+    bodies = "".join(
+        f"{name}: inference @ aot {{\n  %p = input : f32[2]\n  %q = {op}(%p)\n  return %q\n}}\n"
+        for name, op in (("b", "aten.sin"), ("c", "aten.cos"))
+    )
+    made = [
+        Graph.from_text(document(f"{bodies}%x = input\n%a = f({value})\nreturn %a"))
+        for value in CONSTANTS
+    ]
+    same = [
+        (CONSTANTS[i], CONSTANTS[j])
+        for i in range(len(made))
+        for j in range(len(made))
+        if (made[i] == made[j]) != (i == j)
+    ]
+    assert not same
+
+
+def test_a_keyword_is_not_mistaken_for_two() -> None:
+    one, two = (graph(f"%a = f({kw})\nreturn %a") for kw in ('"p=1,q"=2', "p=1, q=2"))
+    assert unequal(one, two)
+
+
+def test_a_value_computed_twice_is_not_a_value_used_twice() -> None:
+    shared = graph("%a = aten.sin(%x)\n%b = aten.mul(%a, %a)\n%d = aten.sin(%x)\nreturn [%b, %d]")
+    double = graph("%a = aten.sin(%x)\n%d = aten.sin(%x)\n%b = aten.mul(%a, %d)\nreturn [%b, %d]")
+    assert unequal(shared, double)
+
+
+def test_equal_values_are_not_confused_with_each_other() -> None:
+    twins = "%a = aten.sin(%x)\n%b = aten.sin(%x)\n"
+    g = graph(twins + "%p = aten.mul(%a, %a)\n%q = aten.add(%a, %b)\nreturn [%p, %q]")
+    h = graph(twins + "%p = aten.mul(%a, %b)\n%q = aten.add(%a, %a)\nreturn [%p, %q]")
+    assert unequal(g, h)
+    mirrored = graph(twins + "%p = aten.mul(%b, %b)\n%q = aten.add(%b, %a)\nreturn [%p, %q]")
+    assert not unequal(g, mirrored)
+
+
+def test_dead_code_is_compared_as_a_graph_too() -> None:
+    def ring(lengths: list[int], seed: int) -> Graph:
+        """Dead sums of neighbours in rings of equal values."""
+        lines, start = [], 0
+        for length in lengths:
+            for i in range(length):
+                j = start + (i + 1) % length
+                lines.append(f"%sum{start + i} = aten.add(%s{start + i}, %s{j})")
+            start += length
+        random.Random(seed).shuffle(lines)
+        values = [f"%s{i} = aten.sin(%x)" for i in range(start)]
+        return graph("\n".join([*values, *lines, "return %x"]))
+
+    for seed in range(8):
+        assert not unequal(ring([6], 0), ring([6], seed))
+        assert not unequal(ring([3, 3], 0), ring([3, 3], seed))
+        assert unequal(ring([6], 0), ring([3, 3], seed))
+
+
+def test_a_dead_twin_is_not_the_one_that_is_used() -> None:
+    lines = "%a = aten.sin(%x)\n%b = aten.sin(%x)\n"
+    assert unequal(
+        graph(lines + "%dead = aten.cos(%b)\nreturn %a"),
+        graph(lines + "%dead = aten.cos(%a)\nreturn %a"),
+    )
+
+
+# -- bodies of higher-order ops ----------------------------------------------------------------------
+
+
+def wrapped(*ops: str, call: str = "@b0") -> Graph:
+    """A graph that calls bodies with one op each."""
+    bodies = "".join(
+        f"b{i}: forward {{\n  %p = input : f32[2]\n  %q = {op}(%p) : f32[2]\n  return %q\n}}\n"
+        for i, op in enumerate(ops)
+    )
+    return Graph.from_text(
+        document(f"{bodies}%x = input : f32[2]\n%h = higher_order.cond({call}, %x)\nreturn %h")
+    )
+
+
+def test_bodies_are_compared_by_what_they_compute_not_by_name() -> None:
+    one = wrapped("aten.sin", "aten.cos", call="@b0, @b1")
+    assert not unequal(one, wrapped("aten.cos", "aten.sin", call="@b1, @b0"))
+    assert unequal(one, wrapped("aten.cos", "aten.sin", call="@b0, @b1"))
+    assert unequal(one, wrapped("aten.sin", "aten.tan", call="@b0, @b1"))
+
+
+def test_a_body_inside_another_argument_is_compared() -> None:
+    assert unequal(wrapped("aten.sin", call="[@b0, 1]"), wrapped("aten.cos", call="[@b0, 1]"))
+
+
+def test_two_calls_of_one_body_equal_calls_of_two_equal_bodies() -> None:
+    both = wrapped("aten.sin", "aten.sin", call="@b0, @b1")
+    assert not unequal(both, wrapped("aten.sin", call="@b0, @b0"))
+
+
+# -- equality as such --------------------------------------------------------------------------------
+
+
+@checked
+@given(st.lists(plain_graphs(4, 1), min_size=3, max_size=3), SEEDS)
+def test_equality_is_an_equivalence_relation(three: list[Graph], seed: int) -> None:
+    rng = random.Random(seed)
+    a, b, c = (shuffled(renamed(g, rng), rng) for g in three)
+    for g in (a, b, c):
+        assert not unequal(g, g)
+    if a == b and b == c:
+        assert a == c
+    if a == b:
+        assert hash(a) == hash(b)
+    assert (a == b) == (three[0] == three[1])
+
+
+def test_a_graph_is_not_equal_to_anything_else() -> None:
+    g = graph("return %x")
+    assert g != g.to_text()
+    assert g != g.nodes
+
+
+def test_nodes_are_compared_by_identity() -> None:
+    meta = TensorMeta("float32", (2,))
+    assert Node("a", "placeholder", "input", result=meta) != Node(
+        "a", "placeholder", "input", result=meta
+    )
+
+
+def test_a_graph_of_many_nodes_in_a_row_needs_no_recursion() -> None:
+    lines = [f"%n{i} = aten.sin(%{'x' if not i else f'n{i - 1}'})" for i in range(5000)]
+    long = "\n".join([*lines, "return %n4999"])
+    assert not unequal(graph(long), graph(long))
+    assert unequal(graph(long), graph(long.replace("%n9 = aten.sin", "%n9 = aten.cos")))
