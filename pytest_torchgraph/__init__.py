@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .capturing.dynamo import Dynamo
     from .capturing.exported import Export
     from .capturing.given import diff, from_fx, load
+    from .capturing.inductor import Inductor
+    from .capturing.kernels import Kernel
     from .capturing.result import Capture
     from .capturing.symbolic import Fx
     from .errors import CaptureError, GraphFormatError, TorchGraphError
@@ -38,6 +40,8 @@ _WHERE = {
     "Graph": "graph.model",
     "GraphDiff": "graph.diff",
     "GraphFormatError": "errors",
+    "Inductor": "capturing.inductor",
+    "Kernel": "capturing.kernels",
     "Node": "graph.model",
     "OpCounts": "graph.ops",
     "Source": "graph.model",
@@ -62,6 +66,8 @@ __all__ = [
     "Graph",
     "GraphDiff",
     "GraphFormatError",
+    "Inductor",
+    "Kernel",
     "Node",
     "OpCounts",
     "Source",

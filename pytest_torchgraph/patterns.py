@@ -126,6 +126,8 @@ def _aten_problem(pattern: str, namespace: str, level: Level) -> str:
     known = _registered(pattern)
     if not known:
         return _unknown(pattern, level)
+    if level == "post_grad":  # inductor's passes may put composite ops in again
+        return ""
     functional = [op for op in known if not op.rpartition(".")[2].endswith("out")]
     if all(_is_composite(op) for op in functional or known):
         packet = ".".join(pattern.split(".")[:2])

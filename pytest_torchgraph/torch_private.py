@@ -85,6 +85,13 @@ NAMES = {
         "2.0",
         "Aot(decompositions='inductor')",
     ),
+    "compile_fx": Private("torch._inductor.compile_fx:compile_fx", "2.0", "capture by inductor"),
+    "compile_inner": Private(
+        "torch._inductor.compile_fx:compile_fx_inner", "2.0", "capture by inductor"
+    ),
+    "mode_options": Private("torch._inductor:list_mode_options", "2.0", "capture by inductor"),
+    "inductor_config": Private("torch._inductor:config", "2.0", "capture by inductor"),
+    "functorch_config": Private("torch._functorch:config", "2.0", "capture by inductor"),
     "ops": Private("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
     "kernel": Private(
         "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"

@@ -8,6 +8,8 @@ from .dispatch import Dispatch
 from .dynamo import Dynamo
 from .exported import Export
 from .given import diff, from_fx, load
+from .inductor import Inductor
+from .kernels import Kernel
 from .mechanism import Mechanism
 from .result import Capture
 from .symbolic import Fx
@@ -20,6 +22,8 @@ __all__ = [
     "Export",
     "Fx",
     "GraphCapture",
+    "Inductor",
+    "Kernel",
     "Mechanism",
     "capture",
     "diff",

@@ -20,7 +20,9 @@ from .dispatch import Dispatch
 from .dynamo import Dynamo
 from .eager import Eager, outcome_of
 from .exported import Export
-from .mechanism import Mechanism
+from .inductor import Inductor
+from .kernels import Kernel
+from .mechanism import Captured, Mechanism
 from .moving import moved
 from .names import Canon
 from .result import Capture
@@ -35,8 +37,9 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "dynamo": Dynamo,
     "aot": Aot,
     "export": Export,
+    "inductor": Inductor,
 }
-PLANNED = ("compiled_autograd", "inductor")
+PLANNED = ("compiled_autograd",)
 
 
 def capture(
@@ -101,6 +104,7 @@ def capture(
         has_output=True,
         modules=captured.modules,
         joints=tuple(captured.joints),
+        kernels=_kernels(captured, graphs),
         comparison=(eager, outcome),
         device=None if device is None else torch.device(device).type,
     )
@@ -162,6 +166,12 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
                 f"give it to the target, write graph_capture(functools.partial(target, {name}=...)"
                 ", ...)"
             )
+
+
+def _kernels(captured: Captured, graphs: Sequence[Graph]) -> tuple[Kernel, ...] | None:
+    if captured.kernels is None:
+        return None
+    return tuple(replace(each, graph=graphs[int(each.graph)].name) for each in captured.kernels)
 
 
 def _numbered(graphs: Sequence[Graph]) -> tuple[Graph, ...]:

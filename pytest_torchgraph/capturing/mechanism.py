@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..graph.model import Graph, Level
+from .kernels import Kernel
 from .names import Canon
 from .roots import Roots
 from .step import Step
@@ -20,12 +21,15 @@ class Captured:
         modules: the live `torch.fx.GraphModule` of a graph, by the graph's position.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
+        kernels: the kernels that were generated, `graph` being the position of their graph; None
+            where no code is generated.
     """
 
     graphs: list[Graph]
     modules: dict[int, Any] = field(default_factory=dict)
     why_none: str = ""
     joints: list[Graph] = field(default_factory=list)
+    kernels: list[Kernel] | None = None
 
 
 @runtime_checkable

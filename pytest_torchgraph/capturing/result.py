@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from .eager import Eager, Outcome
+    from .kernels import Kernel
 
 
 class Capture:
@@ -37,6 +38,7 @@ class Capture:
         has_output: bool = False,
         modules: Mapping[int, Any] | None = None,
         joints: tuple[Graph, ...] = (),
+        kernels: tuple[Kernel, ...] | None = None,
         comparison: tuple[Eager, Outcome] | None = None,
         device: str | None = None,
     ):
@@ -48,6 +50,7 @@ class Capture:
         self._has_output = has_output
         self._modules = dict(modules or {})
         self._joints = joints
+        self._kernels = kernels
         self._comparison = comparison
 
     # -- reading ---------------------------------------------------------------------------------
@@ -106,6 +109,20 @@ class Capture:
             f"the capture via {self.via!r} has no joint graph: one is made via 'aot' where an "
             "output requires grad"
         )
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that inductor generated, in the order of the generated code.
+
+        Raises:
+            CaptureError: for a capture in which no code was generated.
+        """
+        if self._kernels is None:
+            raise CaptureError(
+                f"a capture via {self.via!r} generates no code, so it has no kernels: use "
+                "via='inductor'"
+            )
+        return self._kernels
 
     def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
         return tuple(graph for graph in self.graphs if graph.kind in kinds)

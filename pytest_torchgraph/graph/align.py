@@ -30,8 +30,12 @@ def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int, i
             continue
         anchors = _unique_anchors(a, b, a0, a1, b0, b1)
         if not anchors:
-            for x, y in _myers(a[a0:a1], b[b0:b1]):
-                yield a0 + x, b0 + y
+            # What only one side has can pair with nothing, and would cost an edit each.
+            common = set(a[a0:a1]).intersection(b[b0:b1])
+            rest_a = [x for x in range(a0, a1) if a[x] in common]
+            rest_b = [y for y in range(b0, b1) if b[y] in common]
+            for x, y in _myers([a[x] for x in rest_a], [b[y] for y in rest_b]):
+                yield rest_a[x], rest_b[y]
             continue
         yield from anchors
         for (x, y), (x2, y2) in zip(

@@ -198,17 +198,19 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     """The difference of two lists of graphs, one capture each.
 
     Graphs are compared with those of the same kind. What differs in a backward graph follows from
-    what differs in a forward, where anything does, and is listed there as a consequence.
+    what differs in a forward, where anything does, and is listed there as a consequence. A backward
+    graph that came or went is a finding of its own.
     """
     findings: list[Finding] = []
     backward: list[Finding] = []
+    whole: list[Finding] = []
     graphs: list[PairDiff] = []
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     for old, new in _pairs(before, after):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
-            into.append(_whole_graph(old, new))
+            (whole if kind == "backward" else findings).append(_whole_graph(old, new))
             graphs.append(PairDiff(old, new))
             continue
         known = _saved_names(old, forwards) if kind == "backward" else {}
@@ -219,6 +221,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
         findings = _with_consequences(findings, backward)
     else:
         findings += backward
+    findings += whole
     return GraphDiff(tuple(findings), tuple(graphs))
 
 

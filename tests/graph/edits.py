@@ -116,7 +116,7 @@ def _redirected(nodes: Nodes, old: str, new: str) -> Nodes:
     return [replace(node, args=_instead(node.args, old, new)) for node in nodes]
 
 
-def insert(nodes: Nodes, at: int, rng: random.Random, word: str = "clone") -> Edit:
+def insert(nodes: Nodes, at: int, rng: random.Random | None = None, word: str = "clone") -> Edit:
     """A new op between a node and all that uses it."""
     before = nodes[at]
     new = call(f"new{at}", word, [before.name], before.module)
@@ -124,26 +124,26 @@ def insert(nodes: Nodes, at: int, rng: random.Random, word: str = "clone") -> Ed
     return Edit([*nodes[: at + 1], new, *rest], "added", new.name)
 
 
-def repeat(nodes: Nodes, at: int, rng: random.Random) -> Edit:
+def repeat(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
     """A new op that does the same as the one before it, or the one behind it."""
     word = nodes[at].op.split(".")[1]
     return insert(nodes, at, rng, word if word in UNARY else "sin")
 
 
-def exchange(nodes: Nodes, at: int, rng: random.Random) -> Edit:
+def exchange(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
     """Another op in the same place."""
     new = replace(nodes[at], op="aten.tanh.default")
     return Edit([*nodes[:at], new, *nodes[at + 1 :]], "changed", new.name)
 
 
-def remove(nodes: Nodes, at: int, rng: random.Random) -> Edit:
+def remove(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit:
     """An op less: its users take its first operand."""
     gone = nodes[at]
     rest = _redirected(nodes[at + 1 :], gone.name, gone.refs[0])
     return Edit([*nodes[:at], *rest], "removed", gone.name)
 
 
-def swap(nodes: Nodes, at: int, rng: random.Random) -> Edit | None:
+def swap(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit | None:
     """The two operands of an op swapped."""
     node = nodes[at]
     if len(set(node.refs)) < 2:
@@ -152,7 +152,7 @@ def swap(nodes: Nodes, at: int, rng: random.Random) -> Edit | None:
     return Edit([*nodes[:at], new, *nodes[at + 1 :]], "rewired", node.name)
 
 
-def rewire(nodes: Nodes, at: int, rng: random.Random) -> Edit | None:
+def rewire(nodes: Nodes, at: int, rng: random.Random | None = None) -> Edit | None:
     """Another second operand: one of the last values."""
     node = nodes[at]
     others = [other.name for other in nodes[max(0, at - 8) : at] if other.name not in node.refs]

@@ -1,0 +1,115 @@
+"""The kernels that inductor generated, read off the code that it wrote.
+
+Counted from that code because torch's own counter counts other things: a layer norm on CPU gives 8
+for one kernel.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .. import torch_private
+
+_SUFFIX = re.compile(r"_\d+\Z")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One generated kernel.
+
+    Attributes:
+        name: as in the generated code, such as `cpp_fused_add_relu_0`.
+        graph: name of the graph that it was generated for.
+        device: type of the device that it runs on.
+        ops: the aten ops that were fused into it, by packet.
+        launches: how often one run of the graph calls it.
+        source: its C++ or Triton source.
+    """
+
+    name: str
+    graph: str
+    device: str
+    ops: tuple[str, ...]
+    launches: int
+    source: str
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name} on {self.device}: {', '.join(self.ops) or 'no ops'}>"
+
+
+def kernels_of(code: str, graph: str) -> list[Kernel]:
+    """The kernels that a module written by inductor defines, in its order."""
+    tree = ast.parse(code)
+    known = _packets()
+    found = []
+    for name, call in _definitions(tree):
+        texts = [
+            argument.value
+            for argument in call.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        ]
+        source = max(texts, key=len, default="")
+        launches = sum(_calls(node, name) for node in ast.walk(tree))
+        found.append(Kernel(name, graph, _device(call), fused_ops(name, known), launches, source))
+    return found
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    for statement in tree.body:
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+            continue
+        function = statement.value.func
+        target = statement.targets[0]
+        if (
+            isinstance(function, ast.Attribute)
+            and isinstance(function.value, ast.Name)
+            and function.value.id == "async_compile"
+            and isinstance(target, ast.Name)
+        ):
+            yield target.id, statement.value
+
+
+def _device(call: ast.Call) -> str:
+    for keyword in call.keywords:
+        if keyword.arg == "device_str" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    assert isinstance(call.func, ast.Attribute)
+    return "cpu" if call.func.attr.startswith("cpp") else "cuda"
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    if isinstance(function, ast.Attribute) and function.attr == "run":
+        function = function.value
+    return isinstance(function, ast.Name) and function.id == name
+
+
+def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
+    """The ops that a kernel's name lists: `cpp_fused_add_native_layer_norm_0`."""
+    _, _, words = _SUFFIX.sub("", name).partition("fused_")
+    parts = words.split("_") if words else []
+    found: list[str] = []
+    start = 0
+    while start < len(parts):
+        for stop in range(len(parts), start, -1):
+            word = "_".join(parts[start:stop])
+            if word in known:
+                found.append(f"aten.{word}")
+                start = stop
+                break
+        else:
+            start += 1
+    return tuple(dict.fromkeys(found))
+
+
+def _packets() -> frozenset[str]:
+    return frozenset(
+        name.partition("::")[2].partition(".")[0]
+        for name in torch_private.registered_ops()
+        if name.startswith("aten::")
+    )

@@ -1,0 +1,122 @@
+"""The text of a printed graph as a syntax tree, with the comments that a tree does not hold.
+
+What torch prints is nearly Python: `ast` reads it once class names such as `<lambda>` and reprs
+such as `<class 'torch.Tensor'>` are put into words. Nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass, field
+
+from .errors import PrintedGraphError
+
+REPR = "__torchgraph_repr__"
+"""What stands before the quoted text of a repr that is not Python."""
+
+_CLASS = re.compile(r"(\s*)class (.+?)\((?:torch\.)?nn\.Module\):\s*$")
+_REPR = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(<[A-Za-z](?:[^<>]|<[^<>]*>)*>)|(\#.*)"""
+)
+_SOURCE = re.compile(r"File: (.*?):(\d+) in (.*?), code: (.*)$")
+_TRAILING = re.compile(r"[\s,]*#\s?(.*)$")
+
+
+@dataclass
+class PrintedClass:
+    """One printed module: its name, its `forward`, and the modules printed inside it."""
+
+    name: str
+    forward: ast.FunctionDef
+    inner: list[PrintedClass] = field(default_factory=list)
+
+
+class PrintedText:
+    """A printed text: the lines, as they are parsed, and the tree."""
+
+    def __init__(self, text: str):
+        self.lines = text.replace("\r\n", "\n").split("\n")
+        self._names: list[str] = []
+        for number, line in enumerate(self.lines):
+            named = _CLASS.match(line)
+            if named:
+                self.lines[number] = f"{named[1]}class {self._stand_in(named[2])}:"
+            elif "<" in line and not line.lstrip().startswith("#"):
+                self.lines[number] = _REPR.sub(_quoted, line)
+        self._sources = self._sticky_sources()
+
+    def _stand_in(self, name: str) -> str:
+        self._names.append(name)
+        return f"_{len(self._names) - 1}"
+
+    def tree(self) -> PrintedClass:
+        """The outermost module.
+
+        Raises:
+            PrintedGraphError: if the text is not one printed module.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                module = ast.parse("\n".join(self.lines))
+        except SyntaxError as error:
+            raise self.error(f"not Python: {error.msg}", error.lineno or 1) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise self.error(f"not Python: {error}", 1) from None
+        classes = [each for each in module.body if isinstance(each, ast.ClassDef)]
+        if len(classes) != 1 or len(module.body) != 1:
+            raise self.error("expected one printed module ('class ...(torch.nn.Module):')", 1)
+        return self._class(classes[0])
+
+    def _class(self, found: ast.ClassDef) -> PrintedClass:
+        number = found.name[1:]
+        if not number.isdigit() or int(number) >= len(self._names):
+            raise self.error("expected 'class ...(torch.nn.Module):'", found.lineno)
+        functions = [each for each in found.body if isinstance(each, ast.FunctionDef)]
+        inner = [each for each in found.body if isinstance(each, ast.ClassDef)]
+        if len(functions) != 1 or len(functions) + len(inner) != len(found.body):
+            raise self.error("a printed module has one 'def forward' and modules", found.lineno)
+        name = self._names[int(number)]
+        return PrintedClass(name, functions[0], [self._class(each) for each in inner])
+
+    # -- comments --------------------------------------------------------------------------------
+
+    def _sticky_sources(self) -> list[tuple[str, int, str, str] | None]:
+        """For each line the last `# File: ...` before it, which holds until the next such line."""
+        found: list[tuple[str, int, str, str] | None] = []
+        current: tuple[str, int, str, str] | None = None
+        for line in self.lines:
+            bare = line.lstrip()
+            if bare.startswith("#"):
+                match = _SOURCE.search(bare)
+                current = (match[1], int(match[2]), match[3], match[4]) if match else None
+            elif bare.startswith(("class ", "def ")):
+                current = None
+            found.append(current)
+        return found
+
+    def source(self, node: ast.stmt) -> tuple[str, int, str, str] | None:
+        """File, line, function and code that a statement comes from."""
+        return self._sources[node.lineno - 1]
+
+    def comment(self, node: ast.AST) -> str:
+        """The comment behind a node on the line where it ends, or ""."""
+        line = self.lines[node.end_lineno - 1].encode()  # type: ignore[attr-defined]
+        match = _TRAILING.match(line[node.end_col_offset :].decode())  # type: ignore[attr-defined]
+        return match[1].strip() if match else ""
+
+    def segment(self, node: ast.expr) -> str:
+        """The text of an expression that stands on one line."""
+        line = self.lines[node.lineno - 1].encode()
+        return line[node.col_offset : node.end_col_offset].decode()
+
+    def error(self, problem: str, line: int) -> PrintedGraphError:
+        """The error to raise for a line."""
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        return PrintedGraphError(problem, line, text)
+
+
+def _quoted(match: re.Match[str]) -> str:
+    return f"{REPR}({match[2]!r})" if match[2] else match[0]

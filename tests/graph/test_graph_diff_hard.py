@@ -1,0 +1,208 @@
+"""Graphs made to confuse the diff: it ends soon, and what it says is true."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+import pytest
+from graph.build import difference
+from graph.edits import (
+    Nodes,
+    call,
+    chain,
+    exchange,
+    given,
+    graph,
+    insert,
+    layers,
+    remove,
+    returned,
+    scattered,
+)
+
+from pytest_torchgraph.graph import GraphDiff
+
+
+def one_op(length: int) -> Nodes:
+    """A run of one op."""
+    return chain(length, words=("relu",))
+
+
+def ladder(length: int) -> Nodes:
+    """Two rails, each rung made of both."""
+    nodes, p, q = [given("x")], "x", "x"
+    for k in range(length // 2):
+        nodes += [call(f"a{k}", "add", [p, q]), call(f"b{k}", "add", [q, p])]
+        p, q = f"a{k}", f"b{k}"
+    return [*nodes, returned(p, q)]
+
+
+def fan(length: int) -> Nodes:
+    """One value used by many equal ops, all returned."""
+    twins = [call(f"f{k}", "mul", ["hub", "hub"]) for k in range(length)]
+    return [given("x"), call("hub", "sin", ["x"]), *twins, returned(*[t.name for t in twins])]
+
+
+def dead_fan(length: int) -> Nodes:
+    """Many equal ops that nothing uses."""
+    return [given("x"), *[call(f"f{k}", "sin", ["x"]) for k in range(length)], returned("x")]
+
+
+def hub(length: int) -> Nodes:
+    """A chain in which every op also uses the first value."""
+    nodes = [given("x"), call("hub", "sin", ["x"])]
+    for k in range(length):
+        nodes.append(call(f"n{k}", "mul", [nodes[-1].name, "hub"]))
+    return [*nodes, returned(nodes[-1].name)]
+
+
+def far(length: int) -> Nodes:
+    """Second operands from anywhere before."""
+    return chain(length, seed=3, words=("add", "mul"), reach=10**9)
+
+
+def diamonds(length: int) -> Nodes:
+    """A value split in two equal halves and joined again, over and over."""
+    nodes, last = [given("x")], "x"
+    for k in range(length // 3):
+        left, right = call(f"l{k}", "sin", [last]), call(f"r{k}", "sin", [last])
+        last = f"j{k}"
+        nodes += [left, right, call(last, "add", [left.name, right.name])]
+    return [*nodes, returned(last)]
+
+
+SHAPES: dict[str, Callable[[int], Nodes]] = {
+    function.__name__: function for function in (one_op, ladder, fan, dead_fan, hub, far, diamonds)
+}
+
+
+def calls(function: Callable[[], object]) -> int:
+    """How many functions are called meanwhile: work, measured without a clock."""
+    count = 0
+
+    def profile(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def difference_of(before: Nodes, after: Nodes) -> GraphDiff:
+    return difference(graph(before), graph(after))
+
+
+def is_true(found: GraphDiff, before: Nodes, after: Nodes) -> bool:
+    """Whether the nodes named account for both graphs, and each is named once."""
+    named = [change for finding in found.findings for change in finding.changes]
+    assert len({id(change.node) for change in named}) == len(named)
+    return len(before) - len(found.removed) == len(after) - len(found.added)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_more_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
+    base = SHAPES[shape](300)
+    tried = 0
+    for at in range(1, len(base) - 1, 37):
+        word = "exotic" if shape == "dead_fan" or at % 2 else "relu"
+        edit = insert(base, at, None, word)
+        found = difference_of(base, edit.nodes)
+        assert [finding.kind for finding in found.findings] == ["added"], found
+        assert len(found.added) == 1, found
+        tried += 1
+    assert tried >= 8
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES.keys() - {"dead_fan"}))
+def test_another_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
+    base = SHAPES[shape](300)
+    for at in range(2, len(base) - 1, 37):
+        edit = exchange(base, at)
+        found = difference_of(base, edit.nodes)
+        assert [(f.kind, f.after.name) for f in found.findings if f.after] == [
+            ("changed", edit.name)
+        ], found
+
+
+def test_an_op_less_in_a_run_of_equal_ones_is_one_finding() -> None:
+    base = one_op(300)
+    for at in range(2, 302, 23):
+        found = difference_of(base, remove(base, at).nodes)
+        assert [(f.kind, len(f.changes)) for f in found.findings] == [("removed", 1)], found
+
+
+@pytest.mark.parametrize("count", [1, 10, 100])
+def test_more_equal_ops_are_as_many_added_nodes(count: int) -> None:
+    found = difference_of(one_op(300), one_op(300 + count))
+    assert len(found.added) == count
+    assert not found.removed
+    assert not found.changed
+    found = difference_of(fan(300), fan(300 + count))
+    assert len(found.added) == count
+    assert not found.removed
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("edit", [insert, exchange], ids=["insert", "exchange"])
+def test_work_grows_with_the_size_of_the_graph_and_not_with_its_square(
+    shape: str, edit: Callable[[Nodes, int], Nodes]
+) -> None:
+    def work(length: int) -> int:
+        base = SHAPES[shape](length)
+        edited = edit(base, len(base) // 2).nodes  # type: ignore[attr-defined]
+        before, after = graph(base), graph(edited)
+        return calls(lambda: difference(before, after))
+
+    assert work(1600) < 6 * work(400)
+
+
+@pytest.mark.parametrize("words", [("sin", "add"), ("sin", "cos", "relu", "add", "mul")])
+def test_unrelated_graphs_are_told_apart_with_bounded_work(words: tuple[str, ...]) -> None:
+    a, b = chain(600, 1, words), chain(700, 2, words)
+    found: list[GraphDiff] = []
+    work = calls(lambda: found.append(difference_of(a, b)))
+    assert found[0].findings
+    assert is_true(found[0], a, b)
+    assert work < 5_000_000
+
+
+def test_graphs_with_no_op_in_common_are_all_removed_and_all_added() -> None:
+    a, b = chain(800, 1, ("sin", "add")), chain(900, 2, ("cos", "mul"))
+    found: list[GraphDiff] = []
+    work = calls(lambda: found.append(difference_of(a, b)))
+    assert (len(found[0].removed), len(found[0].added)) == (800, 900)
+    assert work < 1_000_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_pairs_of_graphs_have_a_true_difference(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(15):
+        words = rng.sample(["sin", "cos", "relu", "add", "mul"], rng.randrange(1, 5))
+        a = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
+        b = chain(rng.randrange(1, 80), rng.randrange(99), words, rng.randrange(1, 20))
+        found = difference_of(a, b)
+        assert bool(found) == (graph(a) != graph(b))
+        assert is_true(found, a, b)
+
+
+def test_many_edits_of_an_adversarial_graph_stay_close_to_their_number() -> None:
+    base = far(2000)
+    edited, done = scattered(base, 40, seed=2, kinds=("insert", "exchange"))
+    found = difference_of(base, edited)
+    named = sorted((f.kind, f.after.name) for f in found.findings if f.after)
+    assert named == sorted(done)
+
+
+def test_layers_that_were_doubled_are_mostly_additions() -> None:
+    base, more = layers(10, scoped=False), layers(12, scoped=False)
+    found = difference_of(base, more)
+    assert len(found.added) == len(more) - len(base)
+    assert not found.removed

@@ -1,0 +1,150 @@
+"""Counting ops: by overload, by packet, by pattern; what is no op is not counted."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from graph.build import document, graph
+
+from pytest_torchgraph.graph import Graph, OpCounts
+from pytest_torchgraph.graph.ops import base_name, count_ops, matches
+
+SAMPLE = graph(
+    """
+    %a = aten.add.Tensor(%x, %y)
+    %b = aten.add.Tensor(%a, %y)
+    %c = aten.add.Scalar(%b, 1)
+    %d = aten.addmm.default(%c, %c, %c)
+    %e = aten.topk.default(%d, 2) : (f32[2], i64[2])
+    %f = operator.getitem(%e, 0) : f32[2]
+    %g = operator.getitem(%f, 0) : f32[]
+    %h = aten.add_.Tensor(%g, 1) !mutates %g
+    return %h
+    """
+)
+
+
+def test_counts_are_by_overload_and_sum_up_by_packet() -> None:
+    counts = SAMPLE.op_counts
+    assert counts["aten.add.Tensor"] == 2
+    assert counts["aten.add.Scalar"] == 1
+    assert counts["aten.add"] == 3
+    assert counts["aten.addmm"] == 1
+    assert counts["aten.add*"] == 5
+    assert counts["aten.add.*"] == 3
+    assert counts["aten.add_"] == 1
+    assert counts["*"] == sum(counts.values()) == 7
+
+
+def test_an_op_that_does_not_occur_is_a_key_error_that_says_what_does() -> None:
+    with pytest.raises(KeyError) as caught:
+        SAMPLE.op_counts["aten.mm"]
+    assert caught.value.args == (
+        "'aten.mm' does not occur; there is aten.add.Scalar, aten.add.Tensor, aten.add_.Tensor, "
+        "aten.addmm.default, aten.topk.default, operator.getitem",
+    )
+    with pytest.raises(KeyError, match="there is no op at all"):
+        OpCounts()["aten.mm"]
+    assert "aten.mm" not in SAMPLE.op_counts
+    assert "aten.add" not in SAMPLE.op_counts, "membership is by full name"
+
+
+def test_asking_for_an_op_does_not_change_the_counts() -> None:
+    counts = SAMPLE.op_counts
+    before = dict(counts)
+    with pytest.raises(KeyError):
+        counts["aten.mm"]
+    assert counts["aten.add"] == 3
+    assert dict(counts) == before
+
+
+def test_a_projection_is_not_counted_and_indexing_a_tensor_is() -> None:
+    assert SAMPLE.op_counts["operator.getitem"] == 1
+
+
+def test_inputs_attributes_and_outputs_are_not_counted() -> None:
+    g = graph('%t = get_attr["w"]\n%m = torch.nn.ReLU["act"](%t)\nreturn %m')
+    assert dict(g.op_counts) == {"torch.nn.ReLU": 1}
+
+
+def test_ops_in_bodies_are_counted_at_any_depth() -> None:
+    g = Graph.from_text(
+        document(
+            """
+            b: forward {
+              c: forward {
+                %q = input
+                %r = aten.sin.default(%q)
+                return %r
+              }
+              %p = input
+              %s = aten.sin.default(%p)
+              %t = higher_order.wrap(@c, %s)
+              return %t
+            }
+            %x = input
+            %h = higher_order.cond(@b, %x)
+            return %h
+            """
+        )
+    )
+    assert dict(g.op_counts) == {
+        "aten.sin.default": 2,
+        "higher_order.wrap": 1,
+        "higher_order.cond": 1,
+    }
+
+
+def test_counts_of_several_graphs_add_up_and_survive_copies() -> None:
+    counts = count_ops([SAMPLE, SAMPLE])
+    assert counts["aten.add"] == 6
+    for again in (pickle.loads(pickle.dumps(counts)), copy.copy(counts), copy.deepcopy(counts)):
+        assert again == counts
+        assert type(again) is OpCounts
+        assert again["aten.add"] == 6
+
+
+@pytest.mark.parametrize(
+    ("op", "pattern", "expected"),
+    [
+        ("aten.mm.default", "aten.mm", True),
+        ("aten.mm.default", "aten.mm.default", True),
+        ("aten.mm.default", "aten.mm.out", False),
+        ("aten.mm.default", "aten", False),
+        ("aten.mm.default", "mm", False),
+        ("aten.mm_scaled.default", "aten.mm", False),
+        ("aten.add.Tensor", "aten.add.*", True),
+        ("aten.addmm.default", "aten.add.*", False),
+        ("aten.addmm.default", "aten.add*", True),
+        ("aten.add_.Tensor", "aten.add?.Tensor", True),
+        ("aten.add.Tensor", "aten.add?.Tensor", False),
+        ("aten.Add.Tensor", "aten.add*", False),
+        ("torch.relu", "torch.relu", True),
+        ("torch.relu", "torch", True),
+        ("operator.getitem", "*.getitem", True),
+        ("aten.mm.default", "aten.mm.", False),
+    ],
+)
+def test_a_pattern_means_an_overload_a_packet_or_a_glob(
+    op: str, pattern: str, expected: bool
+) -> None:
+    assert matches(op, pattern) is expected
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("aten.mm.default", "mm"),
+        ("aten.add_.Tensor", "add_"),
+        ("torch.nn.functional.relu", "relu"),
+        ("torch.relu", "relu"),
+        ("operator.add", "add"),
+        ("Tensor.view", "view"),
+        ("torch.nn.Linear", "Linear"),
+        ("higher_order.cond", "cond"),
+    ],
+)
+def test_a_node_is_named_after_the_word_of_its_op(op: str, name: str) -> None:
+    assert base_name(op) == name
