@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .capturing.aot import Aot
     from .capturing.api import capture
+    from .capturing.compiled_autograd import CompiledAutograd
     from .capturing.dispatch import Dispatch
     from .capturing.dynamo import Dynamo
     from .capturing.exported import Export
@@ -32,6 +33,7 @@ _WHERE = {
     "Capture": "capturing.result",
     "CaptureError": "errors",
     "Change": "graph.diff",
+    "CompiledAutograd": "capturing.compiled_autograd",
     "Dispatch": "capturing.dispatch",
     "Dynamo": "capturing.dynamo",
     "Export": "capturing.exported",
@@ -58,6 +60,7 @@ __all__ = [
     "Capture",
     "CaptureError",
     "Change",
+    "CompiledAutograd",
     "Dispatch",
     "Dynamo",
     "Export",

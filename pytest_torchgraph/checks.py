@@ -95,7 +95,10 @@ def assert_matches_eager(
     __tracebackhide__ = True
     _need_graphs(capture.graphs)
     if comparison is None:
-        raise CaptureError("this capture was loaded or derived: there is no run to compare with")
+        raise CaptureError(
+            "there is no run to compare with: the capture was loaded from a file, or made with "
+            "fake=True"
+        )
     from .capturing.eager import difference
 
     eager, outcome = comparison

@@ -7,15 +7,21 @@ matches no node here must at least name something that could have been in such a
 from __future__ import annotations
 
 import difflib
-import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from . import known_ops
 from .graph.model import Graph, Level, Node
 from .graph.ops import calls, matches
 
 ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
 """The levels at which only registered ops occur, after composite ones were taken apart."""
+
+_GLUE = re.compile(
+    r"torch\._dynamo\.(compiled_autograd\.(ops\.)?|external_utils\.)\w+(\.\w+)?\Z|torch\.add\Z"
+)
+"""What compiled autograd calls besides registered ops: autograd's own functions, hooks, sums."""
 
 BECOMES = {
     "aten.item": "aten._local_scalar_dense",
@@ -96,105 +102,58 @@ def refuse_impossible(pattern: str, graphs: Sequence[Graph]) -> None:
 
 def _problem(pattern: str, level: Level) -> str:
     namespace = pattern.partition(".")[0]
-    if "*" in namespace or "?" in namespace:
-        return ""
+    if pattern.startswith("torch.ops."):
+        return f"{pattern!r} names no op: leave out 'torch.ops.', as in {pattern[10:]!r}"
     if level in ATEN_LEVELS:
-        return _aten_problem(pattern, namespace, level)
+        return _dispatched_problem(pattern, namespace, level)
     if level == "export":
-        return "" if _registered(pattern) else _unknown(pattern, level)
-    if namespace in _namespaces():
+        found = known_ops.matching(pattern) or known_ops.function_exists(pattern)
+        return "" if found else _unknown(pattern, level)
+    if namespace in known_ops.namespaces():
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch functions: "
             "capture via 'aot', or use capture.at('aot')"
         )
-    return "" if _importable(pattern) else _unknown(pattern, level)
+    return "" if known_ops.function_exists(pattern) else _unknown(pattern, level)
 
 
-def _aten_problem(pattern: str, namespace: str, level: Level) -> str:
-    if namespace == "higher_order":
+def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:
+    """What is wrong with a pattern at a level at which only registered ops occur."""
+    if level == "compiled_autograd" and _GLUE.match(pattern):
         return ""
-    if namespace in ("operator", "math", "builtins"):
-        return "" if _importable(pattern) else _unknown(pattern, level)
-    if namespace not in _namespaces():
-        if _importable(pattern) or namespace in ("torch", "Tensor"):
+    known = known_ops.matching(pattern)
+    if not known:
+        exists = known_ops.function_exists(pattern)
+        if exists and namespace in ("torch", "Tensor"):
             return (
                 f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
                 "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or use "
                 "capture.at('dynamo')"
             )
-        return _unknown(pattern, level)
-    known = _registered(pattern)
-    if not known:
-        return _unknown(pattern, level)
-    if level == "post_grad":  # inductor's passes may put composite ops in again
+        return "" if exists else _unknown(pattern, level)
+    if level == "post_grad":  # inductor's passes may put composite and in-place ops in again
         return ""
+    packet = ".".join(pattern.split(".")[:2])
     functional = [op for op in known if not op.rpartition(".")[2].endswith("out")]
-    if all(_is_composite(op) for op in functional or known):
-        packet = ".".join(pattern.split(".")[:2])
+    if all(known_ops.is_composite(op) for op in functional or known):
         becomes = BECOMES.get(packet)
         hint = f": did you mean {becomes}?" if becomes else ""
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}: it is a composite op, which "
             f"is decomposed before{hint}"
         )
+    if level == "aot" and all(known_ops.is_in_place(op) for op in known):
+        instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
+        return (
+            f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
+            f"write their arguments are replaced{instead}"
+        )
     return ""
 
 
 def _unknown(pattern: str, level: str) -> str:
-    packets = {".".join(op.split(".")[:2]) for op in _all_ops()}
-    close = difflib.get_close_matches(pattern, sorted({*packets, *_all_ops()}), n=3)
+    registered = known_ops.registered()
+    packets = {".".join(op.split(".")[:2]) for op in registered}
+    close = difflib.get_close_matches(pattern, sorted({*packets, *registered}), n=3)
     hint = f": did you mean {', '.join(close)}?" if close else ""
     return f"{pattern!r} names no op that is registered or could occur at level {level!r}{hint}"
-
-
-@functools.lru_cache(maxsize=1)
-def _ops_by_count(count: int) -> tuple[str, ...]:
-    from . import torch_private
-
-    found = []
-    for name in torch_private.registered_ops():
-        namespace, _, rest = name.partition("::")
-        packet, _, overload = rest.partition(".")
-        found.append(f"{namespace}.{packet}.{overload or 'default'}")
-    return tuple(found)
-
-
-def _all_ops() -> tuple[str, ...]:
-    """The full names of all registered ops; read again when some have been registered since."""
-    from . import torch_private
-
-    return _ops_by_count(len(torch_private.registered_ops()))
-
-
-def _namespaces() -> set[str]:
-    return {op.partition(".")[0] for op in _all_ops()}
-
-
-def _registered(pattern: str) -> list[str]:
-    return [op for op in _all_ops() if matches(op, pattern)]
-
-
-def _is_composite(op: str) -> bool:
-    from . import torch_private
-
-    namespace, packet, overload = op.split(".", 2)
-    name = f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
-    return torch_private.is_composite(name)
-
-
-def _importable(pattern: str) -> bool:
-    """Whether a dotted name leads to something, or a glob could."""
-    if "*" in pattern or "?" in pattern:
-        return True
-    import builtins
-    import sys
-
-    import torch
-
-    parts = pattern.split(".")
-    if parts[0] == "Tensor":
-        return hasattr(torch.Tensor, parts[-1])
-    value: Any = sys.modules.get(parts[0], getattr(builtins, parts[0], None))
-    for part in parts[1:]:
-        value = getattr(value, part, None)
-    return value is not None

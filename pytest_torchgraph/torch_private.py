@@ -92,6 +92,44 @@ NAMES = {
     "mode_options": Private("torch._inductor:list_mode_options", "2.0", "capture by inductor"),
     "inductor_config": Private("torch._inductor:config", "2.0", "capture by inductor"),
     "functorch_config": Private("torch._functorch:config", "2.0", "capture by inductor"),
+    "fake_mode": Private("torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "fake=True"),
+    "fake_tensor": Private("torch._subclasses.fake_tensor:FakeTensor", "2.0", "fake=True"),
+    "compiled_autograd": Private(
+        "torch._dynamo.compiled_autograd:_enable", "2.6", "capture by compiled_autograd"
+    ),
+    "compiled_autograd_enabled": Private(
+        "torch._dynamo.compiled_autograd:compiled_autograd_enabled",
+        "2.1",
+        "leaving compiled autograd as it was",
+    ),
+    "autograd_compiler": Private(
+        "torch._C:_dynamo.compiled_autograd.set_autograd_compiler",
+        "2.1",
+        "leaving compiled autograd as it was",
+    ),
+    "engine": Private(
+        "torch.autograd:_engine_run_backward", "2.3", "module paths under compiled autograd"
+    ),
+    "unwrap_size": Private(
+        "torch._dynamo.external_utils:unwrap_maybe_dynamic_int",
+        "2.7",
+        "capture by compiled_autograd",
+    ),
+    "accumulate_grad": Private(
+        "torch._dynamo.external_utils:call_accumulate_grad", "2.8", "capture by compiled_autograd"
+    ),
+    "call_hook": Private(
+        "torch._dynamo.external_utils:call_hook", "2.1", "capture by compiled_autograd"
+    ),
+    "backend_failed": Private(
+        "torch._dynamo.exc:BackendCompilerFailed",
+        "2.0",
+        "CompiledAutograd(backward_fullgraph=True)",
+    ),
+    "uncounted": Private(
+        "torch.autograd:_unsafe_preserve_version_counter", "2.0", "putting values back"
+    ),
+    "higher_order": Private("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
     "ops": Private("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
     "kernel": Private(
         "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"
@@ -108,7 +146,10 @@ def get(name: str) -> Any:
     known = NAMES[name]
     module, _, attributes = known.path.partition(":")
     try:
-        value = importlib.import_module(module)
+        with warnings.catch_warnings():
+            if module not in sys.modules:
+                warnings.simplefilter("ignore")
+            value = importlib.import_module(module)
         for attribute in attributes.split("."):
             value = getattr(value, attribute)
     except (ImportError, AttributeError):
@@ -118,6 +159,22 @@ def get(name: str) -> Any:
             "unavailable with this release"
         ) from None
     return value
+
+
+@contextlib.contextmanager
+def replaced(name: str, value: Any) -> Iterator[None]:
+    """Put `value` in the place of one of `NAMES`, and put back what was there."""
+    before = get(name)
+    module, _, attributes = NAMES[name].path.partition(":")
+    *path, last = attributes.split(".")
+    owner: Any = sys.modules[module]
+    for attribute in path:
+        owner = getattr(owner, attribute)
+    setattr(owner, last, value)
+    try:
+        yield
+    finally:
+        setattr(owner, last, before)
 
 
 def probe() -> dict[str, str]:
@@ -216,7 +273,33 @@ def modes_that_stop_compilation() -> list[str]:
     ]
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is fake: it has a shape and no memory."""
+    return isinstance(tensor, get("fake_tensor"))
+
+
 # -- autograd and storages -------------------------------------------------------------------------
+
+
+def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaves that a backward from `roots` accumulates a gradient into.
+
+    Walks the nodes of autograd (`grad_fn.next_functions`, since 1.0); AccumulateGrad has `variable`.
+    """
+    found: list[torch.Tensor] = []
+    todo: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    found += [root for root in roots if root.grad_fn is None and root.requires_grad]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None and type(node).__name__ == "AccumulateGrad":
+            found.append(variable)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append(following)
+    return found
 
 
 def sequence_number() -> Callable[[], int]:

@@ -161,6 +161,15 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
         (torch.relu, r"'torch\.relu' cannot occur in a graph at level 'aot'"),
         (nn.Linear, r"'torch\.nn\.Linear' cannot occur"),
         ("aten.zzz*", "names no op"),
+        ("*itemm*", "names no op"),
+        ("*.mmm", "names no op"),
+        ("higher_order.whlie_loop", "names no op"),
+        ("operator.addd*", "names no op"),
+        ("math.foo*", "names no op"),
+        ("a*.item", r"did you mean aten\.item\?"),
+        ("aten.relu_", r"functional: .*did you mean aten\.relu\?"),
+        ("aten.mul.out", "functional"),
+        ("torch.ops.aten.mm", r"leave out 'torch\.ops\.', as in 'aten\.mm'"),
     ],
 )
 def test_a_pattern_that_can_match_nothing_is_refused(

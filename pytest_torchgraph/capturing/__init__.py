@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .aot import Aot
 from .api import GraphCapture, capture
+from .compiled_autograd import CompiledAutograd
 from .dispatch import Dispatch
 from .dynamo import Dynamo
 from .exported import Export
@@ -17,6 +18,7 @@ from .symbolic import Fx
 __all__ = [
     "Aot",
     "Capture",
+    "CompiledAutograd",
     "Dispatch",
     "Dynamo",
     "Export",

@@ -126,10 +126,14 @@ class _Frame:
 
         return compile
 
+    def naming(self, named: dict[str, tuple[str, str]]) -> Naming:
+        roots = self.recorder.roots
+        return Naming(named, roots.modules, ranks=roots.ranks(), dynamo=self.inputs)
+
     def partition(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         """Record the joint graph, then split it as the options say."""
         named = aot_inputs(joint, self.inputs, {})
-        naming = Naming(named, self.recorder.roots.modules)
+        naming = self.naming(named)
         canon = self.recorder.canon
         found = convert(joint, name="joint", kind="joint", level="aot", canon=canon, naming=naming)
         self.recorder.joints.append(found.graph)
@@ -139,7 +143,7 @@ class _Frame:
 
     def record(self, gm: torch.fx.GraphModule, kind: GraphKind) -> _Made:
         named = aot_inputs(gm, self.inputs, self.forward_names)
-        naming = Naming(named, self.recorder.roots.modules)
+        naming = self.naming(named)
         converted = convert(
             gm, name=kind, kind=kind, level="aot", canon=self.recorder.canon, naming=naming
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections import Counter
@@ -16,10 +17,12 @@ from ..checks import device_types
 from ..errors import CaptureError
 from ..graph.model import Graph, GraphKind
 from .aot import Aot
+from .compiled_autograd import CompiledAutograd
 from .dispatch import Dispatch
 from .dynamo import Dynamo
 from .eager import Eager, outcome_of
 from .exported import Export
+from .faking import faked
 from .inductor import Inductor
 from .kernels import Kernel
 from .mechanism import Captured, Mechanism
@@ -36,10 +39,13 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "fx": Fx,
     "dynamo": Dynamo,
     "aot": Aot,
+    "compiled_autograd": CompiledAutograd,
     "export": Export,
     "inductor": Inductor,
 }
-PLANNED = ("compiled_autograd",)
+PLANNED: tuple[str, ...] = ()
+FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
+"""The mechanisms that can run on fake tensors."""
 
 
 def capture(
@@ -68,7 +74,8 @@ def capture(
             floating-point outputs that require grad, with fixed non-uniform gradients. No op of the
             loss is captured.
         backward: None runs the backward when possible, False never, True raises where it is not.
-        fake: not available yet.
+        fake: run on fake tensors, which have shapes and no memory. Parameters on the meta device
+            count as ones on the CPU. There is no `assert_matches_eager` then.
         device: run on copies of target and inputs there; the originals stay where they are.
 
     Raises:
@@ -79,17 +86,24 @@ def capture(
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     mechanism = _mechanism(via)
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
-    if fake:
-        raise CaptureError("fake=True is not available yet: capture a smaller config for now")
-    if device is not None:
-        target, args, kwargs = moved(target, args, kwargs, torch.device(device))
-    roots = Roots(target, args, kwargs)
-    step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
-    canon = Canon()
-    eager = Eager(target, args, kwargs, loss_fn, step.backward, roots)
-    with preserved(roots):
-        captured = mechanism.capture(step, target, roots, canon)
-        outcome = outcome_of(step, roots)
+    if fake and mechanism.name not in FAKEABLE:
+        raise CaptureError(
+            f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
+            f"{', '.join(map(repr, sorted(FAKEABLE)))}"
+        )
+    place = None if device is None else torch.device(device)
+    with contextlib.ExitStack() as stack:
+        if fake:
+            args, kwargs = stack.enter_context(faked(target, args, kwargs, place))
+        elif place is not None:
+            target, args, kwargs = moved(target, args, kwargs, place)
+        roots = Roots(target, args, kwargs)
+        step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
+        eager = Eager(target, args, kwargs, loss_fn, backward, roots)
+        with preserved(roots) as world:
+            step.world = world
+            captured = mechanism.capture(step, target, roots, Canon())
+            outcome = outcome_of(step, roots)
     eager.backward = step.backward
     eager.settle()
     graphs = _numbered(captured.graphs)
@@ -105,8 +119,9 @@ def capture(
         modules=captured.modules,
         joints=tuple(captured.joints),
         kernels=_kernels(captured, graphs),
-        comparison=(eager, outcome),
-        device=None if device is None else torch.device(device).type,
+        comparison=None if fake else (eager, outcome),
+        levels={level: _numbered(found) for level, found in captured.levels.items()},
+        device=None if place is None else place.type,
     )
     _check_device(result)
     return result
@@ -150,6 +165,15 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
         raise TypeError(
             f"the target must be a module or another callable, not {type(target).__name__}: "
             "graph_capture(model, x), not graph_capture(model(x))"
+        )
+    scripted: Any = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+    if isinstance(target, scripted) or (
+        isinstance(target, torch.nn.Module)
+        and any(isinstance(module, torch.jit.ScriptModule) for module in target.modules())
+    ):
+        raise CaptureError(
+            "the target is TorchScript, whose interpreter rewrites and profiles it while it runs: "
+            "capture the Python module that it was made from"
         )
     given = [name for name, value in ours.items() if value is not None]
     if not given:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx
@@ -23,26 +22,13 @@ from ..graph.model import (
     SubgraphRef,
     TensorMeta,
 )
+from ..graph.ops import base_name
 from ..graph.text import module_of
-from . import effects, sources
+from . import effects, named_effects, sources
+from .descriptions import belongs_to, is_saved
 from .names import Canon, Namer, op_name
 from .roots import common_path, module_path
 from .storages import Storages
-
-_INPLACE = {
-    getattr(operator, name): 0
-    for name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior")
-}
-_VIEWS = frozenset(
-    "view view_as reshape transpose t permute expand expand_as squeeze unsqueeze narrow select "
-    "chunk split unbind flatten unflatten swapaxes movedim diagonal detach as_strided getitem "
-    "getattr T mT contiguous real imag".split()
-)
-_RANDOM = frozenset(
-    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rand randn randint "
-    "rand_like randn_like randint_like randperm normal bernoulli multinomial poisson "
-    "bernoulli_ normal_ uniform_ exponential_ geometric_ log_normal_ cauchy_ random_".split()
-)
 
 
 @dataclass
@@ -52,10 +38,19 @@ class Naming:
     Attributes:
         inputs: (role, name) of a placeholder by its fx name.
         modules: path of a module by its id.
+        ranks: the order in which inputs were declared, by name. With it inputs, saved values and
+            what is returned for an input are put in that order: torch has them in the order of
+            their first use, by which `f(x, y)` and `f(y, x)` would be the same.
+        dynamo: (role, name) of each input of the Dynamo graph, which `desc` refers to by position.
+        body: whether this is the body of a higher-order op, all of whose outputs are real: the op
+            itself says which of them it keeps.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    dynamo: Sequence[tuple[str, str]] = ()
+    body: bool = False
 
 
 @dataclass
@@ -66,8 +61,18 @@ class Converted:
     names: dict[str, str]
 
 
+class HasGraph(Protocol):
+    """A module of fx, or what was read of one that is printed."""
+
+    graph: torch.fx.Graph
+
+    def get_submodule(self, target: str) -> Any:
+        """The module at an attribute path."""
+        ...
+
+
 def convert(
-    module: torch.fx.GraphModule | torch.fx.Graph,
+    module: HasGraph | torch.fx.Graph,
     *,
     name: str = "main",
     kind: GraphKind = "forward",
@@ -80,7 +85,7 @@ def convert(
 
 
 class _Converter:
-    def __init__(self, module: torch.fx.GraphModule | torch.fx.Graph, canon: Canon, naming: Naming):
+    def __init__(self, module: HasGraph | torch.fx.Graph, canon: Canon, naming: Naming):
         owning = module.owning_module if isinstance(module, torch.fx.Graph) else module
         self.owner = owning
         self.fx = module if isinstance(module, torch.fx.Graph) else module.graph
@@ -94,9 +99,13 @@ class _Converter:
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         self.level = level
+        self.kind = kind
         placeholders = [node for node in self.fx.nodes if node.op == "placeholder"]
+        if self.naming.ranks:
+            placeholders.sort(key=self.rank)
         for node in placeholders:
-            self.canon.result(_value(node))  # symbols are numbered in the order of the inputs
+            if not isinstance(_value(node), tuple | list):  # nothing is printed of these
+                self.canon.result(_value(node))  # symbols are numbered in the order of the inputs
         named = [self.naming.inputs.get(node.name, ("input", node.name)) for node in placeholders]
         self.namer = Namer()
         for node, (_, wanted) in zip(placeholders, named, strict=True):
@@ -104,7 +113,9 @@ class _Converter:
         roles = {node: role for node, (role, _) in zip(placeholders, named, strict=True)}
         nodes: list[Node] = []
         saved: list[Ref] = []
-        for node in self.fx.nodes:
+        for node in (*placeholders, *self.fx.nodes):
+            if node.op == "placeholder" and len(nodes) >= len(placeholders):
+                continue
             if node.op == "output":
                 output, saved = self.output(node)
                 nodes.append(output)
@@ -163,6 +174,8 @@ class _Converter:
         if op == "operator.getitem" and self.is_projection(node):
             producer, index = node.args
             return self.namer.claim(f"{self.names[producer]}#{index}")  # type: ignore[index]
+        if node.meta.get(SCOPE):
+            return self.namer.claim(f"{base_name(op)}<{node.meta[SCOPE]}>")
         return self.namer.node(path, op)
 
     def is_projection(self, node: torch.fx.Node) -> bool:
@@ -227,18 +240,19 @@ class _Converter:
     def is_body(self, node: torch.fx.Node) -> bool:
         if self.owner is None:
             return False
-        value = self.owner
+        value: Any = self.owner
         for part in str(node.target).split("."):
-            value = getattr(value, part, None)  # type: ignore[assignment]
-        return isinstance(value, torch.fx.GraphModule)
+            value = getattr(value, part, None)
+        return isinstance(getattr(value, "graph", None), torch.fx.Graph)
 
     def body(self, node: torch.fx.Node) -> str:
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
-            inner = Naming(modules=self.naming.modules)
+            inner = Naming(modules=self.naming.modules, body=True)
+            inner_module: Any = self.owner.get_submodule(name)
             found = convert(
-                self.owner.get_submodule(name),  # type: ignore[arg-type]
+                inner_module,
                 name=name,
                 level=self.level,
                 canon=self.canon,
@@ -249,18 +263,45 @@ class _Converter:
 
     # -- outputs and effects ---------------------------------------------------------------------
 
+    def rank(self, node: torch.fx.Node) -> tuple[int, int]:
+        """The place of an input among the others: as declared, then saved values, then tangents."""
+        role, name = self.naming.inputs.get(node.name, ("input", node.name))
+        ranks = self.naming.ranks
+        return {"saved": 1, "tangent": 2}.get(role, 0), ranks.get(name, len(ranks))
+
+    def place(self, node: torch.fx.Node) -> tuple[int, int]:
+        """The place of a saved value: of an input its rank, else as it was given."""
+        return self.rank(node) if node.op == "placeholder" else (0, 0)
+
+    def return_rank(self, description: Any, position: int, backward: bool) -> tuple[int, int]:
+        """The place of an output: new values and gradients of inputs as those were declared."""
+        index = belongs_to(description, position, backward)
+        if index is None or index >= len(self.naming.dynamo):
+            return 1, position
+        name = self.naming.dynamo[index][1]
+        return 0, self.naming.ranks.get(name, len(self.naming.ranks))
+
     def output(self, node: torch.fx.Node) -> tuple[Node, list[Ref]]:
         value = node.args[0]
-        descriptions = node.meta.get("desc")
+        descriptions = None if self.naming.body else node.meta.get("desc")
         saved: list[Ref] = []
         if isinstance(value, tuple | list) and isinstance(descriptions, tuple | list):
-            real = []
-            for item, description in zip(value, descriptions, strict=False):
-                if type(description).__name__.startswith("SavedForBackwards"):
-                    if isinstance(item, torch.fx.Node):
-                        saved.append(Ref(self.names[item]))
-                else:
-                    real.append(item)
+            kept = [item for item, desc in zip(value, descriptions, strict=False) if is_saved(desc)]
+            kept = [item for item in kept if isinstance(item, torch.fx.Node)]
+            pairs = [
+                (item, desc)
+                for item, desc in zip(value, descriptions, strict=False)
+                if not is_saved(desc)
+            ]
+            if self.naming.ranks:
+                kept.sort(key=lambda item: (item.op != "placeholder", self.place(item)))
+                backward = self.kind == "backward"
+                order = sorted(
+                    range(len(pairs)), key=lambda k: self.return_rank(pairs[k][1], k, backward)
+                )
+                pairs = [pairs[k] for k in order]
+            saved = [Ref(self.names[item]) for item in kept]
+            real = [item for item, _ in pairs]
             value = tuple(real)
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
@@ -275,9 +316,9 @@ class _Converter:
             if operand in self.alias
         ]
         after = self.storages.after(operands)
-        writes = [value for value in self.writes(node) if value in self.alias]
+        writes = [value for value in named_effects.written(node) if value in self.alias]
         aliased: list[Any] = writes or [args[i] for i in known.aliases if i < len(args)]
-        if not aliased and args and self.is_view(node):
+        if not aliased and args and named_effects.is_view(node):
             aliased = [args[0]]
         source = next((value for value in aliased if value in self.alias), None)
         self.alias[node] = self.alias[source] if source is not None else name
@@ -287,53 +328,17 @@ class _Converter:
             storage = self.alias[value]
             found.append(Effect("mutates", Ref(self.storages.owner[storage])))
             self.storages.write(name, storage)
-        if known.random:
-            if effects.draws(op, args, kwargs):
-                found.append(Effect("random"))
-        elif self.draws_by_name(node):
+        found += [Effect(kind) for kind in effects.kinds(op, args, kwargs)]
+        if named_effects.draws(node):
             found.append(Effect("random"))
-        if known.communicates:
-            found.append(Effect("communicates"))
         return tuple(dict.fromkeys(found)), after
-
-    def writes(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        found: list[Any]
-        if isinstance(node.target, torch._ops.OpOverload):
-            found = effects.written(node.target, tuple(node.args), dict(node.kwargs))
-        else:
-            word = node.target if isinstance(node.target, str) else ""
-            inplace = (
-                (node.op == "call_method" and word.endswith("_") and not word.endswith("__"))
-                or (node.op == "call_method" and word == "__setitem__")
-                or node.target in _INPLACE
-                or node.target is operator.setitem
-                or (node.op == "call_function" and node.kwargs.get("inplace") is True)
-            )
-            found = list(node.args[:1]) if inplace else []
-            if "out" in node.kwargs:
-                found.append(node.kwargs["out"])
-        flat: list[torch.fx.Node] = []
-        torch.fx.node.map_arg(tuple(found), flat.append)
-        return flat
-
-    def word(self, node: torch.fx.Node) -> str:
-        return op_name(node.target).rpartition(".")[2]
-
-    def is_view(self, node: torch.fx.Node) -> bool:
-        return not isinstance(node.target, torch._ops.OpOverload) and self.word(node) in _VIEWS
-
-    def draws_by_name(self, node: torch.fx.Node) -> bool:
-        if isinstance(node.target, torch._ops.OpOverload) or node.op not in (
-            "call_function",
-            "call_method",
-        ):
-            return False
-        training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
-        return self.word(node) in _RANDOM and training is not False
 
 
 RESULT = "torchgraph_result"
 """Key in a node's meta for a result that is described already."""
+
+SCOPE = "torchgraph_scope"
+"""Key in a node's meta for what stands in its name where no module path is known."""
 
 
 def _value(node: torch.fx.Node) -> Any:

@@ -61,12 +61,19 @@ class Dispatch:
         with _no_compiled_region():
             step.run(None, forward, backward)
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
+        if step.world is not None:
+            outputs += [recorder.number_of(buffer) for buffer in step.world.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         replay = Replay(recorder, canon, self.keep_dead)
         if step.ran_backward:
             graphs = replay.graphs(outputs, grads)
         else:  # the target may have run a backward of its own
             graphs = replay.graphs([*outputs, *grads], None)
+        if step.ran_backward and not any(node.is_call for node in graphs[1].nodes):
+            raise CaptureError(
+                "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
+                "clear .grad?"
+            )
         if not any(node.is_call for graph in graphs for node in graph.nodes):
             return Captured([], why_none="the target ran no tensor operation that its output needs")
         return Captured(graphs)

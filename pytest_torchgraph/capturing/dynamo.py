@@ -46,7 +46,8 @@ class Dynamo:
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
             named = dynamo_inputs(gm, example_inputs, roots)
-            naming = Naming(dict(zip(placeholders, named, strict=False)), roots.modules)
+            inputs = dict(zip(placeholders, named, strict=False))
+            naming = Naming(inputs, roots.modules, ranks=roots.ranks())
             kind = _kind(example_inputs)
             found = convert(gm, name=kind, kind=kind, level="dynamo", canon=canon, naming=naming)
             modules[len(graphs)] = gm

@@ -92,7 +92,8 @@ class Eager:
         step = Step(
             self.target, self.args, self.kwargs, self.loss_fn, self.backward, self.roots.leaves()
         )
-        with preserved(self.roots), self.modes.again():
+        with preserved(self.roots) as world, self.modes.again():
+            step.world = world
             self.random.put_back()
             step.run()
             return outcome_of(step, self.roots)

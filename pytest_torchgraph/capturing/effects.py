@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 
+from ..graph.model import EffectKind
+
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
+
+SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
+"""Ops that read a value back to Python: the device is waited for, whatever becomes of the value."""
+
+CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
+"""Ops that are there for raising."""
 
 HIDDEN_WRITES = {
     "aten.native_batch_norm.default": (3, 4, 5),
@@ -33,6 +41,8 @@ class Facts:
         aliases: positions of the arguments that an output is a view of.
         random: whether the op draws from the random number generator.
         communicates: whether it is a collective.
+        syncs: whether it reads a value back to Python.
+        checks: whether it is there for raising.
     """
 
     writes: tuple[int, ...] = ()
@@ -40,11 +50,8 @@ class Facts:
     aliases: tuple[int, ...] = ()
     random: bool = False
     communicates: bool = False
-
-    @property
-    def pure(self) -> bool:
-        """Whether the op has no side effect of its own."""
-        return not (self.writes or self.writes_named or self.random or self.communicates)
+    syncs: bool = False
+    checks: bool = False
 
 
 @functools.lru_cache(maxsize=8192)
@@ -70,7 +77,24 @@ def facts(op: Any) -> Facts:
         tuple(aliases),
         torch.Tag.nondeterministic_seeded in op.tags,
         op.namespace in COLLECTIVE_NAMESPACES,
+        op.namespace == "aten" and op._opname in SYNCS,
+        op.namespace == "aten" and op._opname in CHECKS,
     )
+
+
+def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
+    """The effects of a call that are on no storage."""
+    known = facts(op)
+    found: list[EffectKind] = []
+    if known.random and draws(op, args, kwargs):
+        found.append("random")
+    if known.communicates:
+        found.append("communicates")
+    if known.syncs:
+        found.append("syncs")
+    if known.checks:
+        found.append("opaque")
+    return found
 
 
 def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

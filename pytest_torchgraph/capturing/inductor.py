@@ -98,7 +98,7 @@ class _Recorder:
     def watching(self) -> Iterator[None]:
         """Look at each graph behind the last post-grad pass, and let nothing come from a cache."""
         inductor = torch_private.get("inductor_config")
-        functorch = torch_private.get("functorch_config")
+        aot_config = torch_private.get("functorch_config")
         users = inductor.post_grad_custom_post_pass
 
         def look(graph: torch.fx.Graph) -> None:
@@ -108,7 +108,7 @@ class _Recorder:
 
         with (
             inductor.patch(fx_graph_cache=False, post_grad_custom_post_pass=look),
-            functorch.patch(enable_autograd_cache=False),
+            aot_config.patch(enable_autograd_cache=False),
         ):
             yield
 
@@ -119,7 +119,7 @@ class _Recorder:
         frame, kind = self.current
         module = torch.fx.GraphModule(graph.owning_module, _copy(graph))
         named = aot_inputs(module, frame.inputs, frame.names if kind == "backward" else {})
-        naming = Naming(named, self.roots.modules)
+        naming = Naming(named, self.roots.modules, ranks=self.roots.ranks(), dynamo=frame.inputs)
         found = convert(
             module, name=kind, kind=kind, level="post_grad", canon=self.canon, naming=naming
         )

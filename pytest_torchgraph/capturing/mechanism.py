@@ -23,6 +23,7 @@ class Captured:
         joints: the joint graphs that forward and backward were split from.
         kernels: the kernels that were generated, `graph` being the position of their graph; None
             where no code is generated.
+        levels: the graphs of the same run at other levels that the mechanism knows.
     """
 
     graphs: list[Graph]
@@ -30,6 +31,7 @@ class Captured:
     why_none: str = ""
     joints: list[Graph] = field(default_factory=list)
     kernels: list[Kernel] | None = None
+    levels: dict[Level, list[Graph]] = field(default_factory=dict)
 
 
 @runtime_checkable

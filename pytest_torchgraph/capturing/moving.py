@@ -23,6 +23,10 @@ def moved(
     Raises:
         CaptureError: if the target is a function over a module elsewhere, which cannot be copied.
     """
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise CaptureError(f"device={str(device)!r} is not there: {error}") from None
 
     def move(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -6,15 +6,15 @@ import enum
 import functools
 import re
 import types
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
 from ..graph.ops import base_name
+from .expressions import canonical
 
-_SYMBOL = re.compile(r"\b(s|u|zuf|zf)\d+\b")
+_SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
 
 
@@ -26,16 +26,24 @@ def op_name(target: Any) -> str:
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target._name}"
+    if isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType):
+        return _builtin_name(target)
     return _callable_name(target)
 
 
 @functools.lru_cache(maxsize=4096)
+def _builtin_name(target: Any) -> str:
+    """The name of a builtin. Only these are cached: a Python function would be kept alive."""
+    return _callable_name(target)
+
+
 def _callable_name(target: Any) -> str:
     if isinstance(target, functools.partial):
         return _callable_name(target.func)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
     if name is None:
         return f"{type(target).__module__}.{type(target).__qualname__}"
+    name = name.rpartition("<locals>.")[2]
     short = name.rpartition(".")[2]
     module = getattr(target, "__module__", None) or ""
     if module.startswith("torch"):
@@ -63,16 +71,16 @@ class Canon:
         """The expression of a SymInt, SymFloat or SymBool, over canonical symbols."""
         node = getattr(value, "node", None)
         text = str(getattr(node, "expr", value))
-        return _SYMBOL.sub(self._symbol, text)
+        found = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
+        for name, prefix in sorted(found.items(), key=lambda item: (len(item[0]), item[0])):
+            self._number(name, prefix)  # not as they stand there: printers differ in the order
+        return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
 
-    def _symbol(self, match: re.Match[str]) -> str:
-        name = match.group()
+    def _number(self, name: str, prefix: str) -> None:
         if name not in self.symbols:
-            prefix = match.group(1)
             number = self.counts.get(prefix, 0)
             self.counts[prefix] = number + 1
             self.symbols[name] = f"{prefix}{number}"
-        return self.symbols[name]
 
     def size(self, value: Any) -> int | Symbol:
         """A size or stride: an int where it is one."""
@@ -128,6 +136,8 @@ class Canon:
             return Atom(str(value))
         if isinstance(value, types.ModuleType):
             return Atom(value.__name__)
+        if isinstance(value, torch.Tensor):
+            return Atom("torch.Tensor")  # a parameter, a fake tensor: printed alike
         if callable(value) and not isinstance(value, torch.nn.Module):
             return Atom(op_name(value))
         return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
@@ -139,8 +149,8 @@ class Namer:
     What is inserted in one module renames nothing in another.
     """
 
-    def __init__(self, taken: Iterable[str] = ()):
-        self.taken = set(taken)
+    def __init__(self) -> None:
+        self.taken = {"output"}  # the name of the output node
         self.counts: dict[str, int] = {}
 
     def claim(self, name: str) -> str:

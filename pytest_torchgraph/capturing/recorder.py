@@ -86,6 +86,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         self._pins: list[Any] = []
         self._places: dict[tuple[Any, ...], Value] = {}
         self._first_on: dict[int, Value] = {}
+        self._composite: dict[Any, bool] = {}
         self._user_code: dict[CodeType, bool] = {}
         self._sequence = torch_private.sequence_number()
         self._autograd_node = torch_private.current_autograd_node()
@@ -136,6 +137,9 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and self._is_composite(func):
+            with self:  # inference mode skips the place where composite ops are taken apart
+                return func.decompose(*args, **kwargs)
         encoded = tuple([self.encode(arg) for arg in args])
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
@@ -153,6 +157,12 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
             Record(func, encoded, named, self.encode(output, True), path, sequence, line)
         )
         return output
+
+    def _is_composite(self, func: Any) -> bool:
+        known = self._composite.get(func)
+        if known is None:
+            known = self._composite[func] = torch_private.is_composite(func.name())
+        return known
 
     def _parameter_path(self, node: Any) -> int:
         known = self.roots.tensors.get(id(getattr(node, "variable", None)))
@@ -206,8 +216,8 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
             else:
                 self.origin[value] = known or ("constant", "constant")
         self.values.append(value)
-        stride = tensor.stride() if tensor.layout is torch.strided else None
-        self.meta.append((tensor.dtype, tuple(tensor.shape), stride, tensor.device, place[1]))
+        shape, stride = _form(tensor)
+        self.meta.append((tensor.dtype, shape, stride, tensor.device, place[1]))
         self.storage_of.append(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
@@ -235,7 +245,15 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         if number == -1:
             number = self._storages[address] = len(self._pins)
             self._pins.append(self._storage_ref(storage))
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or tensor.is_nested:
             return number, (number, 0, id(tensor))
         offset = tensor.storage_offset()
         return number, (number, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _form(tensor: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+    """Shape and strides; of a nested tensor the shape is not one."""
+    if tensor.is_nested:
+        return (), None
+    stride = tensor.stride() if tensor.layout is torch.strided else None
+    return tuple(tensor.shape), stride

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, TensorMeta
+from ..graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref, TensorMeta
 from ..graph.text import module_of
 from . import effects, sources
 from .names import Canon, Namer, op_name
@@ -26,7 +26,7 @@ class _Draft:
     result: Any = None
     path: str = ""
     source: Any = None
-    effects: tuple[tuple[str, int], ...] = ()
+    effects: tuple[tuple[EffectKind, int], ...] = ()
     after: tuple[int, ...] = ()
     wanted: str = ""
     projects: tuple[int, int] | None = None
@@ -52,8 +52,9 @@ class Replay:
         self.parts: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.storages = Storages()
         self.section = 0
+        self.scalars: dict[float, int] = {}
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.order = recorder.roots.order()
+        self.ranks = recorder.roots.ranks()
         self.sequences = [record.sequence for record in recorder.forward]
         self.change_points = [sequence for sequence, _ in recorder.changes]
 
@@ -135,6 +136,8 @@ class Replay:
                         projects=(number, index),
                     )
                 )
+                made = self.made_projections[key]
+                self.storages.defined[str(made)] = self.storages.defined.get(str(number), 0)
             number = self.made_projections[key]
         self.current[value] = number
         del self.parts[value]
@@ -175,19 +178,15 @@ class Replay:
             after=after,
         )
         number = self.push(draft)
-        self.results(record.output, number)
-        known = effects.facts(record.op)
-        found: list[tuple[str, int]] = []
+        found: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
             for value in _values(written):
                 storage = storage_of[value]
                 owner = self.storages.owner.get(storage)
                 self.storages.write(str(number), storage)
                 found.append(("mutates", int(owner) if owner else number))
-        if known.random and effects.draws(record.op, record.args, record.kwargs):
-            found.append(("random", -1))
-        if known.communicates:
-            found.append(("communicates", -1))
+        self.results(record.output, number)
+        found += [(kind, -1) for kind in effects.kinds(record.op, record.args, record.kwargs)]
         draft.effects = tuple(dict.fromkeys(found))
 
     def link(self, value: Any, values: list[Value]) -> Any:
@@ -198,6 +197,8 @@ class Replay:
             return _Operand(number)
         if type(value) is tuple:
             return tuple([self.link(item, values) for item in value])
+        if type(value) is float and value in self.scalars:
+            return _Operand(self.scalars[value])
         return self.canon.constant(value)
 
     def result(self, output: Any) -> Any:
@@ -214,6 +215,8 @@ class Replay:
             self.define(output, number)
             if path:
                 self.parts[output] = (number, path)
+        elif type(output) is float and not output.is_integer():
+            self.scalars[output] = number  # a value read back, until it comes as an argument
         elif type(output) is tuple:
             for index, item in enumerate(output):
                 self.results(item, number, (*path, index))
@@ -274,7 +277,7 @@ class _Section:
                     todo.extend(self.needs(i))
         return live
 
-    def lasts(self, effect: tuple[str, int]) -> bool:
+    def lasts(self, effect: tuple[EffectKind, int]) -> bool:
         """Whether an effect is seen after the run: a write to a storage born inside is not."""
         kind, owner = effect
         return kind != "mutates" or self.drafts[owner].kind == "placeholder"
@@ -292,26 +295,25 @@ class _Section:
         return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
 
     def in_order(self, numbers: Iterable[int]) -> list[int]:
-        """In the order of the run, the projections of an op right behind it."""
-        return sorted(numbers, key=lambda i: self.drafts[i].place)
+        """Inputs as declared, then ops in the order of the run, each with its projections."""
+        ranks = self.replay.ranks
+
+        def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
+            draft = self.drafts[i]
+            computed = draft.kind != "placeholder"
+            return computed, 0 if computed else ranks.get(draft.wanted, len(ranks)), draft.place
+
+        return sorted(numbers, key=key)
 
     def graph(self, kind: GraphKind) -> Graph:
-        order = self.replay.order
         numbers = self.in_order(self.live)
         inputs = [
             i
             for i in numbers
             if self.drafts[i].section != self.section or self.drafts[i].kind == "placeholder"
         ]
-        ids = {name: key for key, (_, name) in self.replay.recorder.roots.tensors.items()}
         ranks = {"saved": 1, "tangent": 2}
-        inputs.sort(
-            key=lambda i: (
-                ranks.get(self.role(i), 0 if kind != "backward" else 1),
-                order.get(ids.get(self.drafts[i].wanted, -1), len(order)),
-                i,
-            )
-        )
+        inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = Namer()
         nodes: list[Node] = []
         for i in inputs:
@@ -343,7 +345,7 @@ class _Section:
             name = namer.node(draft.path, draft.op)
         self.names[i] = name
         found = tuple(
-            Effect(kind, Ref(self.names[owner]) if kind == "mutates" else None)  # type: ignore[arg-type]
+            Effect(kind, Ref(self.names[owner]) if kind == "mutates" else None)
             for kind, owner in draft.effects
         )
         return Node(

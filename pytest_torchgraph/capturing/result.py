@@ -40,6 +40,7 @@ class Capture:
         joints: tuple[Graph, ...] = (),
         kernels: tuple[Kernel, ...] | None = None,
         comparison: tuple[Eager, Outcome] | None = None,
+        levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         device: str | None = None,
     ):
         self.graphs = graphs
@@ -52,6 +53,7 @@ class Capture:
         self._joints = joints
         self._kernels = kernels
         self._comparison = comparison
+        self._levels = dict(levels or {})
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -149,9 +151,11 @@ class Capture:
         Raises:
             CaptureError: if the level was not captured.
         """
-        graphs = tuple(graph for graph in self.graphs if graph.level == level)
+        graphs = self._levels.get(level)
+        if graphs is None:
+            graphs = tuple(graph for graph in self.graphs if graph.level == level)
         if not graphs:
-            known = ", ".join(dict.fromkeys(graph.level for graph in self.graphs))
+            known = ", ".join(dict.fromkeys([*(g.level for g in self.graphs), *self._levels]))
             raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
         return Capture(graphs, via=self.via, torch_release=self.header.torch, device=self.device)
 

@@ -42,6 +42,18 @@ class Roots:
                 self.tensors.setdefault(id(buffer), ("buffer", join + name))
         for name, tensor in self.inputs:
             self.tensors.setdefault(id(tensor), ("input", name))
+        leaves = pytree.tree_leaves((args, kwargs))
+        self.generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
+
+    def all_tensors(self) -> list[torch.Tensor]:
+        """Every parameter, buffer and argument, each once."""
+        found: dict[int, torch.Tensor] = {}
+        for _, module in self.found:
+            for tensor in (*module.parameters(), *module.buffers()):
+                found.setdefault(id(tensor), tensor)
+        for _, tensor in self.inputs:
+            found.setdefault(id(tensor), tensor)
+        return list(found.values())
 
     def leaves(self) -> list[torch.Tensor]:
         """The tensors that a backward can give a gradient: parameters, then arguments."""
@@ -60,6 +72,11 @@ class Roots:
                     seen.add(id(parameter))
                     yield (f"{prefix}.{name}" if prefix else name), parameter
 
+    def ranks(self) -> dict[str, int]:
+        """The order of inputs of a graph, by name."""
+        order = self.order()
+        return {name: order[key] for key, (_, name) in self.tensors.items()}
+
     def order(self) -> dict[int, int]:
         """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
         ids = [id(tensor) for _, tensor in self.inputs]
@@ -73,28 +90,35 @@ def _modules(
     found: dict[int, tuple[str, torch.nn.Module]] = {}
 
     def look(name: str, value: Any, depth: int = 0) -> None:
+        if depth > 4 or isinstance(value, type | torch.Tensor):
+            return
         if isinstance(value, torch.nn.Module):
             found.setdefault(id(value), (name, value))
-        elif isinstance(value, functools.partial) and depth < 8:
-            look(name, value.func, depth + 1)
+            for child in value.modules():  # modules that a list or dict hides from torch
+                for key, item in vars(child).items():
+                    if isinstance(item, list | tuple | dict) and not key.startswith("_"):
+                        look(key, item, depth + 1)
+        elif isinstance(value, functools.partial):
+            look(name, value.func, depth)
             for index, item in enumerate(value.args):
                 look(str(index), item, depth + 1)
             for key, item in value.keywords.items():
                 look(key, item, depth + 1)
         elif inspect.ismethod(value):
-            look("self", value.__self__, depth + 1)
-        elif inspect.isfunction(value) and depth < 2:
-            for name, item in _reachable(value):
-                look(name, item, depth + 1)
-        elif isinstance(value, list | tuple) and depth < 3:
+            look("self", value.__self__, depth)
+            look(name, value.__func__, depth)
+        elif inspect.isfunction(value):
+            for key, item in _reachable(value):
+                look(key, item, depth + 1)
+        elif isinstance(value, list | tuple):
             for index, item in enumerate(value):
                 look(f"{name}.{index}", item, depth + 1)
-        elif isinstance(value, dict) and depth < 3:
+        elif isinstance(value, dict):
             for key, item in value.items():
                 look(f"{name}.{key}", item, depth + 1)
-        elif not isinstance(value, type) and hasattr(value, "__dict__") and depth == 0:
+        elif hasattr(value, "__dict__") and not inspect.ismodule(value):
             for key, item in vars(value).items():
-                if isinstance(item, torch.nn.Module):
+                if isinstance(item, torch.nn.Module | list | tuple | dict):
                     look(key, item, depth + 1)
 
     look("", target)
@@ -108,6 +132,8 @@ def _modules(
         if child is not module
     }
     outer = [(name, module) for name, module in found.values() if id(module) not in inner]
+    if isinstance(target, torch.nn.Module):
+        return [("", target), *(pair for pair in outer if pair[1] is not target)]
     return [("", outer[0][1])] if len(outer) == 1 else outer
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
 
+from .. import torch_private
 from ..errors import CaptureError
+
+if TYPE_CHECKING:
+    from .world import World
 
 
 class Step:
@@ -30,6 +34,8 @@ class Step:
         backward: bool | None,
         leaves: list[torch.Tensor],
     ):
+        if backward not in (None, True, False):
+            raise TypeError(f"backward must be None, True or False, not {backward!r}")
         self.target = target
         self.args = args
         self.kwargs = kwargs
@@ -38,6 +44,7 @@ class Step:
         self.leaves = leaves
         self.output: Any = None
         self.ran_backward = False
+        self.world: World | None = None
         self.cotangents: list[tuple[int, torch.Tensor]] = []
 
     def run(
@@ -69,7 +76,12 @@ class Step:
             return
         roots, cotangents = self.start(tensors)
         if not roots:
+            if self.backward:
+                raise CaptureError(
+                    "backward=True, but the result of loss_fn does not depend on the output"
+                )
             return
+        self._set_aside_leaves(roots)
         place = {id(tensor): number for number, tensor in enumerate(tensors)}
         self.cotangents = [
             (place.get(id(root), 0), grad) for root, grad in zip(roots, cotangents, strict=True)
@@ -78,33 +90,65 @@ class Step:
             torch.autograd.backward(roots, cotangents)
         self.ran_backward = True
 
+    def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
+        """Find every leaf that the backward will give a gradient, also those of closures."""
+        known = {id(leaf) for leaf in self.leaves}
+        for leaf in torch_private.accumulating_leaves(roots):
+            if id(leaf) not in known:
+                known.add(id(leaf))
+                self.leaves.append(leaf)
+                if self.world is not None:
+                    self.world.set_aside(leaf)
+
     def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
         """Where the backward starts: tensors of the output and the gradients that flow in."""
         differentiable = [
             tensor for tensor in tensors if tensor.requires_grad and tensor.is_floating_point()
         ]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
-        loss = None if self.loss_fn is None else self._loss()
         if not unique or not torch.is_grad_enabled():
+            if self.loss_fn is not None:
+                self._loss(self.output)
             if self.backward:
                 raise CaptureError(f"backward=True, but {self._why_no_grad(tensors)}")
             return [], []
-        if loss is not None:
-            if not loss.requires_grad:
-                raise CaptureError("the result of loss_fn does not require grad")
-            # The gradient of the loss flows in from outside, so no op of the loss is captured.
-            grads = torch.autograd.grad(loss, unique, allow_unused=True, retain_graph=True)
-            found = [(tensor, grad) for tensor, grad in zip(unique, grads, strict=True)]
-            found = [(tensor, grad) for tensor, grad in found if grad is not None]
-            return [tensor for tensor, _ in found], [grad for _, grad in found]
+        if self.loss_fn is not None:
+            return self._gradients_of_loss(unique)
         own = _own_loss(self.output)
         if own is not None:
             return [own], [torch.ones_like(own)]
         return unique, [_cotangent(tensor) for tensor in unique]
 
-    def _loss(self) -> torch.Tensor:
+    def _gradients_of_loss(
+        self, tensors: list[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], list[Any]]:
+        """Where the loss makes gradients flow in: its own ops stay outside of every graph.
+
+        The loss sees copies that are cut off, so that what one output has to do with another is not
+        differentiated twice.
+        """
+        cut = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
+
+        def copy(leaf: Any) -> Any:
+            return cut.get(id(leaf), leaf)
+
+        output = pytree.tree_map_only(torch.Tensor, copy, self.output)
+        seen = {id(leaf) for leaf in pytree.tree_leaves(output)}
+        opaque = not all(id(copied) in seen for copied in cut.values())
+        if opaque:  # an output of a class that pytree does not know: it cannot be rebuilt
+            cut = {id(tensor): tensor for tensor in tensors}
+            output = self.output
+        loss = self._loss(output)
+        if not loss.requires_grad:
+            raise CaptureError("the result of loss_fn does not require grad")
+        copies = [cut[id(tensor)] for tensor in tensors]
+        grads = torch.autograd.grad(loss, copies, allow_unused=True, retain_graph=opaque)
+        pairs = [pair for pair in zip(tensors, grads, strict=True) if pair[1] is not None]
+        return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
+
+    def _loss(self, output: Any) -> torch.Tensor:
         assert self.loss_fn is not None
-        loss = self.loss_fn(self.output)
+        loss = self.loss_fn(output)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError(
                 f"loss_fn must return a scalar tensor, not {_describe(loss)}: reduce it, for "
@@ -119,12 +163,14 @@ class Step:
             return "no parameter and no input of the target requires grad"
         return (
             f"no output of the target requires grad ({len(tensors)} output tensors): is it "
-            "detached, or of an integer dtype?"
+            "detached, or of an integer or complex dtype?"
         )
 
 
 def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
     """Fixed and not uniform: a plain sum has zero gradients behind a normalisation."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return torch.ones_like(tensor)
     values = torch.linspace(0.5, 1.5, tensor.numel(), dtype=torch.float32, device=tensor.device)
     return values.to(tensor.dtype).reshape(tensor.shape)
 
@@ -142,15 +188,21 @@ def output_leaves(output: Any) -> list[torch.Tensor]:
     return [leaf for leaf in _all_leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
-def _all_leaves(output: Any) -> list[Any]:
-    """The leaves of the output; of an unregistered object those of its attributes."""
-    leaves = pytree.tree_leaves(output)
-    if len(leaves) == 1 and leaves[0] is output and not isinstance(output, torch.Tensor):
-        if isinstance(output, dict):
-            return pytree.tree_leaves(dict(output))
-        if hasattr(output, "__dict__") and not callable(output):
-            return pytree.tree_leaves(dict(vars(output)))
-    return leaves
+def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
+    """The leaves of the output; of an object that pytree does not know those of its attributes."""
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor) or depth > 8 or callable(leaf):
+            yield leaf
+        elif isinstance(leaf, dict):
+            yield from _all_leaves(dict(leaf), depth + 1)
+        elif hasattr(leaf, "__dict__"):
+            yield from _all_leaves(dict(vars(leaf)), depth + 1)
+        else:
+            slots = getattr(type(leaf), "__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            yield leaf
+            for name in names:
+                yield from _all_leaves(getattr(leaf, name, None), depth + 1)
 
 
 def _describe(value: Any) -> str:

@@ -39,5 +39,6 @@ class Storages:
         return tuple(Ref(name) for name in found)
 
     def write(self, name: str, storage: Hashable) -> None:
-        """Node `name`, the one defined last, wrote this storage."""
+        """Node `name` wrote this storage; a result of its own in it is defined after that."""
+        self.clock += 1
         self.written[storage] = (name, self.clock)

@@ -10,7 +10,10 @@ import torch
 import torch.fx
 
 from .. import torch_private
+from ..errors import CaptureError
+from .descriptions import input_index
 from .roots import Roots, readable
+from .sources import is_user_file, relative
 from .step import Step
 
 
@@ -50,13 +53,17 @@ def run_compiled(
         forward, backward: contexts for the two halves of the step.
         options: further options of `torch.compile`.
 
+    Raises:
+        CaptureError: if Dynamo skipped a frame of the user's code, whose ops are in no graph then.
+
     Returns:
         The reason to give where nothing was captured.
     """
     failures: list[str] = []
+    skipped: list[str] = []
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
-        _collect(failures, metadata, payload)
+        _collect(failures, skipped, metadata, payload)
         if trace is not None:
             trace(metadata, payload)
 
@@ -67,10 +74,18 @@ def run_compiled(
             step.run(compiled, forward, backward)
     finally:
         torch_private.reset_dynamo()
+    if skipped:
+        raise CaptureError(
+            "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
+            f"no graph. {skipped[0]}\nChange that code, capture the rest without it, or use "
+            "via='dispatch', which sees what runs."
+        )
     return _why_none(failures)
 
 
-def _collect(failures: list[str], metadata: dict[str, Any], payload: str) -> None:
+def _collect(
+    failures: list[str], skipped: list[str], metadata: dict[str, Any], payload: str
+) -> None:
     """Keep Dynamo's reasons for compiling nothing."""
     artifact = metadata.get("artifact")
     if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
@@ -78,6 +93,11 @@ def _collect(failures: list[str], metadata: dict[str, Any], payload: str) -> Non
     metrics = metadata.get("compilation_metrics")
     if isinstance(metrics, dict) and metrics.get("fail_reason"):
         failures.append(str(metrics["fail_reason"]))
+        if is_user_file(str(metrics.get("co_filename"))):
+            skipped.append(
+                f"{metrics.get('co_name')} at {relative(str(metrics.get('co_filename')))}:"
+                f"{metrics.get('co_firstlineno')}: {str(metrics['fail_reason']).strip()}"
+            )
 
 
 def _why_none(failures: list[str]) -> str:
@@ -133,7 +153,7 @@ def aot_inputs(
         if node.op != "placeholder":
             continue
         description = node.meta.get("desc")
-        index = _input_index(description)
+        index = input_index(description)
         if index is not None and index < len(dynamo):
             named[node.name] = dynamo[index]
         elif type(description).__name__ == "TangentAOTInput":
@@ -144,14 +164,3 @@ def aot_inputs(
         else:
             named[node.name] = ("input", node.name)
     return named
-
-
-def _input_index(description: Any) -> int | None:
-    """Which of Dynamo's inputs a placeholder of AOTAutograd is, seen through views and such."""
-    for _ in range(8):
-        if type(description).__name__ == "PlainAOTInput":
-            return int(description.idx)
-        description = getattr(description, "base_of", None) or getattr(description, "base", None)
-        if isinstance(description, list | tuple):
-            description = description[0] if description else None
-    return None

@@ -9,38 +9,95 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from .. import torch_private
 from ..errors import CaptureError
 from .roots import Roots
 
 
+class World:
+    """The state that a step may disturb: gradients, buffers, arguments, modes, generators.
+
+    Values are compared, not only their version counters: `.data`, numpy and some kernels write
+    without counting.
+    """
+
+    def __init__(self, roots: Roots):
+        self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.parameters = [(name, p, _print(p)) for name, p in roots.parameters()]
+        self.arguments = [_Saved(tensor) for tensor in _inputs(roots)]
+        self.slots: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+        self.buffers: list[_Saved] = []
+        self.marks = [(tensor, _marks(tensor)) for tensor in roots.all_tensors()]
+        self.random = RandomState(roots.generators)
+        self.modes = (torch.is_grad_enabled(), torch.get_default_dtype())
+        seen: set[int] = set()
+        for _, root in roots.found:
+            for module in root.modules():
+                self.slots.append((module, dict(module._buffers)))
+                for buffer in module._buffers.values():
+                    if buffer is not None and not is_lazy(buffer) and id(buffer) not in seen:
+                        seen.add(id(buffer))
+                        self.buffers.append(_Saved(buffer))
+        for leaf in roots.leaves():
+            self.set_aside(leaf)
+
+    def set_aside(self, leaf: torch.Tensor) -> None:
+        """Take a leaf's gradient away until the end, so that the step starts without one."""
+        if id(leaf) not in self.grads:
+            self.grads[id(leaf)] = (leaf, leaf.grad)
+            leaf.grad = None
+
+    def replaced_buffers(self) -> list[torch.Tensor]:
+        """The tensors that modules hold now in place of buffers that they had."""
+        return [
+            now
+            for module, before in self.slots
+            for name, now in module._buffers.items()
+            if now is not None and now is not before.get(name)
+        ]
+
+    def put_back(self) -> None:
+        """Give everything its former value."""
+        for leaf, grad in self.grads.values():
+            leaf.grad = grad
+        for module, before in self.slots:
+            if module._buffers.keys() != before.keys() or any(
+                module._buffers[name] is not buffer for name, buffer in before.items()
+            ):
+                module._buffers.clear()
+                module._buffers.update(before)
+        for saved in (*self.buffers, *self.arguments):
+            saved.put_back()
+        for tensor, marks in self.marks:
+            for name in _marks(tensor).keys() - marks.keys():
+                delattr(tensor, name)
+        self.random.put_back()
+        torch.set_grad_enabled(self.modes[0])
+        torch.set_default_dtype(self.modes[1])
+
+    def changed_parameters(self) -> list[str]:
+        """The names of parameters that have another value, or another storage, than before."""
+        return [name for name, p, before in self.parameters if _print(p) != before]
+
+
 @contextlib.contextmanager
-def preserved(roots: Roots) -> Iterator[None]:
-    """Put back RNG state, `.grad`, buffers and tensor arguments, whatever happens inside.
+def preserved(roots: Roots) -> Iterator[World]:
+    """Put everything back that the step disturbs, whatever happens inside.
 
     Raises:
         CaptureError: if the target changed its parameters, which is not undone.
     """
-    parameters = list(roots.parameters())
-    seen = [(name, p, version(p), p.data_ptr()) for name, p in parameters]
-    grads = [(leaf, leaf.grad) for leaf in roots.leaves()]
-    buffers = _Buffers(roots)
-    arguments = [(tensor, version(tensor), tensor.detach().clone()) for tensor in _inputs(roots)]
-    with _random_state(), torch_private.counters_restored():
+    with torch_private.counters_restored():
+        world = World(roots)
+        torch.clear_autocast_cache()  # a cast that an earlier call cached would be in no graph
         try:
-            for leaf, _ in grads:
-                leaf.grad = None
-            yield
+            yield world
         finally:
-            for leaf, grad in grads:
-                leaf.grad = grad
-            buffers.restore()
-            for tensor, before, value in arguments:
-                _restore(tensor, before, value)
-    changed = [
-        name for name, p, before, where in seen if version(p) != before or p.data_ptr() != where
-    ]
+            torch.clear_autocast_cache()
+            world.put_back()
+    changed = world.changed_parameters()
     if changed:
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
         raise CaptureError(
@@ -48,6 +105,73 @@ def preserved(roots: Roots) -> Iterator[None]:
             "model. Leave the optimizer step out of the target; graph_capture runs the backward "
             "pass by itself."
         )
+
+
+class _Saved:
+    """A tensor and a copy of its value."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+        self.value = tensor.detach().clone()
+        self.requires_grad = tensor.requires_grad
+
+    def put_back(self) -> None:
+        tensor, value = self.tensor, self.value
+        if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            if _same_form(tensor, value):
+                if not _same_value(tensor, value):
+                    with _uncounted(tensor):
+                        tensor.detach().copy_(value)
+            else:
+                tensor.data = value
+
+
+def _same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.layout == b.layout and a.dtype == b.dtype and tuple(a.shape) == tuple(b.shape)
+
+
+def _same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if torch_private.is_fake(a) or a.is_meta or a.layout is not torch.strided or a.is_quantized:
+        return False
+    if a.is_nested:
+        return False
+    return torch.equal(a.detach(), b)
+
+
+@contextlib.contextmanager
+def _uncounted(tensor: torch.Tensor) -> Iterator[None]:
+    """Write without counting it, so that a graph which saved the tensor stays valid."""
+    if tensor.is_inference():
+        yield
+    else:
+        with torch_private.get("uncounted")(tensor):
+            yield
+
+
+def _print(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A fingerprint of a parameter: version, storage, and a sum over its bits."""
+    if is_lazy(tensor):
+        return ()
+    return version(tensor), _storage(tensor), _bits(tensor)
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    if torch_private.is_fake(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
+        return 0
+    try:
+        raw = tensor.detach().contiguous().view(torch.uint8)
+        if raw.numel() % 4 == 0:
+            raw = raw.view(torch.int32)
+        return int(raw.sum())
+    except RuntimeError:  # a dtype or subclass without bits of its own
+        return 0
+
+
+def _marks(tensor: torch.Tensor) -> dict[str, Any]:
+    """What Dynamo notes on a tensor about sizes that it found to change."""
+    return {name: value for name, value in vars(tensor).items() if name.startswith("_dynamo")}
 
 
 def _inputs(roots: Roots) -> list[torch.Tensor]:
@@ -58,50 +182,30 @@ def _inputs(roots: Roots) -> list[torch.Tensor]:
     return list(found.values())
 
 
+def _storage(tensor: torch.Tensor) -> int:
+    """Which storage a tensor has; unlike its address, fake tensors have one as well."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
 def version(tensor: torch.Tensor) -> int:
     """The in-place version; inference tensors have none."""
-    return -1 if tensor.is_inference() else tensor._version
-
-
-def _restore(tensor: torch.Tensor, before: int, value: torch.Tensor) -> None:
-    if before != -1 and version(tensor) == before:
-        return
-    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        tensor.detach().copy_(value)
-
-
-class _Buffers:
-    def __init__(self, roots: Roots):
-        self.slots: list[tuple[torch.nn.Module, str, Any]] = []
-        self.values: list[tuple[torch.Tensor, int, torch.Tensor]] = []
-        seen: set[int] = set()
-        for _, root in roots.found:
-            for module in root.modules():
-                for name, buffer in module._buffers.items():
-                    self.slots.append((module, name, buffer))
-                    if buffer is not None and id(buffer) not in seen:
-                        seen.add(id(buffer))
-                        value = buffer.detach().clone()
-                        self.values.append((buffer, version(buffer), value))
-
-    def restore(self) -> None:
-        for module, name, buffer in self.slots:
-            if module._buffers.get(name) is not buffer:
-                module._buffers[name] = buffer
-        for buffer, before, value in self.values:
-            _restore(buffer, before, value)
+    return -1 if is_lazy(tensor) or tensor.is_inference() else tensor._version
 
 
 class RandomState:
     """The state of every random number generator that a model may draw from, at one moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, generators: list[torch.Generator] | None = None) -> None:
         self.python = random.getstate()
         self.numpy = sys.modules.get("numpy.random")
         self.legacy = self.numpy.get_state() if self.numpy is not None else None
         self.host = torch.get_rng_state()
         started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self.cuda = torch.cuda.get_rng_state_all() if started else None
+        self.own = [(generator, generator.get_state()) for generator in generators or []]
 
     def put_back(self) -> None:
         """Set the generators to this state."""
@@ -111,12 +215,5 @@ class RandomState:
         torch.set_rng_state(self.host)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
-
-
-@contextlib.contextmanager
-def _random_state() -> Iterator[None]:
-    state = RandomState()
-    try:
-        yield
-    finally:
-        state.put_back()
+        for generator, state in self.own:
+            generator.set_state(state)

@@ -175,7 +175,8 @@ class GraphDiff:
         counts = Counter(finding.kind for finding in self.findings)
         parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
         first, _, rest = parts[0].partition(" ")
-        noun = "graph" if all(finding.summary for finding in self.findings) else "op"
+        whole = all(f.summary and None in (f.before, f.after) for f in self.findings)
+        noun = "graph" if whole else "op"
         parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
         where = _common_module([finding.module for finding in self.findings])
         return ", ".join(parts) + (f" in {where}" if where and noun == "op" else "")
@@ -259,8 +260,25 @@ def _compare(
     if not found:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
         found.append(Finding((last,)))
-    findings.extend(found)
-    return comparison.names()
+    names = comparison.names()
+    findings.extend(_explain_saved(finding, old, new, names) for finding in found)
+    return names
+
+
+def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
+    """Say so where all that differs is what a forward saves for its backward."""
+    before, after = finding.before, finding.after
+    if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
+        return finding
+    if format_node(before) != format_node(after):
+        return finding
+    was = [names.get(ref.name, ref.name) for ref in old.saved]
+    now = [ref.name for ref in new.saved]
+    parts = [f"+ %{name}" for name in now if name not in was]
+    parts += [f"- %{name}" for name in was if name not in now]
+    what = ", ".join(parts[:6]) or "in another order"
+    summary = f"{finding.graph}: other values are saved for the backward ({what})"
+    return Finding(finding.changes, finding.consequences, summary)
 
 
 def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
@@ -309,6 +327,9 @@ def _pairs(
     before: Sequence[Graph], after: Sequence[Graph]
 ) -> Iterator[tuple[Graph | None, Graph | None]]:
     """Graphs that correspond, forward ones first."""
+    if len(before) == len(after) == 1:
+        yield before[0], after[0]
+        return
     for kind in ("forward", "inference", "joint", "backward"):
         old = [graph for graph in before if graph.kind == kind]
         new = [graph for graph in after if graph.kind == kind]

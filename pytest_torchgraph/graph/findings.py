@@ -264,9 +264,44 @@ class _Comparer:
         groups: dict[tuple[str, int], list[Part]] = {}
         for key, part in self.parts.items():
             groups.setdefault(self.root(key), []).append(part)
+        groups = self.absorb(groups)
         for group in groups.values():
             group.sort(key=self.rank)
         return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
+
+    def absorb(
+        self, groups: dict[tuple[str, int], list[Part]]
+    ) -> dict[tuple[str, int], list[Part]]:
+        """Parts that follow from some other edit are no edits of their own: they go to the nearest.
+
+        These are one more or one fewer output taken of an op, and a `detach` that autograd makes in
+        order to save a value.
+        """
+        edits = {key: group for key, group in groups.items() if not all(map(self.follows, group))}
+        if not edits:
+            return groups
+        for key, group in groups.items():
+            if key not in edits:
+                at = self.position(group[0])
+                nearest = min(edits.values(), key=lambda edit: abs(self.position(edit[0]) - at))
+                nearest.extend(group)
+        return edits
+
+    def follows(self, part: Part) -> bool:
+        if part.kind not in ("added", "removed"):
+            return False
+        gone = part.after == -1
+        flat, number = (self.a, part.before) if gone else (self.b, part.after)
+        partner = self.m.forward if gone else self.m.backward
+        node = flat.nodes[number]
+        if node.op == "operator.getitem":
+            operands = flat.operands[number]
+            return bool(operands) and partner[operands[0]] != -1
+        last = len(flat.nodes) - 1
+        saved_from = flat.arity[last] - len(flat.graph.saved)
+        return node.op == "aten.detach.default" and all(
+            user == last and slot >= saved_from for user, slot in flat.users[number]
+        )
 
     def rank(self, part: Part) -> tuple[bool, int, float]:
         """The primary part first: an op before the inputs and projections that came with it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from .model import Arg, Device, Graph, Node, Ref, SubgraphRef, TensorMeta
+from .model import Arg, Device, Graph, Node, Ref, SubgraphRef, Symbol, TensorMeta
 from .text import format_arg, format_key, format_result, quote
 
 
@@ -110,12 +110,9 @@ class Flat:
 
 
 def _result(node: Node) -> str:
-    result = node.result
-    if isinstance(result, TensorMeta):
-        return format_result(result)
-    if isinstance(result, tuple):
-        return ""  # what counts of it is the result of each projection
-    return format_result(result)
+    if isinstance(node.result, TensorMeta | Symbol):
+        return format_result(node.result)
+    return ""  # of a tuple the projections' results count; that it is an int, the value says
 
 
 def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:

@@ -28,6 +28,7 @@ GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
 Level: TypeAlias = Literal[
     "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
 ]
+EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 
 GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
@@ -121,12 +122,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A side effect: `mutates` the storage of node `target`, or `random`, `communicates`, `opaque`.
+    """A side effect: on the storage of node `target` (`mutates`), or on something global.
 
-    Effects on one resource keep their order. `opaque` (unknown) is ordered against every other one.
+    `random` draws random numbers, `communicates` is a collective, `syncs` reads a value back to
+    Python. Effects on one resource keep their order; `opaque` (unknown) is ordered against all.
     """
 
-    kind: Literal["mutates", "random", "communicates", "opaque"]
+    kind: EffectKind
     target: Ref | None = None
 
 

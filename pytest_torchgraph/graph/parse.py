@@ -347,7 +347,7 @@ class _Parser:
         module = module_of(name)
         while self.skip(" !"):
             kind = self.match(_WORD, "an effect")
-            if kind not in ("mutates", "random", "communicates", "opaque"):
+            if kind not in ("mutates", "random", "communicates", "syncs", "opaque"):
                 self.fail(f"unknown effect {kind!r}")
             target = None
             if self.at(" %"):

@@ -34,7 +34,6 @@ class Unresolved:
         raise NotImplementedError(f"{self.__module__}.{self.__name__} is known by name only")
 
 
-@functools.lru_cache(maxsize=4096)
 def qualified(path: str) -> Any:
     """The object behind a dotted path that begins with `torch`.
 
@@ -119,10 +118,18 @@ def _mangled_modules(_count: int) -> dict[str, list[str]]:
 
 
 def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
-    """What `rest` can be inside `owner`: an attribute, or one of an attribute of it."""
-    found = inspect.getattr_static(owner, rest, _MISSING)
-    if found is not _MISSING:
-        yield found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    """What `rest` can be inside `owner`: an attribute, or one of an attribute of it.
+
+    A static method is printed without its class.
+    """
+    classes: list[Any] = []
+    if isinstance(owner, types.ModuleType):
+        own = list(vars(owner).values())
+        classes = [c for c in own if isinstance(c, type) and c.__module__ == owner.__name__]
+    for place in [owner, *classes]:
+        found = inspect.getattr_static(place, rest, _MISSING)
+        if found is not _MISSING:
+            yield found.__func__ if isinstance(found, staticmethod | classmethod) else found
     for end in [i for i, letter in enumerate(rest) if letter == "_"] if depth else ():
         inner = inspect.getattr_static(owner, rest[:end], _MISSING)
         if inner is not _MISSING and not isinstance(inner, types.ModuleType):

@@ -33,7 +33,7 @@ def difference(before: Graph, after: Graph) -> GraphDiff:
 
 
 def shown(graph: Graph, *, full: bool) -> Any:
-    """All that the text of a graph is to preserve, in a form that tells -0.0, nan and True apart."""
+    """All that the text is to preserve, in a form that tells -0.0, 0.0, True and 1 apart."""
 
     def meta(value: Any) -> Any:
         if isinstance(value, TensorMeta) and not full:

@@ -88,7 +88,7 @@ def topologically_shuffled(nodes: Nodes, rng: random.Random) -> Nodes:
     return [*order, nodes[-1]]
 
 
-# -- edits -------------------------------------------------------------------------------------------
+# -- edits -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,7 +21,14 @@ from pytest_torchgraph.graph import (
     Symbol,
     TensorMeta,
 )
-from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, LEVELS, GraphKind, Level
+from pytest_torchgraph.graph.model import (
+    GRAPH_KINDS,
+    INPUT_OPS,
+    LEVELS,
+    EffectKind,
+    GraphKind,
+    Level,
+)
 
 checked = settings(deadline=None, database=None, max_examples=40)
 """No wall-clock deadline: two busy cores would make it a coin toss."""
@@ -122,9 +129,7 @@ DRAFTS = st.fixed_dictionaries(
         "kwargs": st.dictionaries(TEXTS, ARGS, max_size=2),
         "result": RESULTS,
         "module": st.none() | TEXTS,
-        "effects": st.lists(
-            st.sampled_from(["random", "communicates", "opaque", "mutates"]), max_size=2
-        ),
+        "effects": st.lists(st.sampled_from(get_args(EffectKind)), max_size=2),
         "after": st.lists(HOLES, max_size=2),
     }
 )

@@ -34,7 +34,14 @@ def edited(g: Graph, old: str, new: str) -> Graph:
 
 def test_an_added_op_is_told_with_module_and_line() -> None:
     after = graph(
-        "%m/a = aten.mul(%x, %y)\n%m/n = aten.clone(%m/a)\n%m/b = aten.sin(%m/n)\nreturn %m/b\nsave %x\nsave %m/a"
+        """
+        %m/a = aten.mul(%x, %y)
+        %m/n = aten.clone(%m/a)
+        %m/b = aten.sin(%m/n)
+        return %m/b
+        save %x
+        save %m/a
+        """
     )
     source = Source("net.py", 12, "return h.clone()")
     nodes = tuple(replace(n, source=source) if n.name == "m/n" else n for n in after.nodes)
@@ -139,7 +146,7 @@ def test_a_write_that_moved_to_before_a_read_is_a_finding() -> None:
         assert [(f.kind, f.after.name) for f in found.findings if f.after] == [("rewired", "r")]
 
 
-# -- bodies of higher-order ops ----------------------------------------------------------------------
+# -- bodies of higher-order ops --------------------------------------------------------------------
 
 
 def wrapped(op: str, inner: str, call: str = "@body") -> Graph:
@@ -187,7 +194,7 @@ def test_changes_in_a_body_and_around_it_are_all_found() -> None:
     }
 
 
-# -- the whole ---------------------------------------------------------------------------------------
+# -- the whole -------------------------------------------------------------------------------------
 
 
 def test_the_heading_counts_findings_and_names_their_common_module() -> None:

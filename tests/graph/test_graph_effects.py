@@ -59,6 +59,8 @@ def test_two_writes_to_a_value_born_in_the_graph_keep_their_order() -> None:
     [
         ("!random", "!random", True),
         ("!communicates", "!communicates", True),
+        ("!syncs", "!syncs", True),
+        ("!syncs", "!random", False),
         ("!opaque", "!opaque", True),
         ("!mutates %x", "!mutates %x", True),
         ("!opaque", "!random", True),

@@ -41,7 +41,7 @@ BROKEN = {
     "header twice": (f"torchgraph 1\nvia aot, via{MARK} fx\n", "each once"),
     "unknown detail": (f"torchgraph 1\ndetail most\n{MARK}", "unknown detail 'most'"),
     "no graph": ("torchgraph 1\nvia aot\n" + MARK, "the file holds no graph: it is empty or trunc"),
-    "unknown kind": ("torchgraph 1\n\nmain{} @ fx {{\n}}\n".format(MARK), "unknown kind of graph"),
+    "unknown kind": (f"torchgraph 1\n\nmain{MARK} @ fx {{\n}}\n", "unknown kind of graph"),
     "unknown level": (f"torchgraph 1\n\nforward @ top{MARK} {{\n}}\n", "unknown level 'top'"),
     "no level": (f"torchgraph 1\n\nforward{MARK} {{\n}}\n", "unknown level ''"),
     "no brace": (f"torchgraph 1\n\nforward @ fx{MARK}\n", "expected ' {', found the end of"),
@@ -120,14 +120,16 @@ def rejected(text: str) -> GraphFormatError | None:
     """The error of a text, None where it is a graph, in which case that graph reads back."""
     try:
         graph = Graph.from_text(text)
-    except GraphFormatError as error:
-        lines = text.replace("\r\n", "\n").split("\n")
-        assert 1 <= error.line <= len(lines)
-        assert 1 <= error.column <= len(lines[error.line - 1]) + 1
-        return error
-    printed = graph.to_text("full")
-    assert Graph.from_text(printed).to_text("full") == printed
-    return None
+    except GraphFormatError as caught:
+        error = caught
+    else:
+        printed = graph.to_text("full")
+        assert Graph.from_text(printed).to_text("full") == printed
+        return None
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert 1 <= error.line <= len(lines)
+    assert 1 <= error.column <= len(lines[error.line - 1]) + 1
+    return error
 
 
 @checked

@@ -1,0 +1,155 @@
+"""The nodes of a graph of compiled autograd: what they call, and what they become."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import torch_private
+from ..graph.model import Effect, Node, Ref, Source
+from ..graph.ops import base_name
+from ..graph.text import module_of
+from .convert import HasGraph, Naming, _Converter
+from .names import Canon
+from .roots import common_path
+
+PROLOGUE = "call_aot_bwd_prologue"
+"""The function that AOTAutograd's own code in front of a backward is, made anew for each graph."""
+
+_STEP = re.compile(r"\(NodeCall (\d+)\)")
+_NUMBERED = re.compile(r"(CppNode\w*?)\d+\Z")
+
+
+@dataclass
+class Note:
+    """What is known of a node: its module, the parameter whose gradient it is about, its line."""
+
+    path: str = ""
+    parameter: str = ""
+    source: Source | None = None
+
+    def name(self, word: str) -> str:
+        """A name in that module: `fc/mm`, or `fc/weight.call_hook`."""
+        word = f"{self.parameter}.{word}" if self.parameter else word
+        return f"{self.path}/{word}" if self.path else word
+
+
+class FoldedConverter(_Converter):
+    """Converts a folded graph, with what is known of its nodes by their names."""
+
+    def __init__(
+        self,
+        module: HasGraph,
+        canon: Canon,
+        naming: Naming,
+        notes: dict[str, Note],
+    ):
+        super().__init__(module, canon, naming)
+        self.notes = notes
+
+    def module(self, node: torch.fx.Node) -> str:
+        """The module of a node; of a sum of gradients, the innermost one with all of them."""
+        note = self.notes.get(node.name, Note())
+        if note.path or node.target not in (torch.add, operator.getitem):
+            return note.path
+        if node.target is torch.add:
+            return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
+        return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
+
+    def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
+        """The name of a node; about a parameter's gradient, that of the parameter is in it."""
+        note = self.notes.get(node.name)
+        if note is not None and note.parameter:
+            return self.namer.claim(note.name(base_name(op)))
+        return super().name(node, path, op, target)
+
+    def node(self, node: torch.fx.Node, role: str) -> Node:
+        """One node; an input belongs to the module in its name."""
+        made = super().node(node, role)
+        if node.op != "placeholder" or "/" not in made.name:
+            return made
+        return replace(made, module=module_of(made.name))
+
+    def source(self, node: torch.fx.Node) -> Source | None:
+        """The line of the forward that an AOT backward's node is from."""
+        note = self.notes.get(node.name)
+        return note.source if note is not None else None
+
+    def effects(self, node: torch.fx.Node, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """A gradient that is accumulated changes its parameter; a hook may do anything."""
+        found, after = super().effects(node, name)
+        if calls(node, "accumulate_grad"):
+            variable = node.args[0]
+            return (Effect("mutates", Ref(self.names[variable])),), after  # type: ignore[index]
+        if calls(node, "call_hook") or called(node) in _UNKNOWN:
+            return (Effect("opaque"),), after
+        return found, after
+
+
+_UNKNOWN = frozenset({"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub", "self_invoke"})
+"""What runs code that nobody can see from here: hooks of C++, and hooks inside compiled regions."""
+
+
+class Owner:
+    """The attributes of the captured module, with the folded graph."""
+
+    def __init__(self, module: HasGraph, graph: torch.fx.Graph):
+        self.module = module
+        self.graph = graph
+
+    def get_submodule(self, target: str) -> Any:
+        """A body of a higher-order op."""
+        return self.module.get_submodule(target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+
+def calls(node: torch.fx.Node, name: str) -> bool:
+    """Whether a node calls one of `torch_private.NAMES`; by name, which a printed graph has."""
+    return called(node) == str(torch_private.get(name).__name__)
+
+
+def called(node: torch.fx.Node) -> str:
+    """The bare name of the function that a node calls."""
+    name = str(getattr(node.target, "__name__", ""))
+    return PROLOGUE if name.startswith(PROLOGUE) else name
+
+
+def step_of(node: torch.fx.Node) -> int | None:
+    """Which step of the backward a node belongs to; copies of AOT nodes do not say."""
+    match = _STEP.search(node.meta.get("stack_trace") or "")
+    return int(match[1]) if match else None
+
+
+def lasting(target: Any) -> Any:
+    """A target whose name is the same in each process, and which keeps nothing alive.
+
+    Compiled autograd makes some functions anew for each graph, and numbers the ops that it makes
+    from C++ functions of extensions.
+    """
+    name = getattr(target, "__name__", "")
+    module = getattr(target, "__module__", None) or ""
+    if not module.startswith("torch._dynamo"):
+        return target
+    numbered = _NUMBERED.match(name)
+    if numbered is not None or name.startswith(PROLOGUE):
+        return _standin(module, numbered[1] if numbered is not None else PROLOGUE)
+    return _standin(module, name) if "<locals>" in getattr(target, "__qualname__", "") else target
+
+
+@functools.lru_cache(maxsize=256)
+def _standin(module: str, name: str) -> Callable[..., Any]:
+    def standin(*_args: Any, **_kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name} stands for what compiled autograd called")
+
+    standin.__module__ = module
+    standin.__name__ = standin.__qualname__ = name
+    return standin

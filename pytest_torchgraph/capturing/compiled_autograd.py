@@ -1,0 +1,235 @@
+"""Capture of the whole backward by compiled autograd: as the autograd engine ran it.
+
+The engine gives each backward to a compiler of ours, as one graph through all graph breaks of the
+forward, with the hooks in it. It is run node by node, as it is, which gives the shapes of its
+values. The forward is compiled up to AOTAutograd, or runs eagerly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.fx
+
+from .. import torch_private
+from ..graph.model import Graph, Level
+from . import autograd_engine
+from .autograd_fold import Facts, fold
+from .autograd_forward import ForwardRecorder
+from .autograd_order import ModuleCalls, steps
+from .mechanism import Captured
+from .names import Canon
+from .roots import Roots
+from .step import Step, output_leaves
+from .through_dynamo import run_compiled, switched_off
+
+
+@dataclass(frozen=True)
+class CompiledAutograd:
+    """The whole backward in one graph, with its hooks, through graph breaks of the forward.
+
+    The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
+    one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them.
+
+    Args:
+        forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph
+            of its own. The backward of an eager forward consists of autograd's own functions, such
+            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`.
+        forward_fullgraph: as `fullgraph` of `torch.compile` for the forward: True raises at a graph
+            break instead of splitting.
+        backward_fullgraph: whether Dynamo must be able to trace the backward's graph, its hooks
+            included, without a break: True raises its error at the first one.
+        dynamic: as in `torch.compile`, for both: None makes a size symbolic once it has changed.
+
+    Raises:
+        ValueError: for another `forward`, or `forward_fullgraph=True` with an eager one.
+    """
+
+    forward: Literal["aot", "eager"] = "aot"
+    forward_fullgraph: bool = False
+    backward_fullgraph: bool = False
+    dynamic: bool | None = None
+
+    name: ClassVar[str] = "compiled_autograd"
+    level: ClassVar[Level] = "compiled_autograd"
+
+    def __post_init__(self) -> None:
+        if self.forward not in ("aot", "eager"):
+            raise ValueError(f"forward={self.forward!r}: 'aot' or 'eager'")
+        if self.forward == "eager" and self.forward_fullgraph:
+            raise ValueError("forward_fullgraph=True needs a compiled forward: forward='aot'")
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Run the step with our compiler in the autograd engine."""
+        off = switched_off()
+        if off:
+            return Captured([], why_none=off)
+        recorder = _Recorder(self, step, roots, canon)
+        with autograd_engine.compiler_restored(), autograd_engine.on_backward(recorder.start):
+            recorder.run(target)
+        return recorder.captured()
+
+
+class _Recorder:
+    """What one capture sees, forward and backward."""
+
+    def __init__(self, options: CompiledAutograd, step: Step, roots: Roots, canon: Canon):
+        self.options = options
+        self.step = step
+        self.roots = roots
+        self.canon = canon
+        self.forward = ForwardRecorder(roots, canon, self.add)
+        self.calls = ModuleCalls(roots)
+        self.graphs: list[Graph] = []
+        self.modules: dict[int, torch.fx.GraphModule] = {}
+        self.taken_over: dict[int, Graph] = {}
+        self.paths: list[str] = []
+        self.ran = 0
+
+    def run(self, target: Any) -> None:
+        """Run the step, from and to a fresh Dynamo."""
+        options = self.options
+        if options.forward == "aot":
+            run_compiled(
+                self.step,
+                target,
+                self.forward,
+                forward=self.enabled,
+                backward=self.enabled,
+                dynamic=options.dynamic,
+                fullgraph=options.forward_fullgraph,
+            )
+            return
+        torch_private.reset_dynamo()
+        try:
+            with torch_private.quiet():
+                self.step.run(None, self.enabled_and_noting, self.enabled)
+        finally:
+            torch_private.reset_dynamo()
+
+    @contextlib.contextmanager
+    def enabled(self) -> Iterator[None]:
+        """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
+        with autograd_engine.compiled_by(self.compile, bool(self.options.dynamic)):
+            yield
+
+    @contextlib.contextmanager
+    def enabled_and_noting(self) -> Iterator[None]:
+        """The same around an eager forward, whose module calls are noted."""
+        with self.enabled(), self.calls.recording():
+            yield
+
+    def start(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """A backward starts: find the modules of its steps while its autograd graph is there."""
+        self.paths = []
+        if self.options.forward == "eager":
+            self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+
+    def add(self, graph: Graph, module: torch.fx.GraphModule) -> None:
+        """A graph was made."""
+        self.modules[len(self.graphs)] = module
+        self.graphs.append(graph)
+
+    def compile(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
+        """The compiler: called for a backward that the engine's cache does not know."""
+        done = False
+
+        def run(inputs: Any, sizes: Any, scalars: Any, hooks: Any, packed: Any) -> Any:
+            nonlocal done
+            self.ran += 1
+            if done:
+                return module(inputs, sizes, scalars, hooks, packed)
+            if self.options.backward_fullgraph:
+                _trace(module, (inputs, sizes, scalars, hooks, packed), self.options.dynamic)
+            facts = self.facts(inputs, hooks)
+            interpreter = _Interpreter(module, facts, self.canon)
+            arguments = (inputs, sizes, scalars, hooks, packed)
+            result = list(interpreter.run(*arguments, enable_io_processing=False))
+            self.add(fold(module, facts, self.canon).graph, module)
+            done = True
+            return result
+
+        return run
+
+    def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> Facts:
+        """What is known by identity: parameters and arguments, hooks, AOT backwards."""
+        tangents = {id(grad): place for place, grad in self.step.cotangents}
+        facts = Facts(paths=self.paths)
+        for position, tensor in enumerate(inputs):
+            if id(tensor) in tangents:
+                facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
+            elif id(tensor) in self.roots.tensors:
+                facts.inputs[position] = self.roots.tensors[id(tensor)]
+        for hook in hooks:
+            facts.hooks.append(_called(hook))
+            taken = autograd_engine.aot_backward(hook)
+            if taken is not None:
+                number, module = taken
+                facts.backwards[number] = converted = self.forward.backward(module)
+                self.taken_over.setdefault(id(module), converted.graph)
+        return facts
+
+    def captured(self) -> Captured:
+        """The graphs, if there was a backward."""
+        if not self.ran and self.step.backward is not False:
+            return Captured([], why_none=f"no backward ran: {self.why_none()}")
+        forwards = [graph for graph in self.graphs if graph.level == "aot"]
+        captured = Captured(
+            self.graphs,
+            self.modules,
+            "backward=False, and an eager forward has no graph of its own",
+        )
+        if forwards:
+            captured.levels["aot"] = [*forwards, *self.taken_over.values()]
+        return captured
+
+    def why_none(self) -> str:
+        """Why no backward ran, in words."""
+        return self.step._why_no_grad(output_leaves(self.step.output))
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a graph of compiled autograd and notes what each node gave."""
+
+    def __init__(self, module: torch.fx.GraphModule, facts: Facts, canon: Canon):
+        super().__init__(module)
+        self.facts = facts
+        self.canon = canon
+        self.extra_traceback = False  # it would change the user's exception
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op != "placeholder":
+            self.facts.results[n.name] = self.canon.result(value)
+            if type(value) is int:
+                self.facts.numbers[n.name] = value
+        return value
+
+
+class _TracedWhole(Exception):
+    """Dynamo traced all of a graph: there is nothing more to know."""
+
+
+def _trace(module: torch.fx.GraphModule, arguments: tuple[Any, ...], dynamic: bool | None) -> None:
+    """Let Dynamo trace a backward's graph, without running it; it raises at a graph break."""
+
+    def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
+        raise _TracedWhole
+
+    inputs, *others = arguments
+    try:
+        compiled = torch.compile(module, backend=backend, fullgraph=True, dynamic=dynamic)
+        compiled(list(inputs), *others)
+    except torch_private.get("backend_failed") as error:
+        if not isinstance(error.inner_exception, _TracedWhole):
+            raise
+
+
+def _called(hook: Any) -> str:
+    """What a hook, or the context of an autograd.Function, is called."""
+    name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
+    return name if name.isidentifier() else "hook"

@@ -1,0 +1,163 @@
+"""What a printed node calls: the expression behind its name, as kind, target and arguments."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from . import callables
+from .values import Values, dotted
+
+Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+"""Kind, target, args and kwargs of a node."""
+
+BINARY: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+}
+UNARY: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.iadd,
+    ast.BitAnd: operator.iand,
+    ast.FloorDiv: operator.ifloordiv,
+    ast.LShift: operator.ilshift,
+    ast.Mod: operator.imod,
+    ast.Mult: operator.imul,
+    ast.MatMult: operator.imatmul,
+    ast.BitOr: operator.ior,
+    ast.Pow: operator.ipow,
+    ast.RShift: operator.irshift,
+    ast.Sub: operator.isub,
+    ast.Div: operator.itruediv,
+    ast.BitXor: operator.ixor,
+}
+
+
+class Calls:
+    """Reads what the nodes of one printed module call."""
+
+    def __init__(self, values: Values):
+        self.values = values
+        self.functions: dict[str, Any] = {}
+
+    def read(self, value: ast.expr) -> Call:
+        """The call that an expression is."""
+        if isinstance(value, ast.Subscript):
+            return self.operation(operator.getitem, value.value, value.slice)
+        if isinstance(value, ast.Compare) and len(value.ops) == 1:
+            target = self.operator(BINARY, value.ops[0], value)
+            return self.operation(target, value.left, value.comparators[0])
+        if isinstance(value, ast.BinOp):
+            return self.operation(self.operator(BINARY, value.op, value), value.left, value.right)
+        if isinstance(value, ast.UnaryOp):
+            return self.unary(value)
+        path = _path_from_self(value)
+        if path is not None:
+            return "get_attr", path, (), {}
+        if isinstance(value, ast.Attribute):
+            owner = self.values.value(value.value)
+            return "call_function", builtins.getattr, (owner, value.attr), {}
+        if isinstance(value, ast.Call):
+            return self.call(value)
+        self.values.fail(value, f"not a call of anything: {self.values.text.segment(value)}")
+
+    def operator(
+        self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
+    ) -> Callable[..., Any]:
+        """The function of the module `operator` that is printed as this."""
+        if type(op) not in table:
+            self.values.fail(
+                where, f"an operator that torch.fx does not print: {type(op).__name__}"
+            )
+        return table[type(op)]
+
+    def operation(self, target: Callable[..., Any], *operands: ast.expr) -> Call:
+        """The call of an operator."""
+        return "call_function", target, tuple([self.values.value(arg) for arg in operands]), {}
+
+    def unary(self, value: ast.UnaryOp) -> Call:
+        """`-x`, and `-2 ** x`, which Python takes for `-(2 ** x)` and fx means otherwise."""
+        inner = value.operand
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
+            base = ast.copy_location(ast.UnaryOp(value.op, inner.left), value)
+            base.end_col_offset = inner.left.end_col_offset
+            return self.operation(operator.pow, base, inner.right)
+        return self.operation(self.operator(UNARY, value.op, value), inner)
+
+    def call(self, call: ast.Call) -> Call:
+        """A call of a function, of a method of a node, or of a module."""
+        path = _path_from_self(call.func)
+        if path is not None:
+            return ("call_module", path, *self.values.arguments(call))
+        name = dotted(call.func)
+        root = (name or "").partition(".")[0]
+        if name is not None and (root not in self.values.nodes or "." not in name):
+            return ("call_function", self.function(call, name), *self.values.arguments(call))
+        if isinstance(call.func, ast.Attribute):
+            args, kwargs = self.values.arguments(call)
+            owner = self.values.value(call.func.value)
+            return "call_method", call.func.attr, (owner, *args), kwargs
+        self.values.fail(call, f"a call of an unknown form: {self.values.text.segment(call.func)}")
+
+    def function(self, call: ast.Call, name: str) -> Any:
+        """The function of a printed name."""
+        if name not in self.functions:
+            try:
+                found = callables.qualified(name) if "." in name else callables.identifier(name)
+            except LookupError:
+                self.values.fail(call, f"{name} is not known in this process")
+            if not callable(found):
+                self.values.fail(call, f"{name} cannot be called")
+            self.functions[name] = found
+        return self.functions[name]
+
+
+def _path_from_self(node: ast.expr) -> str | None:
+    """`layers.0.weight` for `getattr(self.layers, "0").weight`, None if it begins elsewhere."""
+    parts: list[str] = []
+    while True:
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+            continue
+        key = _getattr_key(node)
+        if key is None:
+            break
+        parts.append(key)
+        assert isinstance(node, ast.Call)
+        node = node.args[0]
+    if not isinstance(node, ast.Name) or node.id != "self" or not parts:
+        return None
+    return ".".join(reversed(parts))
+
+
+def _getattr_key(node: ast.expr) -> str | None:
+    """`0` for `getattr(x, "0")`."""
+    if not isinstance(node, ast.Call) or dotted(node.func) != "getattr" or len(node.args) != 2:
+        return None
+    key = node.args[1]
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None

@@ -1,0 +1,510 @@
+"""Compiled autograd: the whole backward in one graph, named, with its hooks, and nothing left."""
+
+from __future__ import annotations
+
+import operator
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.compiled_autograd as engine
+from capturing.models import example, mlp
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, Capture, CaptureError, CompiledAutograd, Graph, capture, diff
+
+HOOK = "torch._dynamo.external_utils.call_hook"
+ACCUMULATE = "torch._dynamo.external_utils.call_accumulate_grad"
+FORWARDS = ("aot", "eager")
+
+
+def broken(x: Tensor) -> Tensor:
+    temp = x.sin()
+    torch._dynamo.graph_break()
+    temp = temp.cos()
+    torch._dynamo.graph_break()
+    return temp.sum()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    compiler = torch._C._dynamo.compiled_autograd.set_autograd_compiler
+    run_backward = torch.autograd._engine_run_backward
+    yield
+    assert compiler(None, False) == (None, False)
+    assert not engine.compiled_autograd_enabled
+    assert torch.autograd._engine_run_backward is run_backward
+    assert not torch._dynamo.config.compiled_autograd
+
+
+def counted(module: torch.fx.GraphModule) -> Counter[str]:
+    """Ops of a live graph by bare name, unpacking and projections left out."""
+    return Counter(
+        node.target.__name__.partition(".")[0]
+        for node in module.graph.nodes
+        if node.op == "call_function"
+        and node.target is not operator.getitem
+        and node.target.__name__ != "unwrap_maybe_dynamic_int"
+    )
+
+
+def by_bare_name(graph: Graph) -> Counter[str]:
+    """The same of a captured graph."""
+    found: Counter[str] = Counter()
+    for op, count in graph.op_counts.items():
+        parts = op.split(".")
+        found[parts[1] if parts[0] == "aten" else parts[-1]] += count
+    return found
+
+
+class Hooked(nn.Module):
+    """Hooks of every kind that are not on modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+        self.fc.weight.register_hook(halve)
+        self.fc.bias.register_post_accumulate_grad_hook(look)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x).relu()
+
+
+def halve(grad: Tensor) -> Tensor:
+    return grad / 2
+
+
+def look(_: Tensor) -> None:
+    return None
+
+
+# -- one graph -------------------------------------------------------------------------------------
+
+
+def test_three_forward_graphs_have_one_backward() -> None:
+    x = example(4, grad=True)
+    captured = capture(broken, x, via="compiled_autograd")
+    captured.assert_graph_count(forward=3, backward=1)
+    assert [graph.level for graph in captured.graphs] == [*["aot"] * 3, "compiled_autograd"]
+    captured.backward.assert_op_counts({"aten.cos": 1, "aten.sin": 1, "aten.expand": 1})
+    captured.assert_matches_eager()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("target", [broken, mlp(), Hooked()], ids=["broken", "mlp", "hooked"])
+def test_the_graphs_of_aot_are_those_that_aot_gives(target: Any, dynamic: bool | None) -> None:
+    x = example(4, 8, grad=True)
+    through = capture(target, x, via=CompiledAutograd(dynamic=dynamic)).at("aot")
+    direct = capture(target, x, via=Aot(dynamic=dynamic))
+    assert len(through.backwards) == len(direct.backwards) > 0
+    # A backward is made when it runs, or with its forward where sizes are symbolic.
+    texts = [sorted(g.renamed("g").to_text() for g in c.graphs) for c in (through, direct)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("target", [broken, mlp(), Hooked()], ids=["broken", "mlp", "hooked"])
+def test_ops_are_counted_as_in_the_live_graph(target: Any, dynamic: Any, forward: Any) -> None:
+    via = CompiledAutograd(forward=forward, dynamic=dynamic)
+    captured = capture(target, example(4, 8, grad=True), via=via)
+    live = counted(captured.fx(captured.backward))
+    assert live["call_accumulate_grad"] >= 1
+    assert by_bare_name(captured.backward) == live
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns about itself
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_the_engine_gives_another_compiler_the_same_graph(forward: str) -> None:
+    seen: list[Counter[str]] = []
+
+    def compiler(module: torch.fx.GraphModule) -> Any:
+        seen.append(counted(module))
+        return module
+
+    model, x = mlp(), example(4, 8)
+    run = torch.compile(model, backend="aot_eager") if forward == "aot" else model
+    out = run(x)
+    with engine._enable(compiler, dynamic=False):
+        out.backward(torch.ones_like(out))
+    captured = capture(model, x, via=CompiledAutograd(forward=forward))  # type: ignore[arg-type]
+    assert [by_bare_name(captured.backward)] == seen
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+@pytest.mark.parametrize("model", [mlp(), Hooked()], ids=["mlp", "hooked"])
+def test_outputs_and_gradients_are_those_of_an_eager_run(model: nn.Module, forward: Any) -> None:
+    capture(model, example(4, 8), via=CompiledAutograd(forward=forward)).assert_matches_eager()
+
+
+# -- hooks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_hooks_of_tensors_are_nodes_that_name_their_parameter(forward: Any) -> None:
+    via = CompiledAutograd(forward=forward)
+    backward = capture(Hooked(), example(2, 8), via=via).backward
+    hooks = {node.name: node for node in backward.find(HOOK)}
+    assert {name: node.kwargs["hook_type"] for name, node in hooks.items()} == {
+        "fc/weight.call_hook": "tensor_pre_hook",
+        "fc/bias.call_hook": "post_acc_grad_hook",
+    }
+    assert {node.args[0].name for node in hooks.values()} == {"fc/weight.halve", "fc/bias.look"}
+    assert all(node.module == "fc" for node in hooks.values())
+    assert all(effect.kind == "opaque" for node in hooks.values() for effect in node.effects)
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_backward_hooks_of_modules_are_nodes(forward: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    x = example(2, 4, grad=True)
+    without = capture(model, x, via=CompiledAutograd(forward=forward)).backward
+    model[2].register_full_backward_hook(lambda *_: None)
+    captured = capture(model, x, via=CompiledAutograd(forward=forward))
+    hooks = [
+        node for node in captured.backward.nodes if re.search("call_hook|self_invoke", node.op)
+    ]
+    assert hooks
+    assert all(effect.kind == "opaque" for node in hooks for effect in node.effects)
+    assert captured.backward != without
+    captured.assert_matches_eager()
+
+
+def test_a_hook_inside_the_compiled_forward_breaks_no_graph() -> None:
+    linear = nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        y = linear(x)
+        y.register_hook(halve)
+        return y
+
+    captured = capture(target, example(2, 4), via=CompiledAutograd(forward_fullgraph=True))
+    assert captured.backward.count("*self_invoke") == 1
+    assert "BackwardState" in {node.name for node in captured.backward.inputs}
+    captured.assert_matches_eager()
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_an_autograd_function_keeps_its_name(forward: Any) -> None:
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad * ctx.saved_tensors[0].cos()
+
+    via = CompiledAutograd(forward=forward)
+    captured = capture(Sine.apply, example(4, grad=True), via=via)
+    names = {node.name for node in captured.backward.inputs}
+    assert ("SineBackward" in names) == (forward == "eager")
+    assert captured.backward.count("aten.cos" if forward == "aot" else "*.call_backward") == 1
+    captured.assert_matches_eager()
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def test_fullgraph_is_asked_of_each_half_by_itself() -> None:
+    x = example(4, grad=True)
+    whole = capture(broken, x, via=CompiledAutograd(backward_fullgraph=True))
+    assert whole == capture(broken, x, via="compiled_autograd")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
+        capture(broken, x, via=CompiledAutograd(forward_fullgraph=True))
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: Any) -> None:
+    calls: list[int] = []
+
+    def hook(grad: Tensor) -> Tensor:
+        calls.append(1)
+        torch._dynamo.graph_break()
+        return grad * 2
+
+    x = example(4, grad=True)
+    x.register_hook(hook)
+    captured = capture(torch.sin, x, via=CompiledAutograd(forward=forward))
+    assert captured.backward.count(HOOK) == len(calls) == 1
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
+        capture(torch.sin, x, via=CompiledAutograd(forward=forward, backward_fullgraph=True))
+    assert len(calls) == 1
+
+
+def test_under_backward_fullgraph_hooks_run_once() -> None:
+    calls: list[Tensor] = []
+    x = example(4, grad=True)
+    x.register_hook(lambda grad: calls.append(grad))
+    capture(torch.sin, x, via=CompiledAutograd(backward_fullgraph=True)).assert_matches_eager()
+    assert len(calls) == 2  # and once in the eager run
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"forward": "inductor"}, "'aot' or 'eager'"),
+        ({"forward": "eager", "forward_fullgraph": True}, "needs a compiled forward"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CompiledAutograd(**options)
+
+
+def test_another_autograd_structure_is_another_graph() -> None:
+    def train(x: Tensor) -> None:
+        for op in (torch.add, torch.mul, torch.add):
+            op(x, x).sum().backward()
+
+    via = CompiledAutograd(forward="eager")
+    first, second, third = capture(train, example(4, grad=True), via=via).backwards
+    assert first.count("*.AddBackward0") == 1
+    assert second.count("*.MulBackward0") == 1
+    assert first != second
+    assert third.find(ACCUMULATE)[0].args[1] is not None  # there is a gradient to add to by then
+
+
+def test_a_size_is_symbolic_once_it_has_changed() -> None:
+    def train(*xs: Tensor) -> None:
+        for x in xs:
+            x.sum().backward()
+
+    xs = [example(size, size, grad=True) for size in (10, 100, 10)]
+    captured = capture(train, *xs, via=CompiledAutograd(forward="eager"))
+    static, dynamic = captured.backwards  # the third backward ran the second graph
+    assert "size" not in {node.name for node in static.inputs}
+    assert "%size = input : `s0`" in dynamic.to_text()
+    assert "f32[s0, s0]" in dynamic.to_text()
+    assert "100" not in dynamic.to_text()
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_dynamic_graphs_do_not_depend_on_the_sizes(forward: Any) -> None:
+    via = CompiledAutograd(forward=forward, dynamic=True)
+    texts = [capture(mlp(), example(n, 8), via=via).to_text() for n in (3, 5)]
+    assert texts[0] == texts[1]
+    assert "s0" in texts[0]
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_inputs_are_named_and_none_is_unpacked_in_the_graph() -> None:
+    backward = capture(mlp(), example(4, 8), via="compiled_autograd").backward
+    roles: dict[str, set[str]] = {}
+    for node in backward.inputs:
+        roles.setdefault(node.op, set()).add(node.name)
+    assert roles["tangent"] == {"tangent.0"}
+    assert {"blocks.0.weight", "head.bias", "norm.weight"} <= roles["parameter"]
+    assert roles["input"] == {"x"}
+    forward = capture(mlp(), example(4, 8)).forward
+    assert roles["saved"] <= {node.name for node in forward.nodes}
+    assert roles["saved"]
+    used = {name for node in backward.nodes for name in node.refs}
+    assert used >= {node.name for node in backward.inputs}
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_accumulation_changes_its_parameter_in_its_module(forward: Any) -> None:
+    backward = capture(mlp(), example(4, 8), via=CompiledAutograd(forward=forward)).backward
+    nodes = backward.find(ACCUMULATE)
+    assert len(nodes) == len(list(mlp().parameters()))
+    for node in nodes:
+        parameter = node.args[0].name
+        module, _, leaf = parameter.rpartition(".")
+        assert node.module == module
+        assert node.name == f"{module}/{leaf}.call_accumulate_grad"
+        assert [(e.kind, e.target.name) for e in node.effects if e.target] == [
+            ("mutates", parameter)
+        ]
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_every_op_knows_the_module_that_its_forward_ran_in(forward: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
+    backward = capture(model, example(4, 8), via=CompiledAutograd(forward=forward)).backward
+    glue = {"validate_outputs", "call_aot_bwd_prologue", "_exec_final_callbacks_stub"}
+    without = {node.op.rpartition(".")[2] for node in backward.nodes if node.is_call} - {
+        node.op.rpartition(".")[2] for node in backward.nodes if node.module
+    }
+    assert without <= glue
+    places = {"norm": "1", "gelu": "3", "addmm": "02", "mm": "02", "accumulate": "012"}
+    seen: Counter[str] = Counter()
+    for node in backward.nodes:
+        word = node.op.lower().partition(".default")[0].rpartition(".")[2]
+        for part, modules in places.items():
+            if node.is_call and part in word.replace("addmm", "add_mm").split("_") + [word]:
+                assert node.module in modules
+                seen[part] += 1
+    assert seen["accumulate"] == 6
+    assert {node.module for node in backward.find("*gelu*" if forward == "aot" else "*Gelu*")} == {
+        "3"
+    }
+
+
+def test_the_source_of_an_op_is_the_line_of_its_forward() -> None:
+    backward = capture(mlp(), example(4, 8), via="compiled_autograd").backward
+    assert {
+        node.source.code for node in backward.find("aten.threshold_backward") if node.source
+    } == {"x = x + torch.relu(block(x))"}
+
+
+def test_nothing_numbered_by_the_process_is_in_the_text() -> None:
+    for forward in FORWARDS:
+        via = CompiledAutograd(forward=forward)  # type: ignore[arg-type]
+        text = capture(Hooked(), example(2, 8), via=via).to_text("full")
+        assert not re.search(
+            r"aot\d|0x[0-9a-f]+|eval_with|CompiledFunction|NodeCall|getitem_\d", text
+        )
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from capturing.test_compiled_autograd import *
+for n in range(int(sys.argv[2])):
+    capture(broken, example(4, grad=True), via="compiled_autograd")
+for forward in FORWARDS:
+    for target, shape in ((mlp(), (4, 8)), (Hooked(), (2, 8)), (broken, (3,))):
+        via = CompiledAutograd(forward=forward)
+        print(capture(target, example(*shape, grad=True), via=via).to_text("full"))
+"""
+
+
+def test_the_text_is_the_same_in_other_processes_and_after_other_captures() -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), before],
+            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, before in (("1", "0"), ("2", "2"))
+    ]
+    assert found[0].count("torchgraph 1") == 6
+    assert found[0] == found[1]
+
+
+class Saving(nn.Module):
+    """Two layers; the first can be made to save one value more."""
+
+    def __init__(self, more: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+        self.more = more
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = x.tanh() if self.more else x
+        return self.second(x).relu()
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_an_edit_in_one_layer_leaves_the_lines_of_others_alone(forward: Any) -> None:
+    via = CompiledAutograd(forward=forward)
+    before, after = (capture(Saving(more), example(2, 8), via=via) for more in (False, True))
+    old, new = (set(c.backward.to_text().splitlines()) for c in (before, after))
+    changed = old ^ new
+    assert changed
+    assert not [
+        line
+        for line in changed
+        if line.lstrip().startswith("%second/")
+        and "first" not in line
+        and "tanh" not in line
+        and "saved" not in line
+        and "mm" not in line
+    ]
+    assert len(changed) < len(old) / 2
+    assert diff(before, after)
+
+
+# -- refusals and state ----------------------------------------------------------------------------
+
+
+def test_without_a_backward_nothing_is_captured_and_the_error_says_why() -> None:
+    with pytest.raises(CaptureError, match="no backward ran: no parameter and no input"):
+        capture(torch.sin, example(4), via="compiled_autograd")
+    with (
+        torch.no_grad(),
+        pytest.raises(CaptureError, match="no backward ran: gradients are switch"),
+    ):
+        capture(mlp(), example(4, 8), via="compiled_autograd")
+    with pytest.raises(CaptureError, match="backward=False, and an eager forward has no graph"):
+        capture(mlp(), example(4, 8), via=CompiledAutograd(forward="eager"), backward=False)
+    only = capture(mlp(), example(4, 8), via="compiled_autograd", backward=False)
+    assert [graph.kind for graph in only.graphs] == ["forward"]
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_the_exception_of_a_hook_passes_through_unchanged(forward: Any) -> None:
+    error = LookupError("mine")
+
+    def fail(_: Tensor) -> Tensor:
+        raise error
+
+    x = example(4, grad=True)
+    x.register_hook(fail)
+    with pytest.raises(LookupError) as caught:
+        capture(torch.sin, x, via=CompiledAutograd(forward=forward))
+    assert caught.value is error
+    assert error.args == ("mine",)
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_a_compiler_of_the_user_is_in_the_engine_again_afterwards(forward: Any) -> None:
+    seen: list[torch.fx.GraphModule] = []
+
+    def compiler(module: torch.fx.GraphModule) -> Any:
+        seen.append(module)
+        return module
+
+    x = example(4, grad=True)
+    with engine._enable(compiler):
+        captured = capture(torch.sin, x, via=CompiledAutograd(forward=forward))
+        assert not seen
+        x.sin().sum().backward()
+        assert len(seen) == 1
+    captured.assert_graph_count(forward=int(forward == "aot"), backward=1)
+
+
+def test_a_target_that_runs_its_backward_is_captured_whatever_the_config_says() -> None:
+    model = nn.Linear(4, 4)
+
+    def train(x: Tensor) -> None:
+        model(x).sum().backward()
+
+    for value in (False, True):
+        with torch._dynamo.config.patch(compiled_autograd=value):
+            captured = capture(train, example(2, 4), via="compiled_autograd")
+            captured.assert_graph_count(forward=1, backward=1)
+            assert torch._dynamo.config.compiled_autograd is value
+        assert captured.backward.count(ACCUMULATE) == 2
+    assert model.weight.grad is None
+
+
+def test_the_loss_is_in_no_graph() -> None:
+    def loss_fn(output: Tensor) -> Tensor:
+        return output.tanh().mean()
+
+    captured = capture(mlp(), example(4, 8), via="compiled_autograd", loss_fn=loss_fn)
+    assert captured == capture(mlp(), example(4, 8), via="compiled_autograd")
+
+
+def test_an_op_of_autograd_is_a_pattern_and_a_misspelt_one_is_refused() -> None:
+    captured: Capture = capture(mlp(), example(4, 8), via="compiled_autograd")
+    captured.assert_no_ops(HOOK, "torch._dynamo.compiled_autograd.ops.MulBackward0")
+    with pytest.raises(AssertionError, match="call_accumulate_grad: found 10"):
+        captured.assert_no_ops(ACCUMULATE)
+    with pytest.raises(ValueError, match="cannot occur"):
+        captured.backward.assert_no_ops("torch.nn.functional.relu")

@@ -1,0 +1,68 @@
+"""Captures on fake tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from torch import nn
+
+from pytest_torchgraph import CaptureError, capture
+
+FAKEABLE = ("dispatch", "dynamo", "aot", "export")
+
+
+@pytest.mark.parametrize("via", FAKEABLE)
+def test_a_fake_capture_gives_the_graphs_of_a_real_one(via: str) -> None:
+    for model, x in ((mlp(), example(4, 8)), (Norm().train(), example(2, 2, 8, 8))):
+        fake = capture(model, x, via=via, fake=True)
+        assert fake == capture(model, x, via=via)
+        assert fake.to_text("full") == capture(model, x, via=via).to_text("full")
+
+
+@pytest.mark.parametrize("via", FAKEABLE)
+@pytest.mark.parametrize("fail", [False, True])
+def test_the_model_has_its_own_tensors_again(via: str, fail: bool) -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.inner(x)
+            if fail:
+                raise LookupError("mine")
+            return y
+
+    model = Failing()
+    before = dict(model.named_parameters())
+    values = {name: p.detach().clone() for name, p in before.items()}
+    if fail:
+        with pytest.raises(LookupError, match="mine"):
+            capture(model, example(4, 8), via=via, fake=True)
+    else:
+        capture(model, example(4, 8), via=via, fake=True)
+    for name, p in model.named_parameters():
+        assert p is before[name]
+        assert torch.equal(p, values[name])
+        assert p.grad is None
+
+
+def test_a_model_without_memory_is_captured_forward_and_backward() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(100_000, 50_000), nn.ReLU(), nn.Linear(50_000, 4))
+    captured = capture(model, torch.zeros(2, 100_000), fake=True)
+    captured.assert_graph_count(forward=1, backward=1)
+    assert captured.forward.count("aten.addmm") == 2
+    assert captured.forward["0.weight"].result.shape == (50_000, 100_000)  # type: ignore[union-attr]
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+def test_fake_captures_cannot_be_compared_with_an_eager_run() -> None:
+    with pytest.raises(CaptureError, match="made with fake=True"):
+        capture(mlp(), example(4, 8), fake=True).assert_matches_eager()
+
+
+def test_a_mechanism_that_needs_memory_refuses() -> None:
+    with pytest.raises(CaptureError, match="not possible via 'inductor', which needs real memory"):
+        capture(mlp(), example(4, 8), via="inductor", fake=True)

@@ -1,0 +1,141 @@
+"""Live graphs and their printed texts of one compile, side by side.
+
+Every text in the trace comes out of `GraphModule.print_readable`. There the live graph is
+converted, at the moment of printing, and found again by its text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.fx.graph_module
+from printed.subjects import Subject
+
+from pytest_torchgraph import Graph, torch_private
+from pytest_torchgraph.capturing.convert import convert
+from pytest_torchgraph.graph.model import GraphKind, Level
+from pytest_torchgraph.printed import (
+    Printed,
+    convert_printed,
+    describe_like,
+    read_printed,
+)
+
+LEVELS: dict[str, tuple[Level, GraphKind]] = {
+    "dynamo_output_graph": ("dynamo", "forward"),
+    "aot_joint_graph": ("aot", "joint"),
+    "aot_forward_graph": ("aot", "forward"),
+    "aot_backward_graph": ("aot", "backward"),
+    "aot_inference_graph": ("aot", "inference"),
+    "compiled_autograd_graph": ("compiled_autograd", "backward"),
+    "compiled_autograd_graph_pre_reordering": ("compiled_autograd", "backward"),
+    "before_post_grad_graph": ("post_grad", "forward"),
+    "inductor_post_grad_graph": ("post_grad", "forward"),
+}
+
+
+@dataclass
+class Pair:
+    """One graph in both forms."""
+
+    artifact: str
+    text: str
+    live: Graph
+    kind: GraphKind
+    level: Level
+
+
+@dataclass
+class Seen:
+    """What one compile printed."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def of(self, artifact: str) -> list[Pair]:
+        return [pair for pair in self.pairs if pair.artifact == artifact]
+
+
+def compiled(subject: Subject, backend: str, *, autograd: bool = False) -> Seen:
+    """Compile and run a subject, with its backward where it has one.
+
+    Args:
+        autograd: whether compiled autograd takes over the backward.
+    """
+    engine = (
+        torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend))
+        if autograd
+        else contextlib.nullcontext()
+    )
+    with watching() as seen, torch._dynamo.config.patch(**subject.config), engine:
+        call = torch.compile(subject.target, backend=backend, **subject.options)
+        output = call(*subject.args, **subject.kwargs)
+        roots = [
+            leaf.sum()
+            for leaf in torch.utils._pytree.tree_leaves(output)
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+        ]
+        if roots:
+            torch.autograd.backward(roots)
+    assert seen.pairs, "nothing was printed"
+    return seen
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[Seen]:
+    """Collect the texts of the trace, each with the live graph that it was printed from."""
+    seen = Seen()
+    live: dict[str, Graph] = {}
+    original = torch.fx.graph_module._print_readable
+
+    def printing(module: Any, *args: Any, **kwargs: Any) -> str:
+        text = original(module, *args, **kwargs)
+        live.setdefault(text, convert(module, level="aot").graph)
+        return text
+
+    def emit(metadata: dict[str, Any], payload: str) -> None:
+        found = metadata.get("artifact")
+        names = [found["name"]] if isinstance(found, dict) else list(metadata)
+        for name in names:
+            if name in LEVELS:
+                level, kind = LEVELS[name]
+                if payload in live:
+                    graph = replace(live[payload], level=level, kind=kind)
+                    seen.pairs.append(Pair(name, payload, graph, kind, level))
+                else:
+                    seen.unknown.append(name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.fx.graph_module, "_print_readable", printing)
+        torch_private.reset_dynamo()
+        try:
+            with torch_private.quiet(), torch_private.structured_trace(emit):
+                yield seen
+        finally:
+            torch_private.reset_dynamo()
+
+
+def read_all(seen: Seen) -> list[tuple[Pair, Graph]]:
+    """Each pair with the graph that its text is read as."""
+    found: list[tuple[Pair, Graph]] = []
+    stages: list[Printed] = []
+    for pair in seen.pairs:
+        printed = read_printed(pair.text)
+        if pair.level == "aot":
+            stages.append(printed)
+        elif pair.level == "post_grad":
+            for stage in stages:
+                if names(stage) == names(printed):
+                    describe_like(printed, stage)
+        graph = convert_printed(printed, level=pair.level, kind=pair.kind).graph
+        found.append((pair, graph))
+    return found
+
+
+def names(printed: Printed) -> list[str]:
+    return [cast(str, node.name) for node in printed.placeholders]
