@@ -106,19 +106,25 @@ def capture(
             outcome = outcome_of(step, roots)
     eager.backward = step.backward
     eager.settle()
-    graphs = _numbered(captured.graphs)
-    if not any(node.is_call for graph in graphs for node in graph.nodes):
-        why = captured.why_none or "the target runs no operation"
-        raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
+    made = captured.graphs
+
+    def graphs() -> tuple[Graph, ...]:
+        found = _numbered(made() if callable(made) else made)
+        if not any(node.is_call for graph in found for node in graph.nodes):
+            why = captured.why_none or "the target runs no operation that its output needs"
+            raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
+        return found
+
+    built = graphs if callable(made) else graphs()
     result = Capture(
-        graphs,
+        built,
         via=mechanism.name,
         torch_release=torch.__version__.partition("+")[0],
         output=step.output,
         has_output=True,
         modules=captured.modules,
         joints=tuple(captured.joints),
-        kernels=_kernels(captured, graphs),
+        kernels=None if callable(built) else _kernels(captured, built),
         comparison=None if fake else (eager, outcome),
         levels={level: _numbered(found) for level, found in captured.levels.items()},
         device=None if place is None else place.type,

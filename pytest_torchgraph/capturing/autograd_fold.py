@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,11 +47,20 @@ class Facts:
     numbers: dict[str, int] = field(default_factory=dict)
 
 
-def fold(module: HasGraph, facts: Facts, canon: Canon) -> Converted:
-    """Convert a graph of compiled autograd; `Converted.names` are those of the folded fx graph."""
+def fold(
+    module: HasGraph, facts: Facts, canon: Canon, ranks: Mapping[str, int] | None = None
+) -> Converted:
+    """Convert a graph of compiled autograd.
+
+    Args:
+        module: what the compiler was given, or what was read of one that is printed.
+        facts: what was seen while it ran.
+        canon: that of the whole capture.
+        ranks: see `Naming.ranks`.
+    """
     folded = _Fold(module, facts, canon)
     graph = folded.build()
-    naming = Naming(inputs=folded.inputs)
+    naming = Naming(inputs=folded.inputs, ranks=ranks or {})
     converter = FoldedConverter(Owner(module, graph), canon, naming, folded.notes)
     return converter.run("backward", "backward", "compiled_autograd")
 

@@ -70,6 +70,10 @@ class _Frame:
         self.inputs = dynamo_inputs(gm, example_inputs, recorder.roots)
         self.backward: torch.fx.GraphModule | None = None
 
+    def naming(self, inputs: dict[str, tuple[str, str]]) -> Naming:
+        roots = self.recorder.roots
+        return Naming(inputs, roots.modules, ranks=roots.ranks(), dynamo=self.inputs)
+
     def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         halves = torch_private.get("default_partition")(joint, *args, **kwargs)
         self.backward = halves[1]
@@ -78,15 +82,14 @@ class _Frame:
     def compiler(self, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             recorder = self.recorder
-            modules = recorder.roots.modules
-            naming = Naming(aot_inputs(gm, self.inputs, {}), modules)
+            naming = self.naming(aot_inputs(gm, self.inputs, {}))
             converted = convert(
                 gm, name=kind, kind=kind, level="aot", canon=recorder.canon, naming=naming
             )
             recorder.made(converted.graph, gm)
             if self.backward is not None:
                 named = aot_inputs(self.backward, self.inputs, converted.names)
-                recorder.note(self.backward, Naming(named, modules))
+                recorder.note(self.backward, self.naming(named))
             return torch_private.boxed(gm.forward)
 
         return compile

@@ -130,10 +130,10 @@ def step_of(node: torch.fx.Node) -> int | None:
 
 
 def lasting(target: Any) -> Any:
-    """A target whose name is the same in each process, and which keeps nothing alive.
+    """A target whose name is the same in each process and however often it occurs.
 
-    Compiled autograd makes some functions anew for each graph, and numbers the ops that it makes
-    from C++ functions of extensions.
+    Ops that are made from C++ functions of extensions are numbered, and where a graph is printed
+    also the functions of which it has several.
     """
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None) or ""
@@ -142,7 +142,7 @@ def lasting(target: Any) -> Any:
     numbered = _NUMBERED.match(name)
     if numbered is not None or name.startswith(PROLOGUE):
         return _standin(module, numbered[1] if numbered is not None else PROLOGUE)
-    return _standin(module, name) if "<locals>" in getattr(target, "__qualname__", "") else target
+    return target
 
 
 @functools.lru_cache(maxsize=256)

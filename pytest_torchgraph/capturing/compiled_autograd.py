@@ -149,7 +149,7 @@ class _Recorder:
             interpreter = _Interpreter(module, facts, self.canon)
             arguments = (inputs, sizes, scalars, hooks, packed)
             result = list(interpreter.run(*arguments, enable_io_processing=False))
-            self.add(fold(module, facts, self.canon).graph, module)
+            self.add(fold(module, facts, self.canon, self.roots.ranks()).graph, module)
             done = True
             return result
 

@@ -92,7 +92,7 @@ class _Converter:
         self.canon = canon
         self.naming = naming
         self.names: dict[torch.fx.Node, str] = {}
-        self.storages = Storages()
+        self.storages: Storages[str] = Storages()
         self.alias: dict[torch.fx.Node, str] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.paths: dict[torch.fx.Node, str] = {}
@@ -315,7 +315,7 @@ class _Converter:
             for operand in node.all_input_nodes
             if operand in self.alias
         ]
-        after = self.storages.after(operands)
+        after = tuple(Ref(writer) for writer in self.storages.after(operands))
         writes = [value for value in named_effects.written(node) if value in self.alias]
         aliased: list[Any] = writes or [args[i] for i in known.aliases if i < len(args)]
         if not aliased and args and named_effects.is_view(node):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from .. import torch_private
 from ..errors import CaptureError
-from ..graph.model import Level
+from ..graph.model import Graph, Level
 from .mechanism import Captured
 from .names import Canon
 from .recorder import Recorder
@@ -64,19 +64,24 @@ class Dispatch:
         if step.world is not None:
             outputs += [recorder.number_of(buffer) for buffer in step.world.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
-        replay = Replay(recorder, canon, self.keep_dead)
-        if step.ran_backward:
-            graphs = replay.graphs(outputs, grads)
-        else:  # the target may have run a backward of its own
-            graphs = replay.graphs([*outputs, *grads], None)
-        if step.ran_backward and not any(node.is_call for node in graphs[1].nodes):
-            raise CaptureError(
-                "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
-                "clear .grad?"
-            )
-        if not any(node.is_call for graph in graphs for node in graph.nodes):
-            return Captured([], why_none="the target ran no tensor operation that its output needs")
-        return Captured(graphs)
+        ran_backward, keep_dead = step.ran_backward, self.keep_dead
+        if not ran_backward:  # the target may have run a backward of its own
+            outputs += grads
+
+        def build() -> list[Graph]:
+            replay = Replay(recorder, canon, keep_dead)
+            graphs = replay.graphs(outputs, grads if ran_backward else None)
+            if ran_backward and not any(node.is_call for node in graphs[1].nodes):
+                raise CaptureError(
+                    "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
+                    "clear .grad?"
+                )
+            return graphs
+
+        # Working out the graphs takes about as long as recording, so it waits until they are read,
+        # unless it takes that to see whether there is anything in them.
+        computed = any(value not in recorder.origin for value in outputs)
+        return Captured(build if computed and (grads or not ran_backward) else build())
 
 
 def _compiled_modules(target: Any, roots: Roots) -> str:

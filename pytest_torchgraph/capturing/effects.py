@@ -43,6 +43,8 @@ class Facts:
         communicates: whether it is a collective.
         syncs: whether it reads a value back to Python.
         checks: whether it is there for raising.
+        hidden: positions of arguments written against the schema, and of the flag that decides.
+        name: the op's qualified name.
     """
 
     writes: tuple[int, ...] = ()
@@ -52,13 +54,31 @@ class Facts:
     communicates: bool = False
     syncs: bool = False
     checks: bool = False
+    hidden: tuple[int, ...] = ()
+    name: str = ""
+
+    @property
+    def pure(self) -> bool:
+        """Whether a call can have no effect at all."""
+        return self is PURE or not (
+            self.writes
+            or self.writes_named
+            or self.hidden
+            or self.random
+            or self.communicates
+            or self.syncs
+            or self.checks
+        )
+
+
+PURE = Facts()
 
 
 @functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> Facts:
     """The facts of an overload; those of a pure op for anything that is none."""
     if not isinstance(op, torch._ops.OpOverload):
-        return Facts()
+        return PURE
     writes, named, aliases = [], [], []
     for position, argument in enumerate(op._schema.arguments):
         info = argument.alias_info
@@ -79,6 +99,8 @@ def facts(op: Any) -> Facts:
         op.namespace in COLLECTIVE_NAMESPACES,
         op.namespace == "aten" and op._opname in SYNCS,
         op.namespace == "aten" and op._opname in CHECKS,
+        () if writes else HIDDEN_WRITES.get(str(op), ()),
+        str(op),
     )
 
 
@@ -102,7 +124,7 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
     known = facts(op)
     values = [args[i] for i in known.writes if i < len(args)]
     values += [kwargs[name] for name in known.writes_named if name in kwargs]
-    hidden = HIDDEN_WRITES.get(str(op)) if not known.writes else None
+    hidden = known.hidden
     if hidden and len(args) > hidden[2] and args[hidden[2]]:
         values += [args[i] for i in hidden[:2]]
     return values

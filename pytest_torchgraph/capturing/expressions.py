@@ -142,7 +142,7 @@ def _written(terms: list[_Term]) -> str:
     )
     text = ""
     for term in ordered:
-        word = _word(_Term(abs(term.number), term.factors))
+        word = _word(_Term(-term.number if term.number < 0 else term.number, term.factors))
         if not text:
             text = f"-{word}" if term.number < 0 else word
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -17,7 +18,8 @@ class Captured:
     """What a mechanism saw.
 
     Attributes:
-        graphs: in the order in which they were made.
+        graphs: in the order in which they were made; or how to build them from what was recorded,
+            which happens when they are first read.
         modules: the live `torch.fx.GraphModule` of a graph, by the graph's position.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
@@ -26,7 +28,7 @@ class Captured:
         levels: the graphs of the same run at other levels that the mechanism knows.
     """
 
-    graphs: list[Graph]
+    graphs: list[Graph] | Callable[[], list[Graph]]
     modules: dict[int, Any] = field(default_factory=dict)
     why_none: str = ""
     joints: list[Graph] = field(default_factory=list)

@@ -97,6 +97,12 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         """Without this Dynamo would never again compile a frame that ran under the mode."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ in a torch.compiler.disable, at 3 µs an op. No compiled
+        # region runs under this mode, so there is nothing to disable.
+        return False
+
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
         """Record what runs inside as the forward or as the backward."""

@@ -28,6 +28,7 @@ class _Draft:
     source: Any = None
     effects: tuple[tuple[EffectKind, int], ...] = ()
     after: tuple[int, ...] = ()
+    operands: list[int] = field(default_factory=list)
     wanted: str = ""
     projects: tuple[int, int] | None = None
     section: int = 0
@@ -50,9 +51,11 @@ class Replay:
         self.drafts: list[_Draft] = []
         self.current: dict[int, int] = {}
         self.parts: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.storages = Storages()
+        self.storages: Storages[int] = Storages()
+        self.metas: dict[tuple[Any, ...], TensorMeta] = {}
         self.section = 0
         self.scalars: dict[float, int] = {}
+        self.scalar_operands: list[int] = []
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.roots.ranks()
         self.sequences = [record.sequence for record in recorder.forward]
@@ -96,9 +99,9 @@ class Replay:
         base = self.recorder.views.get(value)
         meta = self.recorder.meta[value]
         if base is not None:
-            args = (base, meta[1], meta[2], meta[4])
-            draft = _Draft("call_function", "aten.as_strided.default", args, wanted="view")
-            draft.args = (_Operand(self.draft_of(self.recorder.values[base])), *args[1:])
+            number = self.draft_of(self.recorder.values[base])
+            args = (_Operand(number), meta[1], meta[2], meta[4])
+            draft = _Draft("call_function", "aten.as_strided.default", args, operands=[number])
         else:
             role, name = self.recorder.origin.get(value, ("constant", "constant"))
             draft = _Draft("placeholder", role, wanted=name)
@@ -111,7 +114,7 @@ class Replay:
         """From now on `value` is what draft `number` gives."""
         self.current[value] = number
         self.parts.pop(value, None)
-        self.storages.define(str(number), [self.recorder.storage_of[value]])
+        self.storages.define(number, [self.recorder.storage_of[value]])
 
     def project(self, value: Value) -> int:
         """The draft of one output of a multi-output op, made when it is first used."""
@@ -133,11 +136,12 @@ class Replay:
                         result=inner,
                         path=draft.path,
                         source=draft.source,
+                        operands=[number],
                         projects=(number, index),
                     )
                 )
                 made = self.made_projections[key]
-                self.storages.defined[str(made)] = self.storages.defined.get(str(number), 0)
+                self.storages.defined[made] = self.storages.defined.get(number, 0)
             number = self.made_projections[key]
         self.current[value] = number
         del self.parts[value]
@@ -145,14 +149,18 @@ class Replay:
 
     def meta(self, value: Value) -> TensorMeta:
         """dtype, shape, strides and device of a value."""
-        dtype, shape, stride, device, _ = self.recorder.meta[value]
-        size = self.canon.size
-        return TensorMeta(
-            str(dtype)[6:],
-            tuple([size(n) for n in shape]),
-            None if stride is None else tuple([size(n) for n in stride]),
-            self.canon.device(device),
-        )
+        recorded = self.recorder.meta[value][:4]
+        known = self.metas.get(recorded)
+        if known is None:
+            dtype, shape, stride, device = recorded
+            size = self.canon.size
+            known = self.metas[recorded] = TensorMeta(
+                str(dtype)[6:],
+                tuple([size(n) for n in shape]),
+                None if stride is None else tuple([size(n) for n in stride]),
+                self.canon.device(device),
+            )
+        return known
 
     def add(self, record: Record, sequence: int | None) -> None:
         """One recorded op as a draft."""
@@ -160,31 +168,40 @@ class Replay:
         values: list[Value] = []
         args = tuple([self.link(arg, values) for arg in record.args])
         kwargs = {key: self.link(arg, values) for key, arg in record.kwargs.items()}
-        operands = [(str(self.current[v]), storage_of[v]) for v in values]
-        after = tuple(
-            number
-            for number in (int(ref.name) for ref in self.storages.after(operands))
-            if self.drafts[number].section == self.section
-        )
+        numbers = [self.current[v] for v in values]
+        after: tuple[int, ...] = ()
+        if self.storages.written:
+            operands = [(i, storage_of[v]) for i, v in zip(numbers, values, strict=True)]
+            after = tuple(
+                number
+                for number in self.storages.after(operands)
+                if self.drafts[number].section == self.section
+            )
         path, source = self.place(record, sequence)
+        known = effects.facts(record.op)
         draft = _Draft(
             "call_function",
-            op_name(record.op),
+            known.name or op_name(record.op),
             args,
             kwargs,
             self.result(record.output),
             path,
             source,
             after=after,
+            operands=[*numbers, *self.scalar_operands],
         )
+        self.scalar_operands = []
         number = self.push(draft)
+        if known.pure:
+            self.results(record.output, number)
+            return
         found: list[tuple[EffectKind, int]] = []
         for written in effects.written(record.op, record.args, record.kwargs):
             for value in _values(written):
                 storage = storage_of[value]
                 owner = self.storages.owner.get(storage)
-                self.storages.write(str(number), storage)
-                found.append(("mutates", int(owner) if owner else number))
+                self.storages.write(number, storage)
+                found.append(("mutates", number if owner is None else owner))
         self.results(record.output, number)
         found += [(kind, -1) for kind in effects.kinds(record.op, record.args, record.kwargs)]
         draft.effects = tuple(dict.fromkeys(found))
@@ -198,6 +215,7 @@ class Replay:
         if type(value) is tuple:
             return tuple([self.link(item, values) for item in value])
         if type(value) is float and value in self.scalars:
+            self.scalar_operands.append(self.scalars[value])
             return _Operand(self.scalars[value])
         return self.canon.constant(value)
 
@@ -284,7 +302,7 @@ class _Section:
 
     def needs(self, i: int) -> Iterator[int]:
         draft = self.drafts[i]
-        yield from _refs((draft.args, tuple(draft.kwargs.values())))
+        yield from draft.operands
         yield from draft.after
         for kind, owner in draft.effects:
             if kind == "mutates" and owner != i:
@@ -368,14 +386,6 @@ class _Section:
         if type(value) is tuple:
             return tuple([self.arg(item) for item in value])
         return value
-
-
-def _refs(value: Any) -> Iterator[int]:
-    if type(value) is _Operand:
-        yield value
-    elif type(value) is tuple:
-        for item in value:
-            yield from _refs(item)
 
 
 def _values(value: Any) -> Iterator[Value]:

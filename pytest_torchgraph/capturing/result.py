@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,13 @@ class Capture:
     """The graphs that one run gave, in the order in which they were made.
 
     Attributes:
-        graphs: all graphs, at the capture's own level.
         via: name of the mechanism.
         header: what a stored file says about the origin.
     """
 
     def __init__(
         self,
-        graphs: tuple[Graph, ...],
+        graphs: tuple[Graph, ...] | Callable[[], tuple[Graph, ...]],
         *,
         via: str,
         torch_release: str = "",
@@ -43,7 +42,7 @@ class Capture:
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         device: str | None = None,
     ):
-        self.graphs = graphs
+        self._graphs = graphs
         self.via = via
         self.header = Header(via, torch_release)
         self.device = device
@@ -56,6 +55,17 @@ class Capture:
         self._levels = dict(levels or {})
 
     # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All graphs, in the order in which they were made.
+
+        Raises:
+            CaptureError: if there is no operation in any of them.
+        """
+        if callable(self._graphs):
+            self._graphs = self._graphs()
+        return self._graphs
 
     @property
     def output(self) -> Any:

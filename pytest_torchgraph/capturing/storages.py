@@ -6,39 +6,43 @@ another tensor. Such a read is given an explicit `after`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
-from ..graph.model import Ref
+Name = TypeVar("Name", bound=Hashable)
 
 
-class Storages:
+class Storages(Generic[Name]):
     """Which node wrote each storage last, and which node it belongs to."""
 
     def __init__(self) -> None:
         self.clock = 0
-        self.defined: dict[str, int] = {}
-        self.written: dict[Hashable, tuple[str, int]] = {}
-        self.owner: dict[Hashable, str] = {}
+        self.defined: dict[Name, int] = {}
+        self.written: dict[Hashable, tuple[Name, int]] = {}
+        self.owner: dict[Hashable, Name] = {}
 
-    def define(self, name: str, storages: Iterable[Hashable] = ()) -> None:
+    def define(self, name: Name, storages: Iterable[Hashable] = ()) -> None:
         """A node came into being, with results in these storages."""
         self.clock += 1
         self.defined[name] = self.clock
         for storage in storages:
             self.owner.setdefault(storage, name)
 
-    def after(self, operands: Iterable[tuple[str, Hashable]]) -> tuple[Ref, ...]:
+    def after(self, operands: Sequence[tuple[Name, Hashable]]) -> tuple[Name, ...]:
         """The writes that a node with these (name, storage) operands must come after."""
-        operands = list(operands)
+        if not self.written:
+            return ()
         names = {name for name, _ in operands}
-        found: dict[str, None] = {}
+        found: dict[Name, None] = {}
         for name, storage in operands:
-            writer, when = self.written.get(storage, ("", 0))
-            if writer and writer not in names and self.defined.get(name, 0) < when:
+            if storage not in self.written:
+                continue
+            writer, when = self.written[storage]
+            if writer not in names and self.defined.get(name, 0) < when:
                 found[writer] = None
-        return tuple(Ref(name) for name in found)
+        return tuple(found)
 
-    def write(self, name: str, storage: Hashable) -> None:
+    def write(self, name: Name, storage: Hashable) -> None:
         """Node `name` wrote this storage; a result of its own in it is defined after that."""
         self.clock += 1
         self.written[storage] = (name, self.clock)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from .model import Graph, Node, is_projection
 
@@ -66,6 +67,7 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     return counts
 
 
+@lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
     """The word that names an op: `mm` of `aten.mm.default`, `relu` of `torch.relu`."""
     parts = op.split(".")

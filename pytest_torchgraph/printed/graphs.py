@@ -40,9 +40,9 @@ def parse_printed(
             is evaluated.
     """
     printed = read_printed(text)
-    return convert_printed(
-        printed, level=level, kind=kind, name=name, canon=canon, inputs=inputs
-    ).graph
+    naming = Naming(dict(inputs or {}))
+    found = convert_printed(printed, level=level, kind=kind, name=name, canon=canon, naming=naming)
+    return found.graph
 
 
 def convert_printed(
@@ -52,11 +52,16 @@ def convert_printed(
     kind: GraphKind,
     name: str = "main",
     canon: Canon | None = None,
-    inputs: Mapping[str, tuple[str, str]] | None = None,
+    naming: Naming | None = None,
 ) -> Converted:
     """The graph of a text that is read already, and what its nodes are called there.
 
     The names, by those in the text, are what `aot_names` needs for the backward of this graph.
+
+    Args:
+        printed: what `read_printed` gave.
+        level, kind, name, canon: see `parse_printed`.
+        naming: as for a live graph; its `inputs` are by the names in the text.
     """
     return convert(
         printed,
@@ -64,5 +69,5 @@ def convert_printed(
         kind=kind,
         level=level,
         canon=PrintedCanon(canon or Canon()),
-        naming=Naming(dict(inputs or {})),
+        naming=naming,
     )

@@ -41,6 +41,23 @@ class Printed:
         self.name = tree.name
         self.modules = {inner.name: Printed(text, inner) for inner in tree.inner}
         self.graph = _Reader(text, tree.forward).graph
+        self._check_bodies(text, tree)
+
+    def _check_bodies(self, text: PrintedText, tree: PrintedClass) -> None:
+        """Miss a body that a higher-order op refers to: the text is cut off before it."""
+        if not _annotated(self.graph):
+            return
+        for node in self.graph.nodes:
+            missing = (
+                node.op == "get_attr"
+                and node.meta[RESULT] is None
+                and not str(node.target).startswith(("_torchbind", "_opaque"))
+                and self.get_submodule(str(node.target)) is None
+                and any(isinstance(u.target, torch._ops.HigherOrderOperator) for u in node.users)
+            )
+            if missing:
+                line = tree.forward.end_lineno or 1
+                raise text.error(f"the body {node.target} is not printed behind this", line)
 
     def __getattr__(self, name: str) -> Any:
         found = self.get_submodule(name) if "modules" in self.__dict__ else None
@@ -304,7 +321,7 @@ class _Reader:
         What is no tensor is printed without annotation, and what is taken apart is a tuple. Where
         nothing has an annotation (compiled autograd), no result is known, here or in a live graph.
         """
-        if not any(node.meta.get(RESULT) is not None for node in self.graph.nodes):
+        if not _annotated(self.graph):
             return
         for node in reversed(self.graph.nodes):
             if node.meta.get(RESULT) is not None:
@@ -316,6 +333,10 @@ class _Reader:
                     taken[index] = user.meta.get(RESULT)
             if taken:
                 node.meta[RESULT] = tuple([taken.get(i) for i in range(max(taken) + 1)])
+
+
+def _annotated(graph: torch.fx.Graph) -> bool:
+    return any(node.meta.get(RESULT) is not None for node in graph.nodes)
 
 
 def _numbered_like(name: str, modules: dict[str, Printed]) -> Printed | None:

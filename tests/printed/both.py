@@ -7,7 +7,7 @@ converted, at the moment of printing, and found again by its text.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -55,7 +55,7 @@ class Seen:
     """What one compile printed."""
 
     pairs: list[Pair] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[tuple[str, str]] = field(default_factory=list)
 
     def of(self, artifact: str) -> list[Pair]:
         return [pair for pair in self.pairs if pair.artifact == artifact]
@@ -67,12 +67,20 @@ def compiled(subject: Subject, backend: str, *, autograd: bool = False) -> Seen:
     Args:
         autograd: whether compiled autograd takes over the backward.
     """
-    engine = (
-        torch._dynamo.compiled_autograd._enable(torch.compile(backend=backend))
-        if autograd
-        else contextlib.nullcontext()
-    )
-    with watching() as seen, torch._dynamo.config.patch(**subject.config), engine:
+    with watching() as seen, without_caches():
+        run(subject, backend, autograd=autograd)
+    assert seen.pairs, "nothing was printed"
+    assert not seen.unknown, f"printed by other means: {[name for name, _ in seen.unknown]}"
+    return seen
+
+
+def run(subject: Subject, backend: str, *, autograd: bool = False) -> None:
+    engine: Callable[[], Any] = contextlib.nullcontext
+    if autograd:
+        enable = torch._dynamo.compiled_autograd._enable
+        engine = lambda: enable(torch.compile(backend=backend))  # noqa: E731
+    torch.manual_seed(0)
+    with torch._dynamo.config.patch(**subject.config), engine():
         call = torch.compile(subject.target, backend=backend, **subject.options)
         output = call(*subject.args, **subject.kwargs)
         roots = [
@@ -82,8 +90,16 @@ def compiled(subject: Subject, backend: str, *, autograd: bool = False) -> Seen:
         ]
         if roots:
             torch.autograd.backward(roots)
-    assert seen.pairs, "nothing was printed"
-    return seen
+
+
+@contextlib.contextmanager
+def without_caches() -> Iterator[None]:
+    """Graphs of a warm cache are printed from strings: there is no live one."""
+    with (
+        torch._inductor.config.patch(force_disable_caches=True),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -108,7 +124,7 @@ def watching() -> Iterator[Seen]:
                     graph = replace(live[payload], level=level, kind=kind)
                     seen.pairs.append(Pair(name, payload, graph, kind, level))
                 else:
-                    seen.unknown.append(name)
+                    seen.unknown.append((name, payload))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.fx.graph_module, "_print_readable", printing)

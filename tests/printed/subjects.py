@@ -446,9 +446,22 @@ def math_sqrt(n: int) -> float:
 
 
 @subject
-def generators_of_strided_noise() -> Subject:
+def index_put_and_checks() -> Subject:
     def function(x: Tensor) -> Tensor:
         torch._check(x.shape[0] > 1)
         return torch.ops.aten.index_put(x, [None, torch.tensor([0, 1])], x[:, :2] * 2)
 
     return Subject(function, (numbers(3, 4),))
+
+
+@subject
+def hooks() -> Subject:
+    weight = numbers(3, 4, grad=True)
+    weight.register_post_accumulate_grad_hook(lambda tensor: None)
+
+    def function(x: Tensor) -> Tensor:
+        y = x * weight
+        y.register_hook(lambda grad: grad * 2)
+        return y.sin()
+
+    return Subject(function, (numbers(3, 4, grad=True),))

@@ -1,0 +1,174 @@
+"""The text of a graph gives the graph that the live one gives, on every subject and level."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from printed.both import Seen, compiled, read_all, run, watching
+from printed.compare import differences
+from printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
+
+from pytest_torchgraph import Graph, Node, Source, TensorMeta
+from pytest_torchgraph.graph.model import Effect, Ref, Symbol
+from pytest_torchgraph.printed import parse_printed
+
+
+@pytest.fixture(autouse=True)
+def torchs_own_warnings() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def assert_agreement(seen: Seen) -> None:
+    for pair, graph in read_all(seen):
+        assert len(pair.live.nodes) > 1
+        assert differences(pair.live, graph, pair.artifact) == []
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_graphs_of_dynamo_and_aot_agree(name: str) -> None:
+    seen = compiled(SUBJECTS[name](), "aot_eager")
+    assert seen.of("dynamo_output_graph")
+    assert seen.of("aot_inference_graph") or (
+        seen.of("aot_joint_graph")
+        and seen.of("aot_forward_graph")
+        and seen.of("aot_backward_graph")
+    )
+    assert_agreement(seen)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_graphs_of_inductor_agree(name: str) -> None:
+    seen = compiled(SUBJECTS[name](), "inductor")
+    assert seen.of("inductor_post_grad_graph")
+    assert_agreement(seen)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert",
+        "bert_dynamic",
+        "llama",
+        "gpt2",
+        "checkpoint",
+        "nested_compile_region",
+        "autograd_function",
+        "in_place",
+        "tensor_constants",
+        "several_outputs",
+        "views",
+        "dynamic_sizes",
+        "hooks",
+    ],
+)
+def test_graphs_of_compiled_autograd_agree(name: str) -> None:
+    seen = compiled(SUBJECTS[name](), "aot_eager", autograd=True)
+    assert seen.of("compiled_autograd_graph")
+    assert_agreement(seen)
+
+
+def test_what_a_warm_cache_prints_is_read_as_what_the_cold_one_printed() -> None:
+    graphs: list[list[Graph]] = []
+    subject = SUBJECTS["batch_norm"]
+    with torch._inductor.utils.fresh_cache():
+        for _ in range(2):
+            with watching() as seen:
+                run(subject(), "inductor")
+            texts = [(p.artifact, p.text) for p in seen.pairs] + seen.unknown
+            chosen = sorted(text for text in texts if text[0].startswith(("aot_f", "aot_b")))
+            graphs.append([parse_printed(t, level="aot", kind="forward") for _, t in chosen])
+    assert len(seen.unknown) > 0, "the second compile was not warm"
+    cold, warm = graphs
+    assert cold == warm
+    assert [g.to_text("full") for g in cold] == [g.to_text("full") for g in warm]
+
+
+# -- the comparison itself -------------------------------------------------------------------------
+
+
+def edited(graph: Graph, pick: Callable[[Node], bool], **changes: Any) -> Graph:
+    """The graph with one node changed: the first that fits."""
+    index = next(i for i, node in enumerate(graph.nodes) if pick(node))
+    nodes = list(graph.nodes)
+    nodes[index] = replace(nodes[index], **changes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+MUTATIONS: dict[str, Callable[[Graph], Graph]] = {
+    "op": lambda g: edited(g, lambda n: n.is_call, op="aten.other.default"),
+    "args": lambda g: edited(g, lambda n: len(n.refs) > 0, args=()),
+    "kwargs": lambda g: edited(g, lambda n: n.is_call, kwargs={"dtype": None}),
+    "result": lambda g: edited(g, lambda n: isinstance(n.result, TensorMeta), result=None),
+    "dtype": lambda g: edited(
+        g,
+        lambda n: isinstance(n.result, TensorMeta) and n.is_call,
+        result=TensorMeta("int8", (1,), (1,), "cpu"),
+    ),
+    "effects": lambda g: edited(g, lambda n: bool(n.effects), effects=()),
+    "other effect": lambda g: edited(g, lambda n: bool(n.effects), effects=(Effect("random"),)),
+    "after": lambda g: edited(g, lambda n: bool(n.after), after=()),
+    "more after": lambda g: edited(g, lambda n: n.kind == "output", after=(Ref(g.nodes[0].name),)),
+    "source": lambda g: edited(g, lambda n: n.source is not None, source=Source("x.py", 1)),
+    "placeholder": lambda g: replace(g, nodes=g.nodes[1:]),
+    "order": lambda g: replace(g, nodes=(g.nodes[1], g.nodes[0], *g.nodes[2:])),
+    "saved": lambda g: replace(g, saved=g.saved[1:] if g.saved else (Ref(g.nodes[0].name),)),
+    "kind": lambda g: replace(g, kind="joint"),
+    "subgraphs": lambda g: replace(
+        g, subgraphs=g.subgraphs[1:] if g.subgraphs else (replace(g, name="more"),)
+    ),
+}
+
+
+@pytest.mark.parametrize("field", MUTATIONS)
+def test_the_comparison_sees_a_field_that_is_dropped_or_changed(field: str) -> None:
+    seen = compiled(in_place(), "aot_eager")
+    pair, graph = read_all(seen)[0]
+    assert pair.artifact == "dynamo_output_graph"
+    assert differences(pair.live, graph) == []
+    assert differences(pair.live, MUTATIONS[field](graph)) != []
+
+
+def test_the_comparison_looks_into_bodies() -> None:
+    pair, graph = read_all(compiled(nested_cond(), "aot_eager"))[0]
+    body = graph.subgraphs[0]
+    changed = edited(body, lambda n: n.is_call, op="aten.other.default")
+    assert differences(pair.live, replace(graph, subgraphs=(changed, *graph.subgraphs[1:])))
+
+
+# -- what the texts of particular subjects must show -----------------------------------------------
+
+
+def test_saved_values_are_apart_from_outputs_at_every_stage_of_a_forward() -> None:
+    seen = compiled(several_outputs(), "inductor")
+    found = {pair.artifact: graph for pair, graph in read_all(seen)[::-1]}
+    forward = found["aot_forward_graph"]
+    assert len(forward.saved) > 0
+    stages = [forward, found["before_post_grad_graph"], found["inductor_post_grad_graph"]]
+    assert [len(stage.saved) for stage in stages] == [len(forward.saved)] * 3
+    assert found["aot_joint_graph"].saved == ()
+
+
+def test_symbols_of_a_dynamic_shape_are_numbered_by_the_inputs() -> None:
+    seen = compiled(SUBJECTS["dynamic_sizes"](), "aot_eager")
+    graph = read_all(seen)[0][1]
+    shapes = [n.result.shape for n in graph.inputs if isinstance(n.result, TensorMeta)]
+    assert shapes[0] == (Symbol("s0"), Symbol("s1"))
+    assert "s1 + 1" in graph.to_text()
+
+
+def test_in_place_statements_are_effects_on_the_storage_that_they_write() -> None:
+    seen = compiled(in_place(), "aot_eager")
+    graph = read_all(seen)[0][1]
+    setitems = graph.find("operator.setitem")
+    assert len(setitems) == 4
+    assert {effect.kind for node in setitems for effect in node.effects} == {"mutates"}
+    targets = {node.effects[0].target for node in setitems}
+    assert len(targets) == 1
+    assert graph.find("Tensor.clamp_")[0].effects[0].target in targets
