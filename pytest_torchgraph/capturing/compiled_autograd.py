@@ -88,13 +88,14 @@ class _Recorder:
         self.modules: dict[int, torch.fx.GraphModule] = {}
         self.taken_over: dict[int, Graph] = {}
         self.paths: list[str] = []
+        self.why_not_compiled = ""
         self.ran = 0
 
     def run(self, target: Any) -> None:
         """Run the step, from and to a fresh Dynamo."""
         options = self.options
         if options.forward == "aot":
-            run_compiled(
+            self.why_not_compiled = run_compiled(
                 self.step,
                 target,
                 self.forward,
@@ -177,15 +178,18 @@ class _Recorder:
         """The graphs, if there was a backward."""
         if not self.ran and self.step.backward is not False:
             return Captured([], why_none=f"no backward ran: {self.why_none()}")
+        if self.options.forward == "eager":
+            why_none = "backward=False, and an eager forward has no graph of its own"
+            return Captured(self.graphs, self.modules, why_none)
         forwards = [graph for graph in self.graphs if graph.level == "aot"]
-        captured = Captured(
-            self.graphs,
-            self.modules,
-            "backward=False, and an eager forward has no graph of its own",
-        )
-        if forwards:
-            captured.levels["aot"] = [*forwards, *self.taken_over.values()]
-        return captured
+        if not forwards:
+            return Captured(
+                [],
+                why_none="the forward was not compiled (forward='eager' asks for that): "
+                + self.why_not_compiled,
+            )
+        levels: dict[Level, list[Graph]] = {"aot": [*forwards, *self.taken_over.values()]}
+        return Captured(self.graphs, self.modules, levels=levels)
 
     def why_none(self) -> str:
         """Why no backward ran, in words."""

@@ -68,12 +68,12 @@ def run_compiled(
             trace(metadata, payload)
 
     compiled = torch.compile(target, backend=backend, **options)
-    torch_private.reset_dynamo()
-    try:
-        with torch_private.quiet(), torch_private.structured_trace(emit):
-            step.run(compiled, forward, backward)
-    finally:
-        torch_private.reset_dynamo()
+    with (
+        torch_private.fresh_dynamo(),
+        torch_private.quiet(),
+        torch_private.structured_trace(emit),
+    ):
+        step.run(compiled, forward, backward)
     if skipped:
         raise CaptureError(
             "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "

@@ -61,10 +61,11 @@ class Seen:
         return [pair for pair in self.pairs if pair.artifact == artifact]
 
 
-def compiled(subject: Subject, backend: str, *, autograd: bool = False) -> Seen:
+def compiled(subject: Subject, backend: Any, *, autograd: bool = False) -> Seen:
     """Compile and run a subject, with its backward where it has one.
 
     Args:
+        backend: of torch.compile; `post_grad` is inductor without its code generation.
         autograd: whether compiled autograd takes over the backward.
     """
     with watching() as seen, without_caches():
@@ -74,7 +75,40 @@ def compiled(subject: Subject, backend: str, *, autograd: bool = False) -> Seen:
     return seen
 
 
-def run(subject: Subject, backend: str, *, autograd: bool = False) -> None:
+class _Stop(Exception):
+    pass
+
+
+def post_grad(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    """A backend: inductor until it has printed its post-grad graphs, which then run as they came.
+
+    Generating and compiling C++ takes nine tenths of the time and prints no graph.
+    """
+    from torch._inductor import compile_fx
+
+    def inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        before = torch.fx.GraphModule(gm, copied(gm.graph))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compile_fx, "GraphLowering", stop)
+            with pytest.raises(Exception, match="post-grad graph printed"):
+                compile_fx.compile_fx_inner(gm, inputs, *args, **kwargs)
+        return torch_private.boxed(before.forward)
+
+    def stop(*args: Any, **kwargs: Any) -> Any:
+        raise _Stop("post-grad graph printed")
+
+    return compile_fx.compile_fx(gm, inputs, inner_compile=inner)
+
+
+def copied(graph: torch.fx.Graph) -> torch.fx.Graph:
+    copy = torch.fx.Graph()
+    nodes: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        nodes[node] = copy.node_copy(node, nodes.__getitem__)
+    return copy
+
+
+def run(subject: Subject, backend: Any, *, autograd: bool = False) -> None:
     engine: Callable[[], Any] = contextlib.nullcontext
     if autograd:
         enable = torch._dynamo.compiled_autograd._enable

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from printed.both import Seen, compiled, read_all, run, watching
+from printed.both import Seen, compiled, post_grad, read_all, run, watching
 from printed.compare import differences
 from printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
 
@@ -45,7 +45,7 @@ def test_graphs_of_dynamo_and_aot_agree(name: str) -> None:
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_graphs_of_inductor_agree(name: str) -> None:
-    seen = compiled(SUBJECTS[name](), "inductor")
+    seen = compiled(SUBJECTS[name](), post_grad)
     assert seen.of("inductor_post_grad_graph")
     assert_agreement(seen)
 
@@ -146,7 +146,7 @@ def test_the_comparison_looks_into_bodies() -> None:
 
 
 def test_saved_values_are_apart_from_outputs_at_every_stage_of_a_forward() -> None:
-    seen = compiled(several_outputs(), "inductor")
+    seen = compiled(several_outputs(), post_grad)
     found = {pair.artifact: graph for pair, graph in read_all(seen)[::-1]}
     forward = found["aot_forward_graph"]
     assert len(forward.saved) > 0
