@@ -127,8 +127,8 @@ NAMES = {
         "2.0",
         "CompiledAutograd(backward_fullgraph=True)",
     ),
-    "uncounted": Private(
-        "torch.autograd:_unsafe_preserve_version_counter", "2.0", "putting values back"
+    "set_versions": Private(
+        "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
     ),
     "higher_order": Private("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
     "ops": Private("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
@@ -307,7 +307,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     """The leaves that a backward from `roots` accumulates a gradient into.
 
-    Walks the nodes of autograd (`grad_fn.next_functions`, since 1.0); AccumulateGrad has `variable`.
+    Walks autograd's nodes (`grad_fn.next_functions`, since 1.0); AccumulateGrad has `variable`.
     """
     found: list[torch.Tensor] = []
     todo: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]

@@ -69,9 +69,32 @@ class CompiledAutograd:
         if off:
             return Captured([], why_none=off)
         recorder = _Recorder(self, step, roots, canon)
-        with autograd_engine.compiler_restored(), autograd_engine.on_backward(recorder.start):
-            recorder.run(target)
+        try:
+            with autograd_engine.compiler_restored(), autograd_engine.on_backward(recorder.start):
+                recorder.run(target)
+        finally:
+            recorder.link.recorder = None
         return recorder.captured()
+
+
+class _Link:
+    """The compiler that the engine is given.
+
+    torch (2.13) never frees a compiler nor what it returned, so these know of the recorder, and
+    with it of the tensors of the step, only while there is a capture.
+    """
+
+    def __init__(self, recorder: _Recorder):
+        self.recorder: _Recorder | None = recorder
+
+    def __call__(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
+        """Called for a backward that the engine's cache does not know; returns what runs it."""
+
+        def run(*lists: Any) -> Any:
+            assert self.recorder is not None
+            return self.recorder.run_backward(module, lists)
+
+        return run
 
 
 class _Recorder:
@@ -84,12 +107,13 @@ class _Recorder:
         self.canon = canon
         self.forward = ForwardRecorder(roots, canon, self.add)
         self.calls = ModuleCalls(roots)
+        self.link = _Link(self)
         self.graphs: list[Graph] = []
         self.modules: dict[int, torch.fx.GraphModule] = {}
         self.taken_over: dict[int, Graph] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
-        self.ran = 0
+        self.known: set[int] = set()
 
     def run(self, target: Any) -> None:
         """Run the step, from and to a fresh Dynamo."""
@@ -115,7 +139,7 @@ class _Recorder:
     @contextlib.contextmanager
     def enabled(self) -> Iterator[None]:
         """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
-        with autograd_engine.compiled_by(self.compile, bool(self.options.dynamic)):
+        with autograd_engine.compiled_by(self.link, bool(self.options.dynamic)):
             yield
 
     @contextlib.contextmanager
@@ -135,26 +159,19 @@ class _Recorder:
         self.modules[len(self.graphs)] = module
         self.graphs.append(graph)
 
-    def compile(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
-        """The compiler: called for a backward that the engine's cache does not know."""
-        done = False
-
-        def run(inputs: Any, sizes: Any, scalars: Any, hooks: Any, packed: Any) -> Any:
-            nonlocal done
-            self.ran += 1
-            if done:
-                return module(inputs, sizes, scalars, hooks, packed)
-            if self.options.backward_fullgraph:
-                _trace(module, (inputs, sizes, scalars, hooks, packed), self.options.dynamic)
-            facts = self.facts(inputs, hooks)
-            interpreter = _Interpreter(module, facts, self.canon)
-            arguments = (inputs, sizes, scalars, hooks, packed)
-            result = list(interpreter.run(*arguments, enable_io_processing=False))
-            self.add(fold(module, facts, self.canon, self.roots.ranks()).graph, module)
-            done = True
-            return result
-
-        return run
+    def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
+        """Run a graph of the engine, and record it the first time."""
+        if id(module) in self.known:
+            return module(*lists)
+        if self.options.backward_fullgraph:
+            _trace(module, lists, self.options.dynamic)
+        inputs, _, _, hooks, _ = lists
+        facts = self.facts(inputs, hooks)
+        interpreter = _Interpreter(module, facts, self.canon)
+        result = list(interpreter.run(*lists, enable_io_processing=False))
+        self.add(fold(module, facts, self.canon, self.roots.ranks()).graph, module)
+        self.known.add(id(module))
+        return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> Facts:
         """What is known by identity: parameters and arguments, hooks, AOT backwards."""
@@ -176,7 +193,7 @@ class _Recorder:
 
     def captured(self) -> Captured:
         """The graphs, if there was a backward."""
-        if not self.ran and self.step.backward is not False:
+        if not self.known and self.step.backward is not False:
             return Captured([], why_none=f"no backward ran: {self.why_none()}")
         if self.options.forward == "eager":
             why_none = "backward=False, and an eager forward has no graph of its own"
@@ -218,13 +235,13 @@ class _TracedWhole(Exception):
     """Dynamo traced all of a graph: there is nothing more to know."""
 
 
-def _trace(module: torch.fx.GraphModule, arguments: tuple[Any, ...], dynamic: bool | None) -> None:
+def _trace(module: torch.fx.GraphModule, lists: tuple[Any, ...], dynamic: bool | None) -> None:
     """Let Dynamo trace a backward's graph, without running it; it raises at a graph break."""
 
     def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
         raise _TracedWhole
 
-    inputs, *others = arguments
+    inputs, *others = lists
     try:
         compiled = torch.compile(module, backend=backend, fullgraph=True, dynamic=dynamic)
         compiled(list(inputs), *others)

@@ -114,6 +114,7 @@ class _Saved:
         self.tensor = tensor
         self.value = tensor.detach().clone()
         self.requires_grad = tensor.requires_grad
+        self.version = version(tensor)
 
     def put_back(self) -> None:
         tensor, value = self.tensor, self.value
@@ -122,10 +123,12 @@ class _Saved:
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             if _same_form(tensor, value):
                 if not _same_value(tensor, value):
-                    with _uncounted(tensor):
-                        tensor.detach().copy_(value)
+                    tensor.detach().copy_(value)
             else:
                 tensor.data = value
+        if self.version != -1 and version(tensor) != self.version:
+            # A graph that saved the tensor before stays valid: it holds the same value again.
+            torch_private.get("set_versions")((tensor,), (self.version,))
 
 
 def _same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -138,16 +141,6 @@ def _same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_nested:
         return False
     return torch.equal(a.detach(), b)
-
-
-@contextlib.contextmanager
-def _uncounted(tensor: torch.Tensor) -> Iterator[None]:
-    """Write without counting it, so that a graph which saved the tensor stays valid."""
-    if tensor.is_inference():
-        yield
-    else:
-        with torch_private.get("uncounted")(tensor):
-            yield
 
 
 def _print(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -126,6 +126,8 @@ class Values:
             return self._repr(node, str(node.args[0].value))
         if path in _FUNCTIONS_OF_SYMBOLS and self._is_symbolic(node):
             return PrintedSymbol(self.text.segment(node))
+        if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
+            return PrintedObject("torch.Tensor")
         args, kwargs = self.arguments(node)
         try:
             if path == "slice" and not kwargs:
@@ -136,8 +138,6 @@ class Values:
                 return torch.device(*args, **kwargs)
         except (TypeError, RuntimeError) as error:
             self.fail(node, f"{path}(...): {error}")
-        if path == "torch.Tensor" and kwargs.keys() == {"size", "dtype"}:
-            return PrintedObject("torch.Tensor")
         if path in ("torch.Size", "frozenset", "set") and len(args) == 1:
             return tuple(args[0])
         if self._is_named_tuple(path) and not kwargs:

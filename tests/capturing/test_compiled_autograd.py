@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import re
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -502,6 +504,18 @@ def test_a_target_that_runs_its_backward_is_captured_whatever_the_config_says() 
             assert torch._dynamo.config.compiled_autograd is value
         assert captured.backward.count(ACCUMULATE) == 2
     assert model.weight.grad is None
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_no_tensor_outlives_the_capture(forward: Any) -> None:
+    def run() -> list[weakref.ref[Any]]:
+        model, x = Hooked(), example(2, 8, grad=True)
+        captured = capture(model, x, via=CompiledAutograd(forward=forward))
+        return [weakref.ref(obj) for obj in (x, model.fc.weight, captured.output, captured)]
+
+    references = run()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 4
 
 
 def test_the_loss_is_in_no_graph() -> None:

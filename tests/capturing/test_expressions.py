@@ -1,0 +1,84 @@
+"""Symbolic expressions have one spelling, whatever printed them."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph.capturing.expressions import canonical
+from pytest_torchgraph.capturing.names import Canon
+
+SAME = [
+    ("4*s0", "4 * s0", "s0*4"),
+    ("s0 + 1", "1 + s0", "s0+1"),
+    ("s0*s1", "s1 * s0"),
+    ("s0 - 1", "-1 + s0"),
+    ("3 - s0", "3 + -1 * s0", "-s0 + 3"),
+    ("(s0//2)", "FloorDiv(s0, 2)", "CleanDiv(s0, 2)", "s0 // 2", "((s0//2))"),
+    ("s0/2", "1/2 * s0", "s0*1/2"),
+    ("2*(s0//2) + 1", "1 + 2 * FloorDiv(s0, 2)", "1 + 2*((s0//2))"),
+    ("2*(s0 + 1)", "2 * (1 + s0)"),
+    ("Max(1, s0)", "Max(s0, 1)"),
+    ("Mod(s0, 2)", "Mod( s0,2 )"),
+    ("s0**2", "s0 ** 2"),
+    ("1e-05", "0.0000100000000000000", "1.00000000000000e-5"),
+    ("s0 < 3", "s0<3"),
+    ("(s0//(s1 + 1))", "FloorDiv(s0, 1 + s1)", "((s0//(1 + s1)))"),
+]
+
+
+@pytest.mark.parametrize("spellings", SAME)
+def test_spellings_of_one_expression_become_one(spellings: tuple[str, ...]) -> None:
+    assert {canonical(spelling) for spelling in spellings} == {spellings[0]}
+
+
+DIFFERENT = [
+    ("s0 - s1", "s1 - s0"),
+    ("s0//2*2", "s0*2//2"),
+    ("(s0 + 1)*2", "s0 + 1*2"),
+    ("s0**2", "2**s0"),
+    ("Mod(s0, 2)", "Mod(2, s0)"),
+    ("s0 < 3", "s0 > 3"),
+    ("s0 < s1", "s1 < s0"),
+    ("1", "1.0"),
+    ("s0/2", "2*s0"),
+    ("(s0//2)//3", "s0//(2//3)"),
+    ("Max(1, s0)", "Min(1, s0)"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_different_expressions_stay_different(one: str, other: str) -> None:
+    assert canonical(one) != canonical(other)
+
+
+@pytest.mark.parametrize("text", ["s0.x", "[s0]", "s0 if s1 else 2", "s0 +", "'a'", "f(s0)(1)"])
+def test_what_has_an_unknown_form_stays_as_it_was(text: str) -> None:
+    assert canonical(text) == text
+
+
+SYMBOLS = sympy.symbols("s0 s1 s2", integer=True, positive=True)
+EXPRESSIONS = st.recursive(
+    st.sampled_from(SYMBOLS) | st.integers(-4, 4).map(sympy.Integer),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda pair: pair[0] + pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] * pair[1]),
+        st.tuples(inner, inner).map(lambda pair: pair[0] - pair[1]),
+        st.tuples(inner, inner).map(lambda pair: sympy.Max(*pair)),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(EXPRESSIONS)
+def test_the_spelling_means_what_was_printed(expression: sympy.Expr) -> None:
+    spelled = canonical(str(expression))
+    assert canonical(spelled) == spelled
+    assert sympy.simplify(sympy.sympify(spelled) - sympy.sympify(str(expression))) == 0
+
+
+def test_symbols_are_numbered_alike_whatever_order_they_are_printed_in() -> None:
+    assert Canon().expression("s27 + 2*s77") == Canon().expression("2 * s77 + s27")

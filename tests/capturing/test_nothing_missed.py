@@ -1,0 +1,247 @@
+"""Ways in which a capture once missed something, or two different targets looked the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from capturing.models import BOTH, example
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, CaptureError, capture, diff
+
+
+class Pair(nn.Module):
+    """Two layers of one shape, used as the function says."""
+
+    def __init__(self, use: object) -> None:
+        super().__init__()
+        self.q = nn.Linear(4, 4)
+        self.k = nn.Linear(4, 4)
+        self.use = use
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.use(self, x, y)  # type: ignore[operator, no-any-return]
+
+
+@pytest.mark.parametrize("via", [*BOTH, "dynamo"])
+def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
+    x, y = example(2, 4), example(2, 4)
+    assert capture(lambda x, y: x - y, x, y, via=via) != capture(lambda x, y: y - x, x, y, via=via)
+    uses = (
+        lambda m, x, y: m.q(x) - m.k(y),
+        lambda m, x, y: m.k(x) - m.q(y),
+        lambda m, x, y: m.q(y) - m.k(x),
+    )
+    captured = [capture(Pair(use), x, y, via=via) for use in uses]
+    for i, one in enumerate(captured):
+        assert [one == other for other in captured] == [i == j for j in range(3)]
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_using_an_input_earlier_moves_no_other(via: str) -> None:
+    def plain(a: Tensor, b: Tensor) -> Tensor:
+        return a.sin() * b
+
+    def earlier(a: Tensor, b: Tensor) -> Tensor:
+        b = b.clone()
+        return a.sin() * b
+
+    x, y = example(2, 4, grad=True), example(2, 4, grad=True)
+    found = diff(capture(plain, x, y, via=via), capture(earlier, x, y, via=via))
+    assert [finding.kind for finding in found.findings] == ["added"]
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_leaves_of_closures_and_objects_take_part(via: str) -> None:
+    weight = torch.ones(4, requires_grad=True)
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.model = nn.Linear(4, 4)
+
+        def step(self, x: Tensor) -> Tensor:
+            return self.model(x).sum()
+
+    def scaled(x: Tensor) -> Tensor:
+        return (x * weight).tanh()
+
+    x = example(2, 4)
+    first = capture(scaled, x, via=via)
+    assert first.backward.count("aten.tanh_backward") == 1
+    assert weight.grad is None
+    assert capture(scaled, x, via=via) == first
+    trainer = Trainer()
+    captured = capture(trainer.step, x, via=via)
+    assert captured.backward.count("aten.mm") == 1
+    assert {"weight", "bias"} <= {node.name for node in captured.forward.inputs}
+    assert trainer.model.weight.grad is None
+
+
+def test_a_value_that_is_read_back_stays_and_is_no_constant() -> None:
+    x = example(4)
+    first = capture(lambda x: x * (x + 0.3).sum().item(), x, via="dispatch")
+    second = capture(lambda x: x * (x + 0.3).sum().item(), x * 1.7, via="dispatch")
+    assert first == second
+    with pytest.raises(AssertionError, match=r"aten\._local_scalar_dense: found 1"):
+        first.assert_no_ops("aten._local_scalar_dense")
+
+
+def test_ops_that_write_and_return_nothing_stay() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        y = x * 1
+        torch._foreach_mul_([y], 2)
+        return y * 3
+
+    x = example(4)
+    captured = capture(scaled, x, via="dispatch")
+    assert captured.forward.count("aten._foreach_mul_") == 1
+    assert captured != capture(lambda x: (x * 1) * 3, x, via="dispatch")
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_a_buffer_that_is_replaced_is_an_output(via: str) -> None:
+    class Average(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.mean = self.mean * 0.9 + x.detach().mean(0) * 0.1
+            return x * 2
+
+    model = Average()
+    captured = capture(model, example(2, 4), via=via)
+    captured.assert_op_counts({"aten.mean": 1, "aten.mul": 3})
+    assert torch.equal(model.mean, torch.zeros(4))
+
+
+@dataclasses.dataclass
+class Holder:
+    value: object
+
+
+def test_outputs_inside_unknown_objects_are_followed() -> None:
+    def nested(x: Tensor) -> tuple[Tensor, Holder]:
+        return x.sin(), Holder({"deep": Holder(x.cos())})
+
+    captured = capture(nested, example(4), via="dispatch")
+    assert captured.op_counts == {"aten.sin.default": 1, "aten.cos.default": 1}
+
+
+def test_a_skipped_frame_beside_a_captured_one_is_an_error() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x).relu()
+            torch._dynamo.graph_break()
+            return self.lstm(x)[0]
+
+    with pytest.raises(CaptureError, match=r"gave up on a frame[\s\S]*RNN, GRU, or LSTM"):
+        capture(Mixed(), example(2, 3, 4))
+
+
+def test_composite_ops_are_taken_apart_in_inference_mode_too() -> None:
+    with torch.inference_mode():
+        captured = capture(nn.Linear(4, 4), example(2, 4), via="dispatch")
+    assert captured.op_counts == {"aten.t.default": 1, "aten.addmm.default": 1}
+
+
+def test_casts_that_autocast_has_cached_are_seen() -> None:
+    model = nn.Linear(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        counts = [
+            capture(model, example(2, 4), via="dispatch").op_counts["aten._to_copy"]
+            for _ in range(3)
+        ]
+    assert counts[0] > 2
+    assert len(set(counts)) == 1
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_a_loss_of_one_output_starts_there_alone(via: str) -> None:
+    layer = nn.Linear(4, 4)
+    calls: list[int] = []
+
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = layer(x)
+        hidden.register_hook(lambda grad: calls.append(1))
+        return hidden, hidden.exp()
+
+    captured = capture(two, example(2, 4), loss_fn=lambda out: out[1].sum(), via=via)
+    assert captured.backwards
+    if via == "dispatch":
+        assert [n.name for n in captured.backward.inputs if n.op == "tangent"] == ["tangent.1"]
+        assert calls == [1]
+    with pytest.raises(CaptureError, match="does not depend on the output"):
+        capture(layer, example(2, 4), loss_fn=lambda _: layer.weight.sum(), backward=True, via=via)
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_running_statistics_are_put_back(via: str) -> None:
+    norm = nn.BatchNorm1d(4)
+    mean, held = norm.running_mean.clone(), norm.eval()(example(2, 4))
+    capture(norm.train(), example(2, 4), via=via)
+    assert torch.equal(norm.running_mean, mean)
+    held.sum().backward()  # putting back did not count as a write
+
+
+@pytest.mark.parametrize("via", ["dispatch"])
+def test_writes_that_torch_does_not_count_are_noticed(via: str) -> None:
+    model = nn.Linear(4, 4)
+    x = example(2, 4)
+    value = x.clone()
+
+    def writes_argument(x: Tensor) -> Tensor:
+        x.data.add_(1)
+        return x * 2
+
+    capture(writes_argument, x, via=via)
+    assert torch.equal(x, value)
+
+    def writes_parameter(x: Tensor) -> Tensor:
+        model.weight.data.mul_(0.9)
+        return model(x)
+
+    with pytest.raises(CaptureError, match=r"changed its parameters \(weight\)"):
+        capture(writes_parameter, x, via=via)
+
+
+def test_flags_modes_and_generators_are_put_back() -> None:
+    generator = torch.Generator().manual_seed(1)
+    state = generator.get_state()
+    x = example(4)
+
+    def restless(x: Tensor, generator: torch.Generator) -> Tensor:
+        x.requires_grad_()
+        y = x.sin() + torch.rand(4, generator=generator)
+        torch.set_default_dtype(torch.float64)
+        return y
+
+    capture(restless, x, generator, via="dispatch")
+    assert not x.requires_grad
+    assert torch.equal(generator.get_state(), state)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_dynamic_capture_leaves_no_mark_on_the_tensors() -> None:
+    layer, x = nn.Linear(4, 4), example(2, 4)
+    before = capture(layer, x)
+    capture(layer, x, via=Aot(dynamic=True))
+    assert capture(layer, x) == before
+    assert not [name for name in vars(x) if name.startswith("_dynamo")]
+
+
+def test_torchscript_is_refused() -> None:
+    with pytest.warns(DeprecationWarning):
+        scripted = torch.jit.trace(nn.Linear(4, 4), example(2, 4), check_trace=False)
+    with pytest.raises(CaptureError, match="the target is TorchScript"):
+        capture(scripted, example(2, 4), via="dispatch")

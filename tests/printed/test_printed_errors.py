@@ -1,0 +1,134 @@
+"""A text that cannot be read is one error, with the line and the reason."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from printed.texts import BODY, JOINT, X, module
+
+from pytest_torchgraph import CaptureError
+from pytest_torchgraph.printed import PrintedGraphError, parse_printed
+
+BROKEN = {
+    "empty": ("", 1, "expected one printed module"),
+    "no class": ("def forward(self):\n    return ()\n", 1, "expected one printed module"),
+    "two modules": (module("return x") + module("return x"), 1, "expected one printed module"),
+    "another class": ("class A(object):\n    def forward(self): return 1\n", 1, "expected 'class"),
+    "no forward": (BODY.format(name="A").split("    def")[0] + "    pass", 2, "has one 'def"),
+    "syntax": (module("y = (x +\nreturn y"), 3, "not Python"),
+    "no self": ("class A(torch.nn.Module):\n    def forward(x):\n        return x\n", 2, "no self"),
+    "star": (module("return x", "*x"), 2, "inputs with *"),
+    "no return": (module("y = x + 1"), 2, "the text is cut off"),
+    "behind return": (module("return x\ny = x + 1"), 4, "behind the return"),
+    "unknown name": (module("y = x + z\nreturn y"), 3, "z is neither a node before this one"),
+    "used before": (module("y = z + 1\nz = x + 1\nreturn y"), 3, "z is neither a node"),
+    "unknown op": (module("y = torch.ops.aten.nope.default(x)\nreturn y"), 3, "not known in this"),
+    "unknown path": (module("y = torch.nope.sin(x)\nreturn y"), 3, "torch.nope.sin is not known"),
+    "unknown function": (module("y = nope_sin(x)\nreturn y"), 3, "nope_sin is not known"),
+    "not a function": (module("y = torch.float32(x)\nreturn y"), 3, "cannot be called"),
+    "twice": (module("y = x + 1\ny = x + 2\nreturn y"), 4, "y is defined twice"),
+    "input twice": (module("x = x\nreturn x", 'y: "f32[2]", x: "f32[2]"'), 3, "x is defined"),
+    "dropped": (module("y = x + 1;  z = None\nreturn y"), 3, "z is dropped, but was never"),
+    "several targets": (module("y = z = x + 1\nreturn y"), 3, "several targets"),
+    "no name": (module("y.z = x + 1\nreturn x"), 3, "no name"),
+    "half of an in-place": (module("x += 1\nreturn x"), 3, "whose result has no name"),
+    "another half": (module("x += 1;  y = z\nreturn x"), 3, "whose result has no name"),
+    "a statement": (module("for i in x: pass\nreturn x"), 3, "that torch.fx does not print"),
+    "an expression": (module("x + 1\nreturn x"), 3, "that torch.fx does not print"),
+    "a lambda": (module("y = torch.sin(lambda: 1)\nreturn y"), 3, "an argument of an unknown form"),
+    "a call inside": (module("y = torch.sin(torch.cos(x))\nreturn y"), 3, "a call of torch.cos"),
+    "a nested expression": (module("y = torch.sin(x + 1)\nreturn y"), 3, "of an unknown form"),
+    "a constant": (module("y = 3\nreturn y"), 3, "not a call of anything"),
+    "an operator": (module("y = not x\nreturn y"), 3, "an operator that torch.fx does not print"),
+    "a double star": (module("y = torch.sin(**x)\nreturn y"), 3, "a call with \\*\\*"),
+    "an address": (
+        module("y = torch.sin(<function f at 0x7f>)\nreturn y"),
+        3,
+        "that torch printed as <function f at 0x7f>",
+    ),
+    "result": (module('y: "nonsense" = x + 1\nreturn y'), 3, "'nonsense' describes no tensor"),
+    "dtype": (module('y: "f31[2]" = x + 1\nreturn y'), 3, "'f31' is no dtype"),
+    "shape": (module('y: "f32[(2]" = x + 1\nreturn y'), 3, "is no shape"),
+    "device": (module("y = torch.sin(device(type='nope'))\nreturn y"), 3, "device\\(...\\): "),
+    "a body that is missing": (
+        module("b = self.body_0\ny = torch.ops.higher_order.wrap(b, x)\nreturn y"),
+        5,
+        "the body body_0 is not printed",
+    ),
+    "returned call": (module("return torch.sin(x)"), 3, "a return of a call"),
+    "joint inputs": (
+        JOINT.replace("primals_1, primals_2,", "primals_2,"),
+        9,
+        "not those annotated",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_text_that_cannot_be_read_is_an_error_with_line_and_reason(case: str) -> None:
+    text, line, reason = BROKEN[case]
+    with pytest.raises(PrintedGraphError, match=reason) as caught:
+        parse_printed(text, level="dynamo", kind="forward")
+    assert caught.value.line == line
+    assert isinstance(caught.value, CaptureError)
+
+
+def test_the_message_shows_the_line() -> None:
+    with pytest.raises(PrintedGraphError) as caught:
+        parse_printed(module("y = nope(x)\nreturn y"), level="dynamo", kind="forward")
+    assert str(caught.value) == (
+        "cannot read the graph that torch printed, line 3: nope is not known in this process\n"
+        "    y = nope(x)"
+    )
+
+
+WHOLE = module(
+    """
+    # File: /nowhere/net.py:3 in forward, code: x
+    body_0 = self.body_0
+    wrap = torch.ops.higher_order.wrap(body_0, x, 'a "text"', [1, -2.5]);  body_0 = None
+    getitem: "f32[2, 3][3, 1]cpu" = wrap[0];  wrap = None
+    x[(slice(None, 1, None),)] = 2;  setitem = x;  setitem = None
+    getitem -= -inf;  y: "f32[2, 3]" = getitem;  getitem = None
+    z: "Sym(s7//2)" = torch.ops.aten.sym_size.int(y, 1)
+    return (y, z, None, {'k': y})
+    """,
+    inner=BODY.format(name="body_0"),
+)
+
+
+def test_a_text_that_is_cut_off_at_any_line_is_an_error() -> None:
+    whole = WHOLE.splitlines()
+    parse_printed(WHOLE, level="dynamo", kind="forward")
+    for end in range(len(whole)):
+        with pytest.raises(PrintedGraphError):
+            parse_printed("\n".join(whole[:end]), level="dynamo", kind="forward")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 6), st.text(max_size=4))
+def test_damage_is_never_another_exception(start: int, length: int, put: str) -> None:
+    text = WHOLE[:start] + put + WHOLE[start + length :]
+    with contextlib.suppress(PrintedGraphError):
+        parse_printed(text, level="dynamo", kind="forward")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000,
+        module("y = " + "-" * 5000 + "x\nreturn y"),
+        module(f"return ({'[' * 300}x"),
+        "\0",
+    ],
+)
+def test_depth_and_strange_characters_are_errors_too(text: str) -> None:
+    with pytest.raises(PrintedGraphError):
+        parse_printed(text, level="dynamo", kind="forward")
+
+
+def test_the_inputs_of_the_cases_are_readable() -> None:
+    parse_printed(module("return x", X), level="dynamo", kind="forward")

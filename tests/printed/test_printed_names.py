@@ -1,0 +1,148 @@
+"""What nodes and inputs of printed graphs are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from printed.both import compiled, read_all
+from printed.subjects import SUBJECTS, Subject
+from printed.texts import lines, module, parsed
+
+from pytest_torchgraph import Aot, capture, torch_private
+from pytest_torchgraph.capturing.convert import Naming
+from pytest_torchgraph.capturing.names import Canon
+from pytest_torchgraph.capturing.roots import Roots
+from pytest_torchgraph.printed import (
+    aot_names,
+    convert_printed,
+    dynamo_names,
+    parse_printed,
+    read_printed,
+)
+
+
+def test_a_node_is_called_after_its_op_and_the_function_of_its_line() -> None:
+    graph = parsed(
+        """
+        # File: /somewhere/layers.py:3 in forward, code: x
+        a = torch.sin(x)
+        b = torch.sin(a)
+        # File: /somewhere/heads.py:3 in <lambda>, code: x
+        c = torch.sin(b)
+        # No stacktrace found for following nodes
+        d = torch.sin(c)
+        return d
+        """
+    )
+    assert [line.split(" = ")[0] for line in lines(graph)[:-1]] == [
+        "%sin<layers.forward>",
+        "%sin<layers.forward>.1",
+        "%sin<heads.lambda>",
+        "%sin",
+    ]
+    assert all(node.module == "" for node in graph.nodes)
+
+
+def test_names_are_read_back_from_a_stored_graph() -> None:
+    for _, graph in read_all(compiled(SUBJECTS["cond"](), "aot_eager")):
+        again = type(graph).from_text(graph.to_text("full"))
+        assert [node.name for node in again.nodes] == [node.name for node in graph.nodes]
+        assert again == graph
+
+
+def test_the_same_text_gives_the_same_names_and_reading_it_leaves_nothing_behind() -> None:
+    pair = compiled(SUBJECTS["in_place"](), "aot_eager").pairs[0]
+    texts = {
+        parse_printed(pair.text, level="dynamo", kind="forward").to_text("full") for _ in range(3)
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("printed", "named"),
+    [
+        ("L_self_modules_fc_parameters_weight_", ("parameter", "fc.weight")),
+        (
+            "L_self_modules_layer_modules_0_modules_norm_1_buffers_running_mean_",
+            ("buffer", "layer.0.norm_1.running_mean"),
+        ),
+        ("L_self_parameters_scale_", ("parameter", "scale")),
+        ("L_x_", ("input", "x")),
+        ("L_kwargs_input_ids_", ("input", "input_ids")),
+        ("L_args_0_", ("input", "0")),
+        ("L_attention_mask_", ("input", "attention_mask")),
+        ("weird", ("input", "weird")),
+    ],
+)
+def test_an_input_of_dynamo_is_called_as_its_mangled_source_says(
+    printed: str, named: tuple[str, str]
+) -> None:
+    text = module(f"return {printed}", f'{printed}: "f32[2]"')
+    assert dynamo_names(read_printed(text)) == [named]
+
+
+def test_a_known_source_decides_where_the_mangled_name_is_ambiguous() -> None:
+    text = "class G(torch.nn.Module):\n    def forward(self, L_batch_ids_):\n        return ()\n"
+    assert dynamo_names(read_printed(text)) == [("input", "batch_ids")]
+    assert dynamo_names(read_printed(text), ["L['batch'].ids"]) != []
+    assert dynamo_names(read_printed(text), ["L['batch']['ids']"]) == [("input", "batch.ids")]
+
+
+def test_a_size_is_called_so() -> None:
+    text = 'class G(torch.nn.Module):\n    def forward(self, s3: "Sym(s3)"):\n        return s3\n'
+    assert dynamo_names(read_printed(text)) == [("input", "size")]
+
+
+def test_saved_values_have_one_name_in_forward_and_backward() -> None:
+    seen = compiled(Subject(mlp(), (example(4, 8),)), "aot_eager")
+    printed = {pair.artifact: read_printed(pair.text) for pair in seen.pairs}
+    dynamo = dynamo_names(printed["dynamo_output_graph"])
+    canon = Canon()
+
+    def linked(artifact: str, kind: Any, names: dict[str, str]) -> Any:
+        naming = Naming(aot_names(printed[artifact], dynamo, names))
+        return convert_printed(
+            printed[artifact], level="aot", kind=kind, canon=canon, naming=naming
+        )
+
+    forward = linked("aot_forward_graph", "forward", {})
+    backward = linked("aot_backward_graph", "backward", forward.names)
+    inputs = {node.name: node.op for node in forward.graph.inputs}
+    assert inputs["blocks.0.weight"] == "parameter"
+    assert inputs["x"] == "input"
+    saved = [ref.name for ref in forward.graph.saved]
+    assert len(saved) > 3
+    taken = {node.name: node.op for node in backward.graph.inputs}
+    assert set(saved) == {name for name, op in taken.items() if op != "tangent"}
+    assert taken["tangent.0"] == "tangent"
+
+
+@pytest.mark.parametrize("make", [mlp, lambda: Norm().train()])
+def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> None:
+    model = make()
+    x = example(4, 8) if not isinstance(model, Norm) else example(2, 2, 8, 8)
+    texts: dict[str, str] = {}
+
+    def emit(metadata: dict[str, Any], payload: str) -> None:
+        texts.update({key: payload for key in metadata if key.endswith("_graph") and payload})
+
+    with torch_private.structured_trace(emit):
+        captured = capture(model, x, via=Aot())
+    dynamo = dynamo_names(read_printed(texts["dynamo_output_graph"]))
+    ranks = Roots(model, (x,), {}).ranks()
+    names: dict[str, str] = {}
+    for kind in ("forward", "backward"):
+        printed = read_printed(texts[f"aot_{kind}_graph"])
+        naming = Naming(aot_names(printed, dynamo, names), ranks=ranks, dynamo=dynamo)
+        found = convert_printed(printed, level="aot", kind=kind, naming=naming)  # type: ignore[arg-type]
+        names = found.names
+        live = getattr(captured, kind)
+        assert found.graph == live
+        roles = ("parameter", "buffer", "input")
+        assert [(n.name, n.op) for n in found.graph.inputs if n.op in roles] == [
+            (n.name, n.op) for n in live.inputs if n.op in roles
+        ]
+        assert torch.is_grad_enabled()
