@@ -95,7 +95,10 @@ def read_printed(text: str) -> Printed:
         PrintedGraphError: with the line, for what is not such a text.
     """
     printed = PrintedText(text)
-    return Printed(printed, printed.tree())
+    try:
+        return Printed(printed, printed.tree())
+    except RecursionError:
+        raise printed.error("values are nested too deeply", 1) from None
 
 
 class _Reader:

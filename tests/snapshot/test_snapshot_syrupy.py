@@ -41,7 +41,7 @@ def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
     pytester.makepyfile(test_mixed=MIXED)
     run("--torchgraph-update", "--snapshot-update").assert_outcomes(passed=5)
     found = files(pytester)
-    assert len(found) == 6
+    assert len(found) == 6, sorted(found)
     return found
 
 
