@@ -43,7 +43,6 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "export": Export,
     "inductor": Inductor,
 }
-PLANNED: tuple[str, ...] = ()
 FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
 """The mechanisms that can run on fake tensors."""
 
@@ -151,8 +150,6 @@ def _mechanism(via: Any) -> Mechanism:
     if isinstance(via, str):
         if via in MECHANISMS:
             return MECHANISMS[via]()
-        if via in PLANNED:
-            raise ValueError(f"via={via!r} is not available yet: use {_known()}")
         raise ValueError(f"unknown via={via!r}: use {_known()}, or a mechanism such as Aot()")
     if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
         raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
