@@ -38,6 +38,22 @@ class OpCounts(Counter[str]):
             raise KeyError(f"{key!r} does not occur; there is {there}")
         return sum(found)
 
+    # Counter looks up names that only the other side has, which is a KeyError here.
+
+    def __eq__(self, other: object) -> bool:
+        return dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return dict.__ne__(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __sub__(self, other: Counter[str]) -> Counter[str]:
+        return Counter(dict(self)) - Counter(dict(other))
+
+    def __rsub__(self, other: Counter[str]) -> Counter[str]:
+        return Counter(dict(other)) - Counter(dict(self))
+
     def __reduce__(self) -> tuple[type[OpCounts], tuple[dict[str, int]]]:
         return type(self), (dict(self),)
 
@@ -67,10 +83,14 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     return counts
 
 
+OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})
+"""Namespaces whose ops have overloads other than `default`."""
+
+
 @lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
     """The word that names an op: `mm` of `aten.mm.default`, `relu` of `torch.relu`."""
     parts = op.split(".")
-    if len(parts) == 3 and parts[0].islower() and parts[0] not in ("torch", "operator"):
+    if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]
     return parts[-1]

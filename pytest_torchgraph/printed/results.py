@@ -70,7 +70,11 @@ def read_result(annotation: str) -> PrintedResult:
     dtype = DTYPE_NAMES.get(short) or _MORE_DTYPES.get(short)
     if dtype is None:
         raise ValueError(f"{short!r} is no dtype")
-    return PrintedTensor(dtype, _sizes(shape), None if stride is None else _sizes(stride), device)
+    try:
+        place = None if device is None else str(torch.device(device))
+    except RuntimeError:
+        raise ValueError(f"{device!r} is no device") from None
+    return PrintedTensor(dtype, _sizes(shape), None if stride is None else _sizes(stride), place)
 
 
 def _sizes(text: str) -> tuple[str, ...]:

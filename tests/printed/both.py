@@ -130,7 +130,7 @@ def run(subject: Subject, backend: Any, *, autograd: bool = False) -> None:
 def without_caches() -> Iterator[None]:
     """Graphs of a warm cache are printed from strings: there is no live one."""
     with (
-        torch._inductor.config.patch(force_disable_caches=True),
+        torch._inductor.config.patch(fx_graph_cache=False, fx_graph_remote_cache=False),
         torch._functorch.config.patch(enable_autograd_cache=False),
     ):
         yield

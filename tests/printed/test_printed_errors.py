@@ -52,6 +52,7 @@ BROKEN = {
     "result": (module('y: "nonsense" = x + 1\nreturn y'), 3, "'nonsense' describes no tensor"),
     "dtype": (module('y: "f31[2]" = x + 1\nreturn y'), 3, "'f31' is no dtype"),
     "shape": (module('y: "f32[(2]" = x + 1\nreturn y'), 3, "is no shape"),
+    "place": (module('y: "f32[2][1]nope" = x + 1\nreturn y'), 3, "'nope' is no device"),
     "device": (module("y = torch.sin(device(type='nope'))\nreturn y"), 3, "device\\(...\\): "),
     "a body that is missing": (
         module("b = self.body_0\ny = torch.ops.higher_order.wrap(b, x)\nreturn y"),

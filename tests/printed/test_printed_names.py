@@ -91,6 +91,15 @@ def test_a_known_source_decides_where_the_mangled_name_is_ambiguous() -> None:
     assert dynamo_names(read_printed(text), ["L['batch']['ids']"]) == [("input", "batch.ids")]
 
 
+def test_a_symbol_has_one_name_in_all_graphs_of_one_capture() -> None:
+    canon = Canon()
+    text = module("return (x, y)", 'x: "f32[s7, s3]", y: "f32[s9]"')
+    parse_printed(text, level="dynamo", kind="forward", canon=canon)
+    later = module("return x", 'x: "f32[s9, s3, s5]"')
+    graph = parse_printed(later, level="aot", kind="forward", canon=canon)
+    assert "%x = input : f32[s2, s1, s3]" in graph.to_text()
+
+
 def test_a_size_is_called_so() -> None:
     text = 'class G(torch.nn.Module):\n    def forward(self, s3: "Sym(s3)"):\n        return s3\n'
     assert dynamo_names(read_printed(text)) == [("input", "size")]
