@@ -78,6 +78,9 @@ def _terms(node: ast.expr) -> list[_Term]:
 
 
 def _product(node: ast.expr) -> _Term:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        term = _product(node.operand)
+        return _Term(-term.number, term.factors)
     terms = _terms(node)
     if len(terms) == 1:
         return terms[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sympy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.capturing.expressions import canonical
@@ -74,6 +74,7 @@ EXPRESSIONS = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS)
+@example(-SYMBOLS[0] * (SYMBOLS[0] + SYMBOLS[1]))
 def test_the_spelling_means_what_was_printed(expression: sympy.Expr) -> None:
     spelled = canonical(str(expression))
     assert canonical(spelled) == spelled
