@@ -100,8 +100,8 @@ def graph_capture() -> GraphCapture:
     """Capture the graphs of a model or function.
 
     `graph_capture(target, *args, via="aot", ...)` runs `target(*args)` and, where an output
-    requires grad, its backward pass, and returns a `Capture`. `with graph_capture.watch() as
-    capture:` gives everything that the code inside compiled and ran, and changes nothing about it.
+    requires grad, its backward pass, and returns a `Capture`. `via` chooses how: "aot" (the
+    default), "dispatch", "fx", "dynamo", "export", "inductor" or "compiled_autograd".
 
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
