@@ -96,7 +96,7 @@ def pytest_assertrepr_compare(
 
 
 @pytest.fixture(scope="session")
-def graph_capture() -> GraphCapture:
+def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
     """Capture the graphs of a model or function.
 
     `graph_capture(target, *args, via="aot", ...)` runs `target(*args)` and, where an output
@@ -106,7 +106,9 @@ def graph_capture() -> GraphCapture:
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
     from .capturing import GraphCapture
+    from .capturing.sources import set_root
 
+    set_root(request.config.rootpath)
     return GraphCapture()
 
 

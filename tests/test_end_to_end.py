@@ -145,3 +145,19 @@ def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*WARNING*mine:*kept"])
     result.stdout.no_fnmatch_line("*torch.__trace*")
+
+
+def test_source_lines_are_relative_to_the_rootdir_wherever_pytest_is_started(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]")
+    folder = pytester.mkdir("below")
+    (folder / "test_here.py").write_text(
+        "import torch\n\n"
+        "def test_here(graph_capture):\n"
+        "    graph_capture(lambda x: x.sin(), torch.ones(2)).assert_no_ops('aten.sin')\n"
+    )
+    monkeypatch.chdir(folder)
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*below/test_here.py:4: *x.sin()*"])

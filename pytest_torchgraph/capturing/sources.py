@@ -40,7 +40,7 @@ def is_user_file(file: str) -> bool:
 
 def relative(file: str) -> str:
     """`file` relative to the root, or to the directory on the import path that it was found in."""
-    for base in (*_root, *_SITE, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
+    for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
         if file.startswith(base.rstrip("/\\") + "/"):
             return file[len(base.rstrip("/\\")) + 1 :]
     return Path(file).name
