@@ -9,7 +9,7 @@ process that made it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -345,6 +345,10 @@ class Graph:
         from ..checks import assert_no_ops
 
         assert_no_ops((self,), ops)
+
+    def renamed(self, name: str) -> Graph:
+        """The same graph under another name."""
+        return replace(self, name=name)
 
 
 def iter_refs(value: Arg) -> Iterator[Ref]:
