@@ -60,13 +60,11 @@ def test_each_gradient_is_accumulated_once(model, graph_capture):
 
 
 def fn(x):
-    # 1st graph
+    """Two breaks, so three forward graphs."""
     temp = x + 10
     torch._dynamo.graph_break()
-    # 2nd graph
     temp = temp + 10
     torch._dynamo.graph_break()
-    # 3rd graph
     return temp.sum()
 
 
@@ -82,9 +80,7 @@ def test_the_backward_is_a_full_graph_where_the_forward_is_not(graph_capture):
 
 def test_graph_breaks_of_the_forward_do_not_break_the_backward(graph_capture, graph_snapshot):
     x = torch.randn(10, 10, requires_grad=True)
-    # 1. base torch.compile
     graph_capture(fn, x).assert_graph_count(forward=3, backward=3)
-    # 2. torch.compile with compiled autograd
     capture = graph_capture(fn, x, via="compiled_autograd")
     capture.assert_graph_count(forward=3, backward=1)
     assert capture == graph_snapshot

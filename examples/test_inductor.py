@@ -1,0 +1,90 @@
+"""inductor: the graphs that it generates code for, and the kernels that it makes of them.
+
+For those who count on a fusion: an edit that splits one kernel into two changes no result. What
+is compiled here is small; how kernels are named and cut is inductor's, so nothing of it is stored.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_torchgraph import Inductor, diff
+
+aten = torch.ops.aten
+
+
+def epilogue(x, bias):
+    """Four pointwise ops in a row."""
+    return torch.tanh((x + bias) * 2).relu()
+
+
+@pytest.fixture
+def operands():
+    torch.manual_seed(0)
+    return torch.randn(64, 32), torch.randn(32)
+
+
+def test_a_chain_of_pointwise_ops_is_one_kernel(operands, graph_capture, graph_device):
+    capture = graph_capture(epilogue, *operands, via="inductor", device=graph_device)
+    (kernel,) = capture.kernels
+    assert set(kernel.ops) == {"aten.add", "aten.mul", "aten.tanh", "aten.relu"}
+    assert (kernel.device, kernel.launches) == (graph_device.type, 1)
+    assert "tanh" in kernel.source
+    capture.assert_matches_eager()
+
+
+def test_a_matmul_cuts_the_chain(operands, graph_capture):
+    def cut(x, bias):
+        h = (x + bias).sigmoid()
+        return torch.tanh(h @ h.t()).relu()
+
+    before, after = graph_capture(cut, *operands, via="inductor").kernels
+    assert set(before.ops) == {"aten.add", "aten.sigmoid"}
+    assert {"aten.tanh", "aten.relu"} <= set(after.ops)
+
+
+# -- a pass of one's own ---------------------------------------------------------------------------
+
+
+def halve_by_multiplying(graph):
+    for node in graph.find_nodes(op="call_function", target=aten.div.Tensor):
+        if node.args[1] == 2:
+            node.target = aten.mul.Tensor
+            node.args = (node.args[0], 0.5)
+
+
+def test_what_a_pass_inside_inductor_does(operands, graph_capture):
+    def mean(x, bias):
+        return (x + bias).exp() / 2
+
+    before = graph_capture(mean, *operands, via="inductor")
+    with_pass = Inductor(options={"post_grad_custom_post_pass": halve_by_multiplying})
+    after = graph_capture(mean, *operands, via=with_pass)
+    (finding,) = diff(before, after).findings
+    assert (finding.before.op, finding.after.op) == ("aten.div.Tensor", "aten.mul.Tensor")
+    torch.testing.assert_close(after.output, before.output)
+
+
+# -- with a backward -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def capture(graph_capture):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU())
+    return graph_capture(model, torch.randn(4, 8), via="inductor")
+
+
+def test_forward_and_backward_have_their_kernels(capture):
+    capture.assert_graph_count(forward=1, backward=1)
+    assert {kernel.graph for kernel in capture.kernels} == {"forward", "backward"}
+    (norm_and_gelu,) = [kernel for kernel in capture.kernels if kernel.graph == "forward"]
+    assert {"aten.native_layer_norm", "aten.gelu"} <= set(norm_and_gelu.ops)
+
+
+def test_post_grad_graphs_are_decomposed_and_know_their_modules(capture):
+    capture.assert_no_ops("aten.native_layer_norm*", "aten.gelu*")
+    (rsqrt,) = capture.forward.find("aten.rsqrt")
+    (erf,) = capture.forward.find("aten.erf")
+    assert (rsqrt.module, erf.module) == ("1", "2")
+    assert {node.module for node in capture.backward.find("aten.mm")} == {"0"}
