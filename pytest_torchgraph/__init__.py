@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .capturing.aot import Aot
-    from .capturing.api import capture
+    from .capturing.api import GraphCapture, capture
     from .capturing.compiled_autograd import CompiledAutograd
     from .capturing.dispatch import Dispatch
     from .capturing.dynamo import Dynamo
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .graph.diff import Change, Finding, GraphDiff
     from .graph.model import Graph, Node, Source, TensorMeta
     from .graph.ops import OpCounts
+    from .watching.breaks import GraphBreak
+    from .watching.recompiles import Recompile
+    from .watching.watch import watch
 
 __version__ = "0.1.0"
 
@@ -40,12 +43,15 @@ _WHERE = {
     "Finding": "graph.diff",
     "Fx": "capturing.symbolic",
     "Graph": "graph.model",
+    "GraphBreak": "watching.breaks",
+    "GraphCapture": "capturing.api",
     "GraphDiff": "graph.diff",
     "GraphFormatError": "errors",
     "Inductor": "capturing.inductor",
     "Kernel": "capturing.kernels",
     "Node": "graph.model",
     "OpCounts": "graph.ops",
+    "Recompile": "watching.recompiles",
     "Source": "graph.model",
     "TensorMeta": "graph.model",
     "TorchGraphError": "errors",
@@ -53,6 +59,7 @@ _WHERE = {
     "diff": "capturing.given",
     "from_fx": "capturing.given",
     "load": "capturing.given",
+    "watch": "watching.watch",
 }
 
 __all__ = [
@@ -67,12 +74,15 @@ __all__ = [
     "Finding",
     "Fx",
     "Graph",
+    "GraphBreak",
+    "GraphCapture",
     "GraphDiff",
     "GraphFormatError",
     "Inductor",
     "Kernel",
     "Node",
     "OpCounts",
+    "Recompile",
     "Source",
     "TensorMeta",
     "TorchGraphError",
@@ -80,6 +90,7 @@ __all__ = [
     "diff",
     "from_fx",
     "load",
+    "watch",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError
@@ -87,7 +87,7 @@ def assert_graph_count(capture: Capture, forward: Any, backward: Any, total: Any
 
 def assert_matches_eager(
     capture: Capture,
-    comparison: tuple[Eager, Outcome] | None,
+    comparison: tuple[Eager, Callable[[], Outcome]] | None,
     rtol: float | None,
     atol: float | None,
 ) -> None:
@@ -101,8 +101,9 @@ def assert_matches_eager(
         )
     from .capturing.eager import difference
 
-    eager, outcome = comparison
-    problem = difference(eager.run(), outcome, rtol, atol)
+    eager, ran = comparison
+    expected, outcome = eager.run(), ran()
+    problem = difference(expected, outcome, rtol, atol)
     if problem is not None:
         raise AssertionError(problem)
     grads = outcome.grads
@@ -175,7 +176,9 @@ def say(low: int, high: int | None) -> str:
     """Bounds in words."""
     if high is None:
         return f"at least {low}"
-    return str(low) if low == high else f"{low} to {high}"
+    if low == high:
+        return str(low)
+    return f"{low} to {high}" if low else f"at most {high}"
 
 
 def places(nodes: Sequence[Node], limit: int = 5) -> list[str]:

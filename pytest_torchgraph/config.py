@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from . import marker
 from .devices import DEFAULT, parse_devices
 
 
@@ -22,16 +25,22 @@ class Config:
 
     Attributes:
         update: whether stored graphs are rewritten (`--torchgraph-update`).
+        prune: whether stale ones are removed (`--torchgraph-prune`).
         devices: the devices that `graph_device` gives.
         devices_required: whether they were named on the command line, so that an absent one is an
             error instead of a skip.
         artifacts: where failure pictures and texts go; None for the place in pytest's cache.
+        isolation: whether tests that use graphs begin with a fresh compiler.
+        limits: what every test may compile, as the arguments of the marker; empty for no limits.
     """
 
     update: bool
+    prune: bool
     devices: tuple[str, ...]
     devices_required: bool
     artifacts: Path | None
+    isolation: bool
+    limits: Mapping[str, Any]
 
 
 _CONFIG = pytest.StashKey[Config]()
@@ -50,6 +59,13 @@ def add_options(parser: pytest.Parser) -> None:
         help="store the graphs of the tests that run anew, and touch no other plugin's snapshots",
     )
     group.addoption(
+        "--torchgraph-prune",
+        action="store_true",
+        default=False,
+        dest="torchgraph_prune",
+        help="remove stored graphs that no test compares, after a complete and green run",
+    )
+    group.addoption(
         "--torchgraph-devices",
         metavar="NAMES",
         default=None,
@@ -65,6 +81,19 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
     parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
+    parser.addini(
+        "torchgraph_isolation",
+        "on (the default): tests that use graphs begin with a fresh compiler, and its settings are "
+        "put back after them; off: they do not",
+        default="on",
+    )
+    for name in marker.INI:
+        parser.addini(
+            f"torchgraph_{name}",
+            f"{name} of the marker torchgraph for every test, which is watched then",
+            type="linelist",
+            default=[],
+        )
 
 
 def configure(config: pytest.Config) -> None:
@@ -80,15 +109,34 @@ def configure(config: pytest.Config) -> None:
         asked, of = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
     config.stash[_CONFIG] = Config(
         update=option.torchgraph_update,
+        prune=option.torchgraph_prune,
         devices=parse_devices(asked, of),
         devices_required=required,
         artifacts=_artifacts(config),
+        isolation=_isolation(config),
+        limits={
+            name: marker.from_ini(name, lines, _home(config))
+            for name in marker.INI
+            if (lines := config.getini(f"torchgraph_{name}"))
+        },
     )
 
 
 def get(config: pytest.Config) -> Config:
     """The settings of this session."""
     return config.stash[_CONFIG]
+
+
+def _home(config: pytest.Config) -> Path:
+    """What paths in the ini file are relative to."""
+    return config.inipath.parent if config.inipath else config.rootpath
+
+
+def _isolation(config: pytest.Config) -> bool:
+    text = config.getini("torchgraph_isolation").strip().lower()
+    if text not in ("on", "off"):
+        raise pytest.UsageError(f"torchgraph_isolation: {text!r} is neither on nor off")
+    return bool(text == "on")
 
 
 def _artifacts(config: pytest.Config) -> Path | None:
@@ -99,8 +147,7 @@ def _artifacts(config: pytest.Config) -> Path | None:
         named = config.getini("torchgraph_artifacts")
         if not named:
             return None
-        home = config.inipath.parent if config.inipath else config.rootpath
-        option, path = "torchgraph_artifacts", home / named
+        option, path = "torchgraph_artifacts", _home(config) / named
     if not named or (path.exists() and not path.is_dir()):
         raise pytest.UsageError(f"{option}: {named!r} is not a directory")
     return path

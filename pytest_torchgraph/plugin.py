@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import config as settings
-from . import devices
-from .snapshot import MISMATCHES, WRITTEN
+from . import devices, marker
+from .snapshot import COMPARED
+from .snapshot.stale import Tracker
 
 if TYPE_CHECKING:
     import torch
 
-    from .capturing import GraphCapture
+    from .capturing.api import GraphCapture
     from .snapshot._syrupy import GraphSnapshot
 
 pytest_plugins = ["syrupy"]
+
+OURS = frozenset({"graph_capture", "graph_snapshot", "graph_device"})
+
+_TRACKER = pytest.StashKey[Tracker]()
 
 NO_SYRUPY = (
     "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
@@ -37,6 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
     settings.configure(config)
+    config.stash[_TRACKER] = Tracker(config)
+    config.pluginmanager.register(config.stash[_TRACKER], "torchgraph-tracker")
+    config.addinivalue_line("markers", marker.DESCRIPTION)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot._syrupy import hide_from_cleanup
 
@@ -60,24 +68,52 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Refuse markers that mean nothing before any test runs."""
+    report = yield
+    wrong = marker.misused(report.result or (), settings.get(collector.config).limits)
+    if wrong:
+        report.outcome, report.longrepr, report.result = "failed", wrong, []
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch what a marked test compiles. One that fails by itself keeps its own failure."""
+    limits = _limits(item)
+    if limits is None:
+        return (yield)
+    with marker.watched(limits):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and note there what was stored."""
     report = yield
-    if MISMATCHES in item.stash or WRITTEN in item.stash:
+    if COMPARED in item.stash:
         from .snapshot.report import complete_report
 
         complete_report(item, report)
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the stored graphs that this run wrote."""
-    if any(hasattr(r, "torchgraph_written") for rs in terminalreporter.stats.values() for r in rs):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """List the stored graphs that this run wrote, those that are stale, and remove these."""
+    config = terminalreporter.config
+    judged = config.stash[_TRACKER].judge(exitstatus)
+    if judged.concerns_us or any(
+        hasattr(report, "torchgraph_written")
+        for reports in terminalreporter.stats.values()
+        for report in reports
+    ):
         from .snapshot.report import summarize
 
-        summarize(terminalreporter)
+        summarize(terminalreporter, judged, settings.get(config).prune)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,7 +141,7 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
-    from .capturing import GraphCapture
+    from .capturing.api import GraphCapture
     from .capturing.sources import set_root
 
     set_root(request.config.rootpath)
@@ -143,6 +179,24 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture(autouse=True)
-def _torchgraph(request: pytest.FixtureRequest) -> None:
+def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     """What a test that uses graphs needs around it. Others pass through."""
     devices.expect_during(request)
+    chosen = settings.get(request.config)
+    if not chosen.isolation or (
+        OURS.isdisjoint(request.fixturenames) and _limits(request.node) is None
+    ):
+        yield
+        return
+    from .isolation import isolated
+
+    with isolated(getattr(request.config, "workerinput", {}).get("workerid", "")):
+        yield
+
+
+def _limits(item: pytest.Item) -> marker.Limits | None:
+    """What a test may compile. Markers were checked at collection, but for those added since."""
+    try:
+        return marker.limits_of(item, settings.get(item.config).limits)
+    except pytest.UsageError as error:
+        pytest.fail(str(error), pytrace=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import pytest
+from torch._logging import trace_structured
 
 from pytest_torchgraph import TorchGraphError, torch_private
 
@@ -35,3 +37,35 @@ def test_private_names_are_used_through_the_seam_alone() -> None:
         if private.search(line) and '"' not in line and "`" not in line
     ]
     assert found == []
+
+
+def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
+    made: list[str] = []
+    seen: list[str] = []
+
+    def payload(name: str) -> str:
+        made.append(name)
+        return name
+
+    def write(name: str) -> None:
+        trace_structured("artifact", lambda: {"name": name}, payload_fn=lambda: payload(name))
+        trace_structured(name, payload_fn=lambda: payload(name))
+
+    logger = logging.getLogger("torch.__trace")
+    before = logger.handlers
+    try:
+        logger.handlers = []
+        with torch_private.structured_trace(lambda _, text: seen.append(text), {"wanted"}):
+            write("wanted")
+            write("other")
+            assert (made, seen) == (["wanted"] * 2, ["wanted"] * 2)
+            logger.addHandler(logging.NullHandler())  # now somebody may want it
+            write("other")
+            assert (made[2:], seen[2:]) == (["other"] * 2, [])
+            with torch_private.structured_trace(lambda _, text: seen.append(text)):
+                write("another")
+            assert seen[2:] == ["another"] * 2
+        assert type(logger.handlers) is list
+        assert [type(handler) for handler in logger.handlers] == [logging.NullHandler]
+    finally:
+        logger.handlers = before

@@ -1,34 +1,5 @@
-"""`graph_capture` without pytest: `capture()`, and the mechanisms behind `via`."""
+"""How graphs are obtained: one module per mechanism behind one small protocol.
 
-from __future__ import annotations
-
-from .aot import Aot
-from .api import GraphCapture, capture
-from .compiled_autograd import CompiledAutograd
-from .dispatch import Dispatch
-from .dynamo import Dynamo
-from .exported import Export
-from .given import diff, from_fx, load
-from .inductor import Inductor
-from .kernels import Kernel
-from .mechanism import Mechanism
-from .result import Capture
-from .symbolic import Fx
-
-__all__ = [
-    "Aot",
-    "Capture",
-    "CompiledAutograd",
-    "Dispatch",
-    "Dynamo",
-    "Export",
-    "Fx",
-    "GraphCapture",
-    "Inductor",
-    "Kernel",
-    "Mechanism",
-    "capture",
-    "diff",
-    "from_fx",
-    "load",
-]
+What users call is in `api`; this module imports nothing, so that what watches the compiler can use
+what is here without knowing the mechanisms.
+"""

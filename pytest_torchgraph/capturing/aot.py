@@ -14,7 +14,7 @@ import torch.fx
 
 from .. import torch_private
 from ..graph.model import Graph, GraphKind, Level
-from .convert import Naming, convert
+from .convert import Converted, Naming, convert
 from .mechanism import Captured
 from .names import Canon
 from .roots import Roots
@@ -88,10 +88,10 @@ class _Recorder:
         return torch_private.get("decompositions")()
 
     def captured(self, why_none: str) -> Captured:
-        ran = [made for made in self.made if made.graph.kind != "backward" or made.runs]
+        ran = [made for made in self.made if made.converted.graph.kind != "backward" or made.runs]
         return Captured(
-            [made.graph for made in ran],
-            {position: made.module for position, made in enumerate(ran)},
+            [made.converted.graph for made in ran],
+            {position: made.converted for position, made in enumerate(ran)},
             why_none,
             self.joints,
         )
@@ -99,8 +99,7 @@ class _Recorder:
 
 @dataclass
 class _Made:
-    graph: Graph
-    module: torch.fx.GraphModule
+    converted: Converted
     runs: int = 0
 
 
@@ -149,6 +148,6 @@ class _Frame:
         )
         if kind != "backward":
             self.forward_names = converted.names
-        made = _Made(converted.graph, gm)
+        made = _Made(converted)
         self.recorder.made.append(made)
         return made

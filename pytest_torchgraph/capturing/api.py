@@ -5,27 +5,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import devices
 from ..checks import device_types
 from ..errors import CaptureError
-from ..graph.model import Graph, GraphKind
+from ..graph.model import Graph
+from ..watching.hub import HUB
+from ..watching.record import record_of
+from ..watching.recorder import Recorder
 from .aot import Aot
 from .compiled_autograd import CompiledAutograd
 from .dispatch import Dispatch
 from .dynamo import Dynamo
-from .eager import Eager, outcome_of
+from .eager import Eager, Outcome, outcome_of
 from .exported import Export
 from .faking import faked
 from .inductor import Inductor
 from .kernels import Kernel
-from .mechanism import Captured, Mechanism
+from .mechanism import Captured, Mechanism, numbered
 from .moving import moved
 from .names import Canon
 from .result import Capture
@@ -33,6 +35,9 @@ from .roots import Roots, callable_of
 from .step import Step
 from .symbolic import Fx
 from .world import preserved
+
+if TYPE_CHECKING:
+    from ..watching.watch import Watch
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "dispatch": Dispatch,
@@ -43,6 +48,10 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "export": Export,
     "inductor": Inductor,
 }
+COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
+"""The mechanisms that run torch.compile: what it did is known."""
+RESETTING = COMPILING | {"export"}
+"""The mechanisms that reset Dynamo before and after."""
 FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
 """The mechanisms that can run on fake tensors."""
 
@@ -90,8 +99,15 @@ def capture(
             f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
             f"{', '.join(map(repr, sorted(FAKEABLE)))}"
         )
+    if mechanism.name in RESETTING and HUB.watching:
+        raise CaptureError(
+            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb what the open "
+            "watch() sees: make the capture outside of it"
+        )
     place = None if device is None else torch.device(device)
+    recorder = Recorder()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(HUB.paused())
         if fake:
             args, kwargs = stack.enter_context(faked(target, args, kwargs, place))
         elif place is not None:
@@ -101,14 +117,15 @@ def capture(
         eager = Eager(target, args, kwargs, loss_fn, backward, roots)
         with preserved(roots) as world:
             step.world = world
-            captured = mechanism.capture(step, target, roots, Canon())
+            with HUB.recording(recorder if mechanism.name in COMPILING else None):
+                captured = mechanism.capture(step, target, roots, Canon())
             outcome = outcome_of(step, roots)
     eager.backward = step.backward
     eager.settle()
     made = captured.graphs
 
     def graphs() -> tuple[Graph, ...]:
-        found = _numbered(made() if callable(made) else made)
+        found = numbered(made() if callable(made) else made)
         if not any(node.is_call for graph in found for node in graph.nodes):
             why = captured.why_none or "the target runs no operation that its output needs"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
@@ -124,12 +141,19 @@ def capture(
         modules=captured.modules,
         joints=tuple(captured.joints),
         kernels=None if callable(built) else _kernels(captured, built),
-        comparison=None if fake else (eager, outcome),
-        levels={level: _numbered(found) for level, found in captured.levels.items()},
+        comparison=None if fake else (eager, _outcome(captured, eager, outcome)),
+        levels={level: numbered(found) for level, found in captured.levels.items()},
         device=None if place is None else place.type,
+        record=record_of(recorder) if mechanism.name in COMPILING else None,
     )
     _check_device(result)
     return result
+
+
+def _outcome(captured: Captured, eager: Eager, outcome: Outcome) -> Callable[[], Outcome]:
+    """What is compared with an eager run: this run, or one that draws the same random numbers."""
+    comparable = captured.comparable
+    return lambda: outcome if comparable is None else eager.run(comparable)
 
 
 class GraphCapture:
@@ -138,6 +162,12 @@ class GraphCapture:
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""
         return capture(target, *args, **kwargs)
+
+    def watch(self) -> Watch:
+        """See `pytest_torchgraph.watch`."""
+        from ..watching.watch import watch
+
+        return watch()
 
     def __repr__(self) -> str:
         return "<graph_capture>"
@@ -199,18 +229,6 @@ def _kernels(captured: Captured, graphs: Sequence[Graph]) -> tuple[Kernel, ...] 
     if captured.kernels is None:
         return None
     return tuple(replace(each, graph=graphs[int(each.graph)].name) for each in captured.kernels)
-
-
-def _numbered(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """Graphs of one kind told apart by a number, where there are several."""
-    many = Counter(graph.kind for graph in graphs)
-    seen: Counter[GraphKind] = Counter()
-    named: list[Graph] = []
-    for graph in graphs:
-        name = graph.kind if many[graph.kind] == 1 else f"{graph.kind}_{seen[graph.kind]}"
-        seen[graph.kind] += 1
-        named.append(replace(graph, name=name))
-    return tuple(named)
 
 
 def _check_device(result: Capture) -> None:

@@ -24,6 +24,7 @@ from .convert import RESULT, Converted, HasGraph, Naming
 from .names import Canon
 
 _COPIED = re.compile(r"aot(\d+)(?:_\d+)?_(.+)\Z")
+_NUMBER = re.compile(r"_\d+\Z")
 
 
 @dataclass
@@ -61,7 +62,8 @@ def fold(
     folded = _Fold(module, facts, canon)
     graph = folded.build()
     naming = Naming(inputs=folded.inputs, ranks=ranks or {})
-    converter = FoldedConverter(Owner(module, graph), canon, naming, folded.notes)
+    owner = Owner(module, graph, folded.bodies)
+    converter = FoldedConverter(owner, canon, naming, folded.notes)
     return converter.run("backward", "backward", "compiled_autograd")
 
 
@@ -72,6 +74,8 @@ class _Fold:
         self.canon = canon
         self.inputs: dict[str, tuple[str, str]] = {}
         self.notes: dict[str, Note] = {}
+        self.bodies: dict[str, str] = {}
+        self.claimed: dict[tuple[str, str], str] = {}
         self.elements: dict[torch.fx.Node, tuple[str, int]] = {}
         self.alias: dict[torch.fx.Node, torch.fx.Node] = {}
         self.offsets: dict[torch.fx.Node, int] = {}
@@ -186,13 +190,40 @@ class _Fold:
             return made
         made = graph.create_node(
             node.op,
-            lasting(node.target),
+            self._body(node) if node.op == "get_attr" else lasting(node.target),
             torch.fx.node.map_arg(args, operand),
             torch.fx.node.map_arg(node.kwargs, operand),
             node.name,
         )
         made.meta[RESULT] = self._result(node)
         return made
+
+    def _body(self, node: torch.fx.Node) -> str:
+        """The name of a body, as in the AOT backward that it was copied with.
+
+        Compiled autograd makes an attribute for each *use* of a body, `true_graph_1` becoming
+        `true_graph_10`. Here all uses in one AOT backward have one again.
+        """
+        target = str(node.target)
+        copy = _COPIED.match(node.name)
+        if copy is None:
+            return target
+        name = target
+        while name[-1:].isdigit():
+            name = name[:-1]
+            if _NUMBER.sub("", name) == _NUMBER.sub("", copy[2]):
+                break
+        else:
+            return target
+        key = (copy[1], name)
+        if key not in self.claimed:
+            taken, number = name, 0
+            while taken in self.bodies:
+                number += 1
+                taken = f"{name}_{number}"
+            self.claimed[key] = taken
+            self.bodies[taken] = target
+        return self.claimed[key]
 
     def _note(self, node: torch.fx.Node) -> Note:
         origin = self.copied.get(node)

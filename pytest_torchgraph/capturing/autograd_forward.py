@@ -12,7 +12,7 @@ from typing import Any
 import torch.fx
 
 from .. import torch_private
-from ..graph.model import Graph, GraphKind
+from ..graph.model import GraphKind
 from .convert import Converted, Naming, convert
 from .names import Canon
 from .roots import Roots
@@ -23,12 +23,10 @@ class ForwardRecorder:
     """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
 
     Attributes:
-        made: called with each forward or inference graph and its live module.
+        made: called with each forward or inference graph.
     """
 
-    def __init__(
-        self, roots: Roots, canon: Canon, made: Callable[[Graph, torch.fx.GraphModule], None]
-    ):
+    def __init__(self, roots: Roots, canon: Canon, made: Callable[[Converted], None]):
         self.roots = roots
         self.canon = canon
         self.made = made
@@ -86,7 +84,7 @@ class _Frame:
             converted = convert(
                 gm, name=kind, kind=kind, level="aot", canon=recorder.canon, naming=naming
             )
-            recorder.made(converted.graph, gm)
+            recorder.made(converted)
             if self.backward is not None:
                 named = aot_inputs(self.backward, self.inputs, converted.names)
                 recorder.note(self.backward, self.naming(named))

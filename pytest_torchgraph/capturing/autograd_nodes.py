@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 import torch.fx
 
 from .. import torch_private
-from ..graph.model import Effect, Node, Ref, Source
+from ..graph.model import Effect, Node, Ref, Result, Source
 from ..graph.ops import base_name
 from ..graph.text import module_of
 from .convert import HasGraph, Naming, _Converter
@@ -46,16 +45,18 @@ class FoldedConverter(_Converter):
 
     def __init__(
         self,
-        module: HasGraph,
+        module: HasGraph | torch.fx.Graph,
         canon: Canon,
         naming: Naming,
-        notes: dict[str, Note],
+        notes: Mapping[str, Note] | None = None,
     ):
         super().__init__(module, canon, naming)
-        self.notes = notes
+        self.notes = notes or {}
 
     def module(self, node: torch.fx.Node) -> str:
         """The module of a node; of a sum of gradients, the innermost one with all of them."""
+        if self.naming.plain:
+            return super().module(node)
         note = self.notes.get(node.name, Note())
         if note.path or node.target not in (torch.add, operator.getitem):
             return note.path
@@ -76,6 +77,11 @@ class FoldedConverter(_Converter):
         if node.op != "placeholder" or "/" not in made.name:
             return made
         return replace(made, module=module_of(made.name))
+
+    def unknown(self, node: torch.fx.Node) -> Result:
+        """What is known of a result that nobody noted: what is indexed here is never a tensor."""
+        taken = any(user.target is operator.getitem for user in node.users)
+        return super().unknown(node) or (() if taken else None)
 
     def source(self, node: torch.fx.Node) -> Source | None:
         """The line of the forward that an AOT backward's node is from."""
@@ -98,18 +104,23 @@ _UNKNOWN = frozenset({"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub",
 
 
 class Owner:
-    """The attributes of the captured module, with the folded graph."""
+    """The attributes of the captured module, with the folded graph.
 
-    def __init__(self, module: HasGraph, graph: torch.fx.Graph):
+    Attributes:
+        bodies: which attribute a body is, by the name that it has in the folded graph.
+    """
+
+    def __init__(self, module: HasGraph, graph: torch.fx.Graph, bodies: Mapping[str, str]):
         self.module = module
         self.graph = graph
+        self.bodies = bodies
 
     def get_submodule(self, target: str) -> Any:
         """A body of a higher-order op."""
-        return self.module.get_submodule(target)
+        return self.module.get_submodule(self.bodies.get(target, target))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.module, name)
+        return getattr(self.module, self.bodies.get(name, name))
 
 
 def calls(node: torch.fx.Node, name: str) -> bool:
@@ -140,16 +151,20 @@ def lasting(target: Any) -> Any:
     if not module.startswith("torch._dynamo"):
         return target
     numbered = _NUMBERED.match(name)
-    if numbered is not None or name.startswith(PROLOGUE):
-        return _standin(module, numbered[1] if numbered is not None else PROLOGUE)
-    return target
+    if numbered is not None:
+        return _renamed(target, module, numbered[1])
+    return _renamed(_rest_of(target), module, PROLOGUE) if name.startswith(PROLOGUE) else target
 
 
-@functools.lru_cache(maxsize=256)
-def _standin(module: str, name: str) -> Callable[..., Any]:
-    def standin(*_args: Any, **_kwargs: Any) -> Any:
-        raise NotImplementedError(f"{name} stands for what compiled autograd called")
+def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
 
-    standin.__module__ = module
-    standin.__name__ = standin.__qualname__ = name
-    return standin
+    run.__module__ = module
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+def _rest_of(prologue: Callable[..., Any]) -> Callable[..., Any]:
+    """The prologue without the values that it only hands on: in the folded graph nobody asks it."""
+    return lambda *lists: prologue([], [], [], list(lists[-1]))

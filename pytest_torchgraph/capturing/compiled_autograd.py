@@ -17,10 +17,12 @@ import torch.fx
 
 from .. import torch_private
 from ..graph.model import Graph, Level
+from ..watching.events import ONLY_TRACED
 from . import autograd_engine
 from .autograd_fold import Facts, fold
 from .autograd_forward import ForwardRecorder
 from .autograd_order import ModuleCalls, steps
+from .convert import Converted
 from .mechanism import Captured
 from .names import Canon
 from .roots import Roots
@@ -109,7 +111,7 @@ class _Recorder:
         self.calls = ModuleCalls(roots)
         self.link = _Link(self)
         self.graphs: list[Graph] = []
-        self.modules: dict[int, torch.fx.GraphModule] = {}
+        self.modules: dict[int, Converted] = {}
         self.taken_over: dict[int, Graph] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
@@ -154,22 +156,23 @@ class _Recorder:
         if self.options.forward == "eager":
             self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
 
-    def add(self, graph: Graph, module: torch.fx.GraphModule) -> None:
+    def add(self, made: Converted) -> None:
         """A graph was made."""
-        self.modules[len(self.graphs)] = module
-        self.graphs.append(graph)
+        self.modules[len(self.graphs)] = made
+        self.graphs.append(made.graph)
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
-        if id(module) in self.known:
-            return module(*lists)
-        if self.options.backward_fullgraph:
-            _trace(module, lists, self.options.dynamic)
+        if id(module) in self.known or torch_private.get("tracing")() is not None:
+            return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+        if self.options.backward_fullgraph or _runs_python(module):
+            fullgraph = self.options.backward_fullgraph
+            _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
         inputs, _, _, hooks, _ = lists
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
-        self.add(fold(module, facts, self.canon, self.roots.ranks()).graph, module)
+        self.add(fold(module, facts, self.canon, self.roots.ranks()))
         self.known.add(id(module))
         return result
 
@@ -231,22 +234,39 @@ class _Interpreter(torch.fx.Interpreter):
         return value
 
 
-class _TracedWhole(Exception):
-    """Dynamo traced all of a graph: there is nothing more to know."""
+def _runs_python(module: torch.fx.GraphModule) -> bool:
+    """Whether a backward's graph calls code of the user's, in which Dynamo can meet a break."""
+    return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
 
 
-def _trace(module: torch.fx.GraphModule, lists: tuple[Any, ...], dynamic: bool | None) -> None:
-    """Let Dynamo trace a backward's graph, without running it; it raises at a graph break."""
+PYTHON_CALLS = frozenset({"call_hook", "call_backward", "call_hook_from_backward_state"})
+
+
+class _OnlyTraced(Exception):
+    """Dynamo traced a graph: there is nothing more to know."""
+
+
+def _trace(
+    module: torch.fx.GraphModule,
+    lists: tuple[Any, ...],
+    *,
+    fullgraph: bool,
+    dynamic: bool | None,
+) -> None:
+    """Let Dynamo trace a backward's graph, up to its first break, without running it.
+
+    With `fullgraph` it raises there; otherwise the record of the capture has the break.
+    """
 
     def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
-        raise _TracedWhole
+        raise _OnlyTraced(ONLY_TRACED)
 
     inputs, *others = lists
     try:
-        compiled = torch.compile(module, backend=backend, fullgraph=True, dynamic=dynamic)
+        compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
         compiled(list(inputs), *others)
     except torch_private.get("backend_failed") as error:
-        if not isinstance(error.inner_exception, _TracedWhole):
+        if not isinstance(error.inner_exception, _OnlyTraced):
             raise
 
 

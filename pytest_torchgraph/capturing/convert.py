@@ -20,7 +20,6 @@ from ..graph.model import (
     Result,
     Source,
     SubgraphRef,
-    TensorMeta,
 )
 from ..graph.ops import base_name
 from ..graph.text import module_of
@@ -44,6 +43,8 @@ class Naming:
         dynamo: (role, name) of each input of the Dynamo graph, which `desc` refers to by position.
         body: whether this is the body of a higher-order op, all of whose outputs are real: the op
             itself says which of them it keeps.
+        plain: whether the stacks in the nodes' meta hold paths, as torch.fx has them, and not
+            Dynamo's sources.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -51,14 +52,30 @@ class Naming:
     ranks: Mapping[str, int] = field(default_factory=dict)
     dynamo: Sequence[tuple[str, str]] = ()
     body: bool = False
+    plain: bool = False
 
 
 @dataclass
 class Converted:
-    """A graph, and which of its nodes each fx node became."""
+    """A graph, and where it is from.
+
+    Attributes:
+        names: which of its nodes each fx node became.
+        owner: what has the attributes that the fx graph refers to.
+        fx: the fx graph.
+        canon: what gave the symbols and devices their names.
+        naming: what gave the nodes theirs.
+        returned: where the fx graph returned what this one returns and then what it saves; None
+            for what it returns as it is.
+    """
 
     graph: Graph
     names: dict[str, str]
+    owner: Any
+    fx: torch.fx.Graph
+    canon: Canon
+    naming: Naming
+    returned: list[int] | None
 
 
 class HasGraph(Protocol):
@@ -96,6 +113,8 @@ class _Converter:
         self.alias: dict[torch.fx.Node, str] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.paths: dict[torch.fx.Node, str] = {}
+        self.results: dict[torch.fx.Node, Result] = {}
+        self.returned: list[int] | None = None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         self.level = level
@@ -125,7 +144,8 @@ class _Converter:
                 nodes.append(self.node(node, roles.get(node, "input")))
         subgraphs = tuple(self.subgraphs.values())
         graph = Graph(tuple(nodes), name, kind, level, tuple(saved), subgraphs)
-        return Converted(graph, {node.name: name for node, name in self.names.items()})
+        names = {node.name: name for node, name in self.names.items()}
+        return Converted(graph, names, self.owner, self.fx, self.canon, self.naming, self.returned)
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -145,7 +165,7 @@ class _Converter:
             name,
             node.op,  # type: ignore[arg-type]
             op,
-            tuple([self.arg(arg) for arg in node.args]),
+            tuple([self.arg(arg) for arg in _arguments(node)]),
             {key: self.arg(arg) for key, arg in node.kwargs.items()},
             self.result(node),
             path,
@@ -186,20 +206,17 @@ class _Converter:
             return False
         if isinstance(producer.target, torch._ops.HigherOrderOperator):
             return True
-        return isinstance(_value(producer), tuple | list)
+        return isinstance(self.results.get(producer), tuple)
 
     def module(self, node: torch.fx.Node) -> str:
         if node.meta.get("is_gradient_acc"):
             return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-        if stack and self.level == "fx":
+        if stack and (self.naming.plain or self.level == "fx"):
             return str(list(stack.values())[-1][0])
         if stack:
             key, value = list(stack.items())[-1]
-            number = str(key).partition("@")[0].partition("_")[0]
-            if number.isdigit() and int(number) in self.naming.modules:
-                return self.naming.modules[int(number)]
-            return module_path(str(value[0] if isinstance(value, tuple) else value))
+            return stack_path(key, value, self.naming.modules)
         if node.op in ("call_module", "get_attr"):
             return str(node.target) if node.op == "call_module" else ""
         producer = node.args[0] if node.args else None
@@ -209,16 +226,23 @@ class _Converter:
 
     def result(self, node: torch.fx.Node) -> Result:
         value = _value(node)
-        if value is not None:
-            return self.canon.result(value)
-        meta = node.meta.get("tensor_meta")
-        if meta is None or not hasattr(meta, "dtype"):
+        found = self.unknown(node) if value is None else self.canon.result(value)
+        self.results[node] = found
+        return found
+
+    def unknown(self, node: torch.fx.Node) -> Result:
+        """What is known where nobody noted a result: from an op's schema, whether it is several."""
+        if not isinstance(node.target, torch._ops.OpOverload):
             return None
-        shape = tuple(self.canon.size(size) for size in meta.shape)
-        stride = tuple(self.canon.size(size) for size in meta.stride)
-        return TensorMeta(str(meta.dtype)[6:], shape, stride)
+        returns = node.target._schema.returns
+        if len(returns) == 1:
+            return () if isinstance(returns[0].type, torch.ListType) else None
+        return (None,) * len(returns) or None
 
     def source(self, node: torch.fx.Node) -> Source | None:
+        if (line := node.meta.get(LINE)) is not None:
+            code, number = line
+            return sources.from_line(code.co_filename, number, code.co_name)
         trace = node.meta.get("stack_trace") or node.stack_trace
         return sources.from_stack_trace(trace) if trace else None
 
@@ -249,7 +273,7 @@ class _Converter:
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
-            inner = Naming(modules=self.naming.modules, body=True)
+            inner = Naming(modules=self.naming.modules, body=True, plain=self.naming.plain)
             inner_module: Any = self.owner.get_submodule(name)
             found = convert(
                 inner_module,
@@ -282,27 +306,28 @@ class _Converter:
         return 0, self.naming.ranks.get(name, len(self.naming.ranks))
 
     def output(self, node: torch.fx.Node) -> tuple[Node, list[Ref]]:
-        value = node.args[0]
+        value: Any = node.args[0]
         descriptions = None if self.naming.body else node.meta.get("desc")
         saved: list[Ref] = []
-        if isinstance(value, tuple | list) and isinstance(descriptions, tuple | list):
-            kept = [item for item, desc in zip(value, descriptions, strict=False) if is_saved(desc)]
-            kept = [item for item in kept if isinstance(item, torch.fx.Node)]
-            pairs = [
-                (item, desc)
-                for item, desc in zip(value, descriptions, strict=False)
-                if not is_saved(desc)
+        if (
+            isinstance(value, tuple | list)
+            and isinstance(descriptions, tuple | list)
+            and len(value) == len(descriptions)  # else a pass has changed what is returned
+        ):
+            real = [k for k, desc in enumerate(descriptions) if not is_saved(desc)]
+            kept = [
+                k
+                for k, desc in enumerate(descriptions)
+                if is_saved(desc) and isinstance(value[k], torch.fx.Node)
             ]
             if self.naming.ranks:
-                kept.sort(key=lambda item: (item.op != "placeholder", self.place(item)))
+                kept.sort(key=lambda k: (value[k].op != "placeholder", self.place(value[k])))
                 backward = self.kind == "backward"
-                order = sorted(
-                    range(len(pairs)), key=lambda k: self.return_rank(pairs[k][1], k, backward)
-                )
-                pairs = [pairs[k] for k in order]
-            saved = [Ref(self.names[item]) for item in kept]
-            real = [item for item, _ in pairs]
-            value = tuple(real)
+                places = {k: number for number, k in enumerate(real)}
+                real.sort(key=lambda k: self.return_rank(descriptions[k], places[k], backward))
+            self.returned = real + kept
+            saved = [Ref(self.names[value[k]]) for k in kept]
+            value = tuple([value[k] for k in real])
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
         return Node("output", "output", "output", (self.arg(value),)), saved
@@ -337,15 +362,38 @@ class _Converter:
 RESULT = "torchgraph_result"
 """Key in a node's meta for a result that is described already."""
 
+LINE = "torchgraph_line"
+"""Key in a node's meta for the code object and the line that it comes from."""
+
 SCOPE = "torchgraph_scope"
 """Key in a node's meta for what stands in its name where no module path is known."""
 
 
+def _arguments(node: torch.fx.Node) -> tuple[Any, ...]:
+    """The arguments, without the key that torch's cache has for the body of invoke_subgraph.
+
+    It numbers the bodies of a graph: an edit that adds one would change the calls of all others.
+    """
+    if node.target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
+        return node.args[0], *node.args[2:]
+    return node.args
+
+
 def _value(node: torch.fx.Node) -> Any:
-    if RESULT in node.meta:
-        return node.meta[RESULT]
-    value = node.meta.get("val")
-    return node.meta.get("example_value") if value is None else value
+    """What a node gives, as the last pass noted it; what is described already came before."""
+    for key in ("val", "example_value", "tensor_meta", RESULT):
+        value = node.meta.get(key)
+        if value is not None:
+            return value
+    return None
+
+
+def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
+    """The path of a module in a stack of Dynamo's: of one that is known, and else its source."""
+    number = str(key).partition("@")[0].partition("_")[0]
+    if number.isdigit() and int(number) in modules:
+        return modules[int(number)]
+    return module_path(str(value[0] if isinstance(value, tuple) else value))
 
 
 def _class_name(cls: Callable[..., Any]) -> str:

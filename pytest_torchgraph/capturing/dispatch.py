@@ -101,8 +101,15 @@ def _no_compiled_region() -> Iterator[None]:
     with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
         yield
     if not loaded and "torch._dynamo" in sys.modules and torch_private.frames_seen():
-        _refuse("")
+        _refuse(None)
 
 
-def _refuse(name: str) -> None:
+def _refuse(function: Any) -> None:
+    name = getattr(function, "__qualname__", "")
+    if str(getattr(function, "__module__", "")).startswith("torch."):
+        raise CaptureError(
+            f"torch's {name.partition('.')[0]} compiles itself where it runs eagerly: what it runs "
+            "would be a hole in a graph of dispatched ops. Use via='aot', where its bodies are "
+            "subgraphs"
+        )
     raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)

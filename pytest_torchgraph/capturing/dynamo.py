@@ -10,8 +10,9 @@ import torch
 import torch.fx
 
 from ..graph.model import Graph, GraphKind, Level
-from .convert import Naming, convert
+from .convert import Converted, Naming, convert
 from .mechanism import Captured
+from .modules import runnable
 from .names import Canon
 from .roots import Roots
 from .step import Step
@@ -41,7 +42,7 @@ class Dynamo:
         if off:
             return Captured([], why_none=off)
         graphs: list[Graph] = []
-        modules: dict[int, torch.fx.GraphModule] = {}
+        modules: dict[int, Converted] = {}
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
@@ -50,9 +51,9 @@ class Dynamo:
             naming = Naming(inputs, roots.modules, ranks=roots.ranks())
             kind = _kind(example_inputs)
             found = convert(gm, name=kind, kind=kind, level="dynamo", canon=canon, naming=naming)
-            modules[len(graphs)] = gm
+            modules[len(graphs)] = found
             graphs.append(found.graph)
-            return gm.forward
+            return runnable(gm).forward
 
         why_none = run_compiled(
             step, target, backend, dynamic=self.dynamic, fullgraph=self.fullgraph

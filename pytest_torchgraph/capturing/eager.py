@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from ..errors import CaptureError
+from .names import Canon
 from .roots import Roots
 from .step import Step
 from .world import RandomState, preserved, version
+
+if TYPE_CHECKING:
+    from .mechanism import Mechanism
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ class Eager:
         tensors = [*self.roots.inputs, *self.roots.parameters()]
         self.versions = [(name, tensor, version(tensor)) for name, tensor in tensors]
 
-    def run(self) -> Outcome:
-        """Run the step.
+    def run(self, mechanism: Mechanism | None = None) -> Outcome:
+        """Run the step, or let a mechanism run it, whose graphs are not kept.
 
         Raises:
             CaptureError: if a parameter or an argument has changed since the capture.
@@ -95,7 +99,10 @@ class Eager:
         with preserved(self.roots) as world, self.modes.again():
             step.world = world
             self.random.put_back()
-            step.run()
+            if mechanism is None:
+                step.run()
+            else:
+                mechanism.capture(step, self.target, self.roots, Canon())
             return outcome_of(step, self.roots)
 
 

@@ -12,6 +12,7 @@ import torch.export
 from .. import torch_private
 from ..errors import CaptureError
 from ..graph.model import Level
+from . import sources
 from .convert import Naming, convert
 from .mechanism import Captured
 from .names import Canon
@@ -45,13 +46,17 @@ class Export:
         step.backward = False
         module = target if isinstance(target, torch.nn.Module) else _Function(target, roots)
         with torch_private.quiet():
-            program = torch.export.export(
-                module,
-                step.args,
-                step.kwargs,
-                dynamic_shapes=self.dynamic_shapes,
-                strict=self.strict,
-            )
+            try:
+                program = torch.export.export(
+                    module,
+                    step.args,
+                    step.kwargs,
+                    dynamic_shapes=self.dynamic_shapes,
+                    strict=self.strict,
+                )
+            except Exception as error:
+                step.raise_what_the_target_raises(error)
+                raise CaptureError(_why(error)) from error
             step.run(program.module())
         naming = Naming(signature_names(program), roots.modules)
         found = convert(
@@ -62,7 +67,18 @@ class Export:
             canon=canon,
             naming=naming,
         )
-        return Captured([found.graph], {0: program.graph_module})
+        return Captured([found.graph], {0: found})
+
+
+def _why(error: Exception) -> str:
+    """Torch's reason for giving up, and the user's line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    reason = "\n".join(lines[:8]) or type(error).__name__
+    return (
+        f"torch.export cannot export the target: {reason}{sources.innermost(error)}\nControl flow "
+        "that depends on the data has no graph of this kind: write it with torch.cond, or capture "
+        "via 'dynamo', 'aot' or 'dispatch'."
+    )
 
 
 class _Function(torch.nn.Module):

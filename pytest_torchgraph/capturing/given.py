@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,19 @@ import torch.fx
 
 from ..errors import GraphFormatError
 from ..graph.diff import GraphDiff, diff_graphs
-from ..graph.model import Graph, GraphKind, Level
+from ..graph.model import Graph, GraphKind, Level, Result
 from ..graph.parse import parse_document
 from .convert import Naming, convert
 from .exported import signature_names
+from .live import convert_live, origin_of
 from .result import Capture
 
 
 def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
     """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
 
-    Shapes and dtypes are taken from the nodes' `meta` where some pass has put them there.
+    Shapes and dtypes are taken from the nodes' `meta` where some pass has put them there. What
+    `capture.fx(graph)` gave is that graph again.
 
     Raises:
         TypeError: for anything else.
@@ -31,7 +34,10 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
         found = convert(obj.graph_module, name=name, kind=kind, level="export", naming=naming)
         return found.graph
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
-        return convert(obj, name=name, kind=kind, level=_level(obj)).graph
+        origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
+        if origin is None:
+            return convert(obj, name=name, kind=kind, level=_level(obj)).graph
+        return convert_live(obj, origin, name=name, kind=kind)
     raise TypeError(
         f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
         f"{type(obj).__name__}"
@@ -71,10 +77,48 @@ def load(path: str | Path) -> Capture:
 def diff(a: Any, b: Any) -> GraphDiff:
     """The structural difference from `a` to `b`; false where they have the same dataflow.
 
+    Where one of two graphs knows no shape at all, as the result of a `torch.fx.Transformer` does
+    not, their shapes and dtypes are not compared.
+
     Args:
         a, b: each a Capture, a Graph, or what `from_fx` takes.
     """
-    return diff_graphs(graphs_of(a), graphs_of(b))
+    before, after = graphs_of(a), graphs_of(b)
+    if len(before) == len(after) == 1:
+        old, new = _comparable(before[0], after[0])
+        return diff_graphs((old,), (new,))
+    return diff_graphs(before, after)
+
+
+def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Two graphs, without any result if only one of them has some; their bodies likewise."""
+    if _has_results(a) != _has_results(b):
+        a, b = _without_results(a), _without_results(b)
+    if not a.subgraphs or not b.subgraphs:
+        return a, b
+    of_a = {body.name: body for body in a.subgraphs}
+    of_b = {body.name: body for body in b.subgraphs}
+    for name in of_a.keys() & of_b.keys():
+        of_a[name], of_b[name] = _comparable(of_a[name], of_b[name])
+    return (
+        replace(a, subgraphs=tuple(of_a.values())),
+        replace(b, subgraphs=tuple(of_b.values())),
+    )
+
+
+def _has_results(graph: Graph) -> bool:
+    return any(_is_known(node.result) for node in graph.nodes)
+
+
+def _is_known(result: Result) -> bool:
+    return any(map(_is_known, result)) if isinstance(result, tuple) else result is not None
+
+
+def _without_results(graph: Graph) -> Graph:
+    nodes = [
+        replace(node, result=() if isinstance(node.result, tuple) else None) for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
 
 
 def graphs_of(obj: Any) -> tuple[Graph, ...]:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch.fx
 
 from .. import torch_private
 from ..graph.model import Graph, GraphKind, Level
-from .convert import Naming, convert
+from .convert import Converted, Naming, convert
 from .kernels import Kernel, kernels_of
 from .mechanism import Captured
+from .modules import copied
 from .names import Canon
 from .roots import Roots
 from .step import Step
 from .through_dynamo import aot_inputs, dynamo_inputs, run_compiled, switched_off
+
+NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,12 @@ class Inductor:
             dict(enumerate(recorder.modules)),
             why_none,
             kernels=recorder.kernels,
+            comparable=self._drawing_as_eager() if recorder.draws() else None,
         )
+
+    def _drawing_as_eager(self) -> Inductor:
+        """This mechanism, but with torch's random numbers where inductor has its own."""
+        return replace(self, options={**(self.options or {}), "fallback_random": True})
 
 
 class _Recorder:
@@ -70,7 +79,7 @@ class _Recorder:
         self.roots = roots
         self.canon = canon
         self.graphs: list[Graph] = []
-        self.modules: list[torch.fx.GraphModule] = []
+        self.modules: list[Converted] = []
         self.kernels: list[Kernel] = []
         self.current: tuple[_Frame, GraphKind] | None = None
 
@@ -90,34 +99,41 @@ class _Recorder:
         if self.options.mode is not None:
             of_mode = torch_private.get("mode_options")(self.options.mode, self.options.dynamic)
             patches = {**of_mode, **patches}
+        patches.update(NO_GRAPH_CACHE)
         return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
-            gm, example_inputs, inner_compile=compile_inner, config_patches=patches or None
+            gm, example_inputs, inner_compile=compile_inner, config_patches=patches
         )
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Look at each graph behind the last post-grad pass, and let nothing come from a cache."""
-        inductor = torch_private.get("inductor_config")
-        aot_config = torch_private.get("functorch_config")
-        users = inductor.post_grad_custom_post_pass
+        passes = torch_private.get("post_grad_passes")
+        recursion = sys.getrecursionlimit()  # inductor raises it
 
-        def look(graph: torch.fx.Graph) -> None:
-            if users is not None:
-                users(graph)
-            self.record(graph)
+        def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+            compiled, self.current = self.current, None  # bodies have their passes inside those
+            try:
+                passes(gm, *args, **kwargs)
+            finally:
+                self.current = compiled
+            if compiled is not None:
+                self.record(gm, *compiled)
 
         with (
-            inductor.patch(fx_graph_cache=False, post_grad_custom_post_pass=look),
-            aot_config.patch(enable_autograd_cache=False),
+            torch_private.replaced("post_grad_passes", post_grad_passes),
+            torch_private.get("inductor_config").patch(**NO_GRAPH_CACHE),
+            torch_private.get("functorch_config").patch(
+                enable_autograd_cache=False, enable_remote_autograd_cache=False
+            ),
         ):
-            yield
+            try:
+                yield
+            finally:
+                sys.setrecursionlimit(recursion)
 
-    def record(self, graph: torch.fx.Graph) -> None:
+    def record(self, gm: torch.fx.GraphModule, frame: _Frame, kind: GraphKind) -> None:
         """Convert a post-grad graph of the frame that is being compiled."""
-        if self.current is None or graph.owning_module is None:
-            return
-        frame, kind = self.current
-        module = torch.fx.GraphModule(graph.owning_module, _copy(graph))
+        module = copied(gm)
         named = aot_inputs(module, frame.inputs, frame.names if kind == "backward" else {})
         naming = Naming(named, self.roots.modules, ranks=self.roots.ranks(), dynamo=frame.inputs)
         found = convert(
@@ -126,7 +142,12 @@ class _Recorder:
         if kind != "backward":
             frame.names = found.names
         self.graphs.append(found.graph)
-        self.modules.append(module)
+        self.modules.append(found)
+
+    def draws(self) -> bool:
+        """Whether a graph draws random numbers by inductor's own generator."""
+        ops = {node.op for top in self.graphs for graph in top.walk() for node in graph.nodes}
+        return any(op.startswith("prims.inductor_seed") for op in ops)
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:
         """Take the generated code out of torch's structured trace."""
@@ -146,13 +167,3 @@ def _kind(kwargs: dict[str, Any]) -> GraphKind:
     if kwargs.get("is_backward"):
         return "backward"
     return "inference" if kwargs.get("is_inference") else "forward"
-
-
-def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """The graph as it is now: inductor goes on changing its own."""
-    copy = torch.fx.Graph()
-    nodes: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.nodes:
-        nodes[node] = copy.node_copy(node, nodes.__getitem__)
-        nodes[node].meta = dict(node.meta)
-    return copy

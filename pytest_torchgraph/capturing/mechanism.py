@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from ..graph.model import Graph, Level
+from ..graph.model import Graph, GraphKind, Level
+from .convert import Converted
 from .kernels import Kernel
 from .names import Canon
 from .roots import Roots
@@ -20,20 +22,23 @@ class Captured:
     Attributes:
         graphs: in the order in which they were made; or how to build them from what was recorded,
             which happens when they are first read.
-        modules: the live `torch.fx.GraphModule` of a graph, by the graph's position.
+        modules: what a graph was converted from, by the graph's position.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
         kernels: the kernels that were generated, `graph` being the position of their graph; None
             where no code is generated.
         levels: the graphs of the same run at other levels that the mechanism knows.
+        comparable: where the run drew other random numbers than an eager one does, the mechanism
+            that draws the same.
     """
 
     graphs: list[Graph] | Callable[[], list[Graph]]
-    modules: dict[int, Any] = field(default_factory=dict)
+    modules: dict[int, Converted] = field(default_factory=dict)
     why_none: str = ""
     joints: list[Graph] = field(default_factory=list)
     kernels: list[Kernel] | None = None
     levels: dict[Level, list[Graph]] = field(default_factory=dict)
+    comparable: Mechanism | None = None
 
 
 @runtime_checkable
@@ -46,3 +51,16 @@ class Mechanism(Protocol):
     def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
         """Run the step once and return the graphs that it gave."""
         ...
+
+
+def numbered(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
+    """Graphs of one kind told apart by a number, where there are several."""
+    graphs = list(graphs)
+    many = Counter(graph.kind for graph in graphs)
+    seen: Counter[GraphKind] = Counter()
+    named: list[Graph] = []
+    for graph in graphs:
+        name = graph.kind if many[graph.kind] == 1 else f"{graph.kind}_{seen[graph.kind]}"
+        seen[graph.kind] += 1
+        named.append(replace(graph, name=name))
+    return tuple(named)

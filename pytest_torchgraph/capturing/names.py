@@ -47,9 +47,11 @@ def _callable_name(target: Any) -> str:
     short = name.rpartition(".")[2]
     module = getattr(target, "__module__", None) or ""
     if module.startswith("torch"):
+        called = getattr(target, "__name__", short)  # of max_pool2d, whose qualname is that of `fn`
         for public in _PUBLIC:
-            if getattr(public, short, None) is target:
-                return f"{public.__name__}.{short}"
+            for each in (called, short):
+                if getattr(public, each, None) is target:
+                    return f"{public.__name__}.{each}"
     if isinstance(target, types.MethodDescriptorType) and getattr(torch.Tensor, short, 0) is target:
         return f"torch.Tensor.{short}"
     module = {"_operator": "operator", "builtins": ""}.get(module, module)
@@ -66,6 +68,14 @@ class Canon:
         self.symbols: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
+
+    def copy(self) -> Canon:
+        """One that knows what this one knows, for a graph that comes later."""
+        other = Canon()
+        other.symbols.update(self.symbols)
+        other.counts.update(self.counts)
+        other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
+        return other
 
     def expression(self, value: Any) -> str:
         """The expression of a SymInt, SymFloat or SymBool, over canonical symbols."""
@@ -110,6 +120,10 @@ class Canon:
             return Symbol(self.expression(value))
         if type(value) in (bool, int, float, complex):
             return Atom(type(value).__name__)
+        if type(value).__name__ == "TensorMetadata":  # of torch.fx.passes.shape_prop
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = tuple([self.size(size) for size in value.stride])
+            return TensorMeta(str(value.dtype)[6:], shape, stride)
         if isinstance(value, tuple | list):
             return tuple(self.result(item) for item in value)
         return value if isinstance(value, TensorMeta | Symbol | Atom) else None

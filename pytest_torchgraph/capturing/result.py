@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import checks
+from .. import checks, compiled_checks
 from ..errors import CaptureError
 from ..graph.model import Graph, GraphKind, Level
 from ..graph.ops import OpCounts, count_ops
@@ -15,8 +15,30 @@ from ..graph.text import Header, format_document
 if TYPE_CHECKING:
     import torch
 
+    from ..watching.breaks import GraphBreak
+    from ..watching.recompiles import Recompile
+    from ..watching.record import Record
     from .eager import Eager, Outcome
     from .kernels import Kernel
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a capture of a watch holds, at the moment at which it is read.
+
+    Attributes:
+        graphs: those at its own level.
+        levels: those at every level that it knows.
+        joints: the joint graphs.
+        kernels: the generated kernels, None where no code was generated.
+        record: what was compiled, broken off, compiled again and run.
+    """
+
+    graphs: tuple[Graph, ...]
+    levels: Mapping[Level, tuple[Graph, ...]]
+    joints: tuple[Graph, ...]
+    kernels: tuple[Kernel, ...] | None
+    record: Record
 
 
 class Capture:
@@ -38,9 +60,11 @@ class Capture:
         modules: Mapping[int, Any] | None = None,
         joints: tuple[Graph, ...] = (),
         kernels: tuple[Kernel, ...] | None = None,
-        comparison: tuple[Eager, Outcome] | None = None,
+        comparison: tuple[Eager, Callable[[], Outcome]] | None = None,
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         device: str | None = None,
+        record: Record | None = None,
+        read: Callable[[], Contents] | None = None,
     ):
         self._graphs = graphs
         self.via = via
@@ -53,6 +77,8 @@ class Capture:
         self._kernels = kernels
         self._comparison = comparison
         self._levels = dict(levels or {})
+        self._record = record
+        self._read = read
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -63,6 +89,8 @@ class Capture:
         Raises:
             CaptureError: if there is no operation in any of them.
         """
+        if self._read is not None:
+            return self._read().graphs
         if callable(self._graphs):
             self._graphs = self._graphs()
         return self._graphs
@@ -113,10 +141,11 @@ class Capture:
         Raises:
             CaptureError: if there is none, or more than one.
         """
-        if len(self._joints) == 1:
-            return self._joints[0]
-        if self._joints:
-            raise CaptureError(f"the capture has {len(self._joints)} joint graphs, not one")
+        joints = self._joints if self._read is None else self._read().joints
+        if len(joints) == 1:
+            return joints[0]
+        if joints:
+            raise CaptureError(f"the capture has {len(joints)} joint graphs, not one")
         raise CaptureError(
             f"the capture via {self.via!r} has no joint graph: one is made via 'aot' where an "
             "output requires grad"
@@ -129,12 +158,13 @@ class Capture:
         Raises:
             CaptureError: for a capture in which no code was generated.
         """
-        if self._kernels is None:
+        kernels = self._kernels if self._read is None else self._read().kernels
+        if kernels is None:
             raise CaptureError(
                 f"a capture via {self.via!r} generates no code, so it has no kernels: use "
                 "via='inductor'"
             )
-        return self._kernels
+        return kernels
 
     def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
         return tuple(graph for graph in self.graphs if graph.kind in kinds)
@@ -142,6 +172,7 @@ class Capture:
     def _the_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
         if len(graphs) == 1:
             return graphs[0]
+        self._need_any()
         there = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
         count = "no" if not graphs else str(len(graphs))
         hint = f"take one of capture.{word}s" if graphs else _WHY_NO.get(word, "")
@@ -150,7 +181,14 @@ class Capture:
             f"there is {there or 'nothing'}. {hint}".rstrip()
         )
 
-    @cached_property
+    def _need_any(self) -> None:
+        """Say why a watch has no graph at all."""
+        if self.watched is not None and not self.graphs:
+            from ..watching.evidence import why_no_graph
+
+            raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
+
+    @property
     def op_counts(self) -> OpCounts:
         """How often each op occurs, over all graphs."""
         return count_ops(self.graphs)
@@ -161,16 +199,120 @@ class Capture:
         Raises:
             CaptureError: if the level was not captured.
         """
-        graphs = self._levels.get(level)
+        levels = self._levels if self._read is None else self._read().levels
+        graphs = levels.get(level)
         if graphs is None:
             graphs = tuple(graph for graph in self.graphs if graph.level == level)
         if not graphs:
-            known = ", ".join(dict.fromkeys([*(g.level for g in self.graphs), *self._levels]))
+            self._need_any()
+            known = ", ".join(dict.fromkeys([*(g.level for g in self.graphs), *levels]))
             raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
-        return Capture(graphs, via=self.via, torch_release=self.header.torch, device=self.device)
+        return Capture(
+            graphs,
+            via=self.via,
+            torch_release=self.header.torch,
+            device=self.device,
+            record=self._record if self._read is None else self._read().record,
+        )
+
+    # -- what the compiler did -------------------------------------------------------------------
+
+    def record(self, asked: str) -> Record:
+        """What was compiled and run, which is what is told of here.
+
+        Args:
+            asked: what is asked for, for the message.
+
+        Raises:
+            CaptureError: if nothing went through torch.compile.
+        """
+        found = self._record if self._read is None else self._read().record
+        if found is None:
+            raise CaptureError(
+                f"a capture via {self.via!r} knows no {asked}: they are Dynamo's, so use "
+                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()"
+            )
+        return found
+
+    @property
+    def watched(self) -> Record | None:
+        """What a watch saw; None for a capture that was not made by one."""
+        return None if self._read is None else self._read().record
+
+    @property
+    def breaks(self) -> tuple[GraphBreak, ...]:
+        """The graph breaks, one for each distinct file, line and kind, in order.
+
+        Also the frames that Dynamo skipped or gave up, whose kind says so. Where compiled autograd
+        takes over at `loss.backward()`, which Dynamo reports as a break, there is none.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("graph breaks").breaks
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """What was compiled again, with the guards that had failed, in order.
+
+        Also each capture of compiled autograd but the first.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("recompilations").recompiles
+
+    @property
+    def executions(self) -> Mapping[str, int]:
+        """How often each compiled graph ran, by compile id (`0/1`), what was compiled before too.
+
+        The backward that AOTAutograd made of a graph is `0/1 backward`; the backward that compiled
+        autograd captured is `!0`, and what Dynamo made of that `!0/2/0`.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("executions").executions
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """The change of `torch._dynamo.utils.counters` meanwhile, by group.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("counters").counters
+
+    def only(self, within: Any = None, function: str | None = None) -> Capture:
+        """The part of a watch that is about some code.
+
+        Args:
+            within: a path, or an importable package, or several of them.
+            function: name of a function, as a glob: that of the code that was compiled.
+
+        Raises:
+            CaptureError: for a capture that was not made by `watch()`.
+            ValueError: for a `within` that is neither a path nor a package.
+        """
+        read = self._read
+        if read is None:
+            raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
+        from ..watching.watch import contents_of
+
+        read().record.only(within, function)
+        return Capture(
+            (),
+            via=self.via,
+            torch_release=self.header.torch,
+            read=lambda: contents_of(read().record.only(within, function)),
+        )
 
     def fx(self, graph: Graph) -> torch.fx.GraphModule:
-        """The live GraphModule of one of this capture's graphs, to run or to transform.
+        """A torch.fx.GraphModule of one of this capture's graphs, to run or to transform.
+
+        It takes the inputs of the graph in their order, under names made of theirs, and gives its
+        outputs and then the values that it saves; `from_fx` of it is the graph again. Each call
+        makes a new copy, which shares parameters and buffers with the model.
 
         Raises:
             CaptureError: if the graph is not of this capture, or the mechanism has none.
@@ -178,7 +320,9 @@ class Capture:
         for position, own in enumerate(self.graphs):
             if own is graph:
                 if position in self._modules:
-                    return self._modules[position]  # type: ignore[no-any-return]
+                    from .live import live
+
+                    return live(self._modules[position])
                 raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
         raise CaptureError(f"{graph!r} is not one of this capture's graphs")
 
@@ -218,6 +362,7 @@ class Capture:
             ValueError: for a pattern that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
+        compiled_checks.need_graphs(self)
         checks.assert_op_counts(self.graphs, expected, exact=exact, device=self.device)
 
     def assert_no_ops(self, *ops: Any) -> None:
@@ -229,6 +374,7 @@ class Capture:
             ValueError: for a pattern that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
+        compiled_checks.need_graphs(self)
         checks.assert_no_ops(self.graphs, ops)
 
     def assert_graph_count(
@@ -243,12 +389,87 @@ class Capture:
                 forward and one backward are expected.
 
         Raises:
-            AssertionError: with the graphs that there are.
+            AssertionError: with the graphs that there are; or if a watch has none, with the cause,
+                but for `total=0` where compiled code ran.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:
             forward = backward = 1
+        compiled_checks.need_counted(self, total)
         checks.assert_graph_count(self, forward, backward, total)
+
+    def assert_no_graph_breaks(self, allow: str | Sequence[str] = (), within: Any = None) -> None:
+        """Assert that no graph broke off.
+
+        Args:
+            allow: regular expressions that are searched in `"kind: reason"`; breaks that match one
+                are tolerated.
+            within: a path or an importable package, or several: breaks elsewhere are tolerated.
+
+        Raises:
+            AssertionError: with each break, its line and its reason; or if no graph was compiled,
+                with the cause.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compiled_checks.assert_graph_breaks(self, 0, None, allow, within)
+
+    def assert_graph_breaks(
+        self,
+        count: Any = None,
+        max: Any = None,
+        allow: str | Sequence[str] = (),
+        within: Any = None,
+    ) -> None:
+        """Assert how many distinct graph breaks there are; see `assert_no_graph_breaks`.
+
+        Args:
+            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            max: how many at most.
+            allow, within: breaks that are not counted.
+
+        Raises:
+            TypeError: with neither `count` nor `max`.
+        """
+        __tracebackhide__ = True
+        compiled_checks.assert_graph_breaks(self, count, max, allow, within)
+
+    def assert_no_recompiles(self) -> None:
+        """Assert that nothing was compiled again.
+
+        Raises:
+            AssertionError: with each recompilation and its reasons; or if nothing could have been
+                compiled again.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compiled_checks.assert_recompiles(self, 0, None)
+
+    def assert_recompiles(self, count: Any = None, max: Any = None) -> None:
+        """Assert how often something was compiled again. Reaching Dynamo's limit always fails.
+
+        Args:
+            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            max: how often at most.
+
+        Raises:
+            AssertionError, CaptureError: see `assert_no_recompiles`.
+            TypeError: with neither `count` nor `max`.
+        """
+        __tracebackhide__ = True
+        compiled_checks.assert_recompiles(self, count, max)
+
+    def assert_single_backward_graph(self) -> None:
+        """Assert that compiled autograd made the whole backward one graph, and that it ran.
+
+        That is: one capture, which gave one graph without a break in it.
+
+        Raises:
+            AssertionError: with what was there instead, and the reason for each further capture.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compiled_checks.assert_single_backward_graph(self)
 
     def assert_matches_eager(self, rtol: float | None = None, atol: float | None = None) -> None:
         """Assert that outputs and gradients are those of an eager run from the same state.

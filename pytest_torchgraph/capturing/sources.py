@@ -7,7 +7,9 @@ import linecache
 import re
 import sys
 import sysconfig
+import traceback
 from pathlib import Path
+from types import CodeType, FrameType
 
 import torch
 
@@ -52,6 +54,26 @@ def from_stack_trace(text: str) -> Source | None:
     for file, line, function, code in reversed(_FRAME.findall(text)):
         if is_user_file(file):
             return Source(relative(file), int(line), code.strip(), function)
+    return None
+
+
+def innermost(error: BaseException) -> str:
+    """The innermost line of the user's code in a traceback, else of torch.nn's, to be shown."""
+    frames = traceback.extract_tb(error.__traceback__)[::-1]
+    for ours in (is_user_file, lambda file: file.startswith(f"{_TORCH}/nn/")):
+        for frame in frames:
+            if ours(frame.filename):
+                return f"\n  at {relative(frame.filename)}:{frame.lineno}: {frame.line}"
+    return ""
+
+
+def current() -> tuple[CodeType, int] | None:
+    """Code and line of the innermost frame outside torch and the standard library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            return frame.f_code, frame.f_lineno
+        frame = frame.f_back
     return None
 
 

@@ -90,6 +90,20 @@ class Step:
             torch.autograd.backward(roots, cotangents)
         self.ran_backward = True
 
+    def raise_what_the_target_raises(self, found: Exception) -> None:
+        """Call the target as it is, to see whose the error is that a tracer raised.
+
+        Raises:
+            Exception: what the target raises by itself. If it runs, nothing: then the tracer cannot
+                trace it.
+        """
+        try:
+            self.target(*self.args, **self.kwargs)
+        except Exception as own:
+            if type(own) is type(found) and str(own) == str(found):
+                raise found from None
+            raise own from None
+
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
         """Find every leaf that the backward will give a gradient, also those of closures."""
         known = {id(leaf) for leaf in self.leaves}
@@ -117,7 +131,10 @@ class Step:
         own = _own_loss(self.output)
         if own is not None:
             return [own], [torch.ones_like(own)]
-        return unique, [_cotangent(tensor) for tensor in unique]
+        leaves = {id(leaf) for leaf in pytree.tree_leaves(self.output)}
+        # What an object holds that pytree does not know, such as a cache, is state beside them.
+        starts = [tensor for tensor in unique if id(tensor) in leaves] or unique
+        return starts, [_cotangent(tensor) for tensor in starts]
 
     def _gradients_of_loss(
         self, tensors: list[torch.Tensor]

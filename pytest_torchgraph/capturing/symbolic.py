@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import re
-import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.fx
+import torch.utils._pytree as pytree
 
 from ..errors import CaptureError
 from ..graph.model import GraphKind, Level
 from . import sources
-from .convert import RESULT, Naming, convert
+from .convert import LINE, RESULT, Naming, convert
 from .mechanism import Captured
 from .names import Canon
 from .roots import Roots, callable_of
@@ -47,31 +49,52 @@ class Fx:
         """Trace the target, run the graph once and read the shapes off."""
         root, method = _root(target)
         values = _arguments(target, step)
-        module = self._trace(root, method, values)
+        module = self._trace(root, method, values, step)
         recorder = _Recorder(module, canon)
         step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
-        naming = Naming(modules=roots.modules)
+        naming = Naming(_inputs(module.graph, self.concrete_args or {}), roots.modules, plain=True)
         found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
-        return Captured([found.graph], {0: module})
+        return Captured([found.graph], {0: found})
 
-    def _trace(self, root: Any, method: str, values: dict[str, Any]) -> torch.fx.GraphModule:
+    def _trace(
+        self, root: Any, method: str, values: dict[str, Any], step: Step
+    ) -> torch.fx.GraphModule:
         tracer = self.tracer if self.tracer is not None else torch.fx.Tracer()
-        tracer.record_stack_traces = True
         tracer.traced_func_name = method
         fixed = dict(self.concrete_args or {})
         defaults = {
             name: value for name, value in _defaults(root, method).items() if name not in values
         }
         try:
-            graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
+            with _noting_lines(tracer):
+                graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
         except Exception as error:
             if not _is_about_tracing(error):
-                raise
+                step.raise_what_the_target_raises(error)
             raise CaptureError(_why(error)) from error
         for name in defaults.keys() - fixed.keys():
             _forget(graph, name)
         return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+
+
+@contextlib.contextmanager
+def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
+    """Note the user's line at each node; the tracer's own stack traces take as long as tracing."""
+    create = tracer.create_node
+    own = vars(tracer).copy()
+
+    def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
+        node = create(*args, **kwargs)
+        node.meta[LINE] = sources.current()
+        return node
+
+    tracer.create_node = create_node  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del tracer.create_node
+        vars(tracer).update({name: own[name] for name in ("create_node",) if name in own})
 
 
 class _Recorder(torch.fx.Interpreter):
@@ -108,6 +131,18 @@ def _defaults(root: Any, method: str) -> dict[str, Any]:
         name: parameter.default
         for name, parameter in parameters.items()
         if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """(role, name) of each placeholder: the parameter's own name, which torch numbers if fixed."""
+    whole = {
+        f"{name}_1": name for name, value in fixed.items() if pytree.tree_leaves(value) == [value]
+    }
+    return {
+        node.name: ("input", whole.get(target, target))
+        for node in graph.find_nodes(op="placeholder")
+        if (target := str(node.target).lstrip("*"))
     }
 
 
@@ -150,21 +185,26 @@ def _is_about_tracing(error: Exception) -> bool:
 
 def _why(error: Exception) -> str:
     """Torch's reason for giving up, and the user's line."""
-    place = ""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if sources.is_user_file(frame.filename):
-            place = f"\n  at {sources.relative(frame.filename)}:{frame.lineno}: {frame.line}"
-            break
-    if "is not installed as a submodule" in str(error):
+    words = str(error)
+    if "is not installed as a submodule" in words:
         advice = "A function over a module cannot be traced: pass the module itself"
-    else:
+    elif "co_varnames is too small" in words:
+        words = f"its forward is behind a decorator with another signature ({words})"
+        advice = "Trace a module whose forward is not decorated"
+    elif _is_about_tracing(error):
         advice = (
             "Control flow that depends on the data has no graph of this kind: fix the argument "
             "with Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
         )
+    else:
+        words = f"on proxies it raises {type(error).__name__}: {words}"
+        advice = (
+            "It runs on tensors: fix the argument that decides with Fx(concrete_args={...}), make "
+            "the module a leaf with Fx(tracer=...)"
+        )
     return (
-        f"torch.fx cannot trace the target: {error}{place}\n{advice}, or capture via 'dynamo', "
-        "'aot' or 'dispatch'."
+        f"torch.fx cannot trace the target: {words}{sources.innermost(error)}\n{advice}, or "
+        "capture via 'dynamo', 'aot' or 'dispatch'."
     )
 
 

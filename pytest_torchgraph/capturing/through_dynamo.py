@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,12 @@ from .. import torch_private
 from ..errors import CaptureError
 from .descriptions import input_index
 from .roots import Roots, readable
+from .skipped import Skipped, lost
 from .sources import is_user_file, relative
 from .step import Step
+
+_RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
+_BREAK = re.compile(r"Graph break in user code at (.+):\d+")
 
 
 def switched_off() -> str:
@@ -53,14 +58,24 @@ def run_compiled(
         forward, backward: contexts for the two halves of the step.
         options: further options of `torch.compile`.
 
+    A graph break is no failure: the frame goes on in another graph, and the frames that it calls
+    are compiled by themselves. What a frame means that Dynamo skips depends on whose it is:
+
+    - One of the user's code that Dynamo gave up on is refused if it runs operations itself (an LSTM
+      in its forward, say), also beside other graphs: they are in none, though it looks compiled.
+      One that only calls others, such as a decorator's wrapper, loses nothing.
+    - One of torch's own is skipped whenever it is not traced as a part of its caller: at a break
+      inside a module of torch.nn all of that module runs eagerly (nn.Transformer, which looks at
+      the data of its masks). That is refused as well.
+
     Raises:
-        CaptureError: if Dynamo skipped a frame of the user's code, whose ops are in no graph then.
+        CaptureError: if operations of the target ran eagerly, in no graph, for such a reason.
 
     Returns:
         The reason to give where nothing was captured.
     """
     failures: list[str] = []
-    skipped: list[str] = []
+    skipped: list[Skipped] = []
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
         _collect(failures, skipped, metadata, payload)
@@ -71,20 +86,24 @@ def run_compiled(
     with (
         torch_private.fresh_dynamo(),
         torch_private.quiet(),
-        torch_private.structured_trace(emit),
+        torch_private.structured_trace(emit, _RECORDS),
     ):
         step.run(compiled, forward, backward)
-    if skipped:
+    within = next((each for each in failures if _is_in_torch_nn(each)), "")
+    if within:
+        raise CaptureError(_broken_in_torch(within))
+    gone = lost(skipped, step) if skipped else ""
+    if gone:
         raise CaptureError(
             "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
-            f"no graph. {skipped[0]}\nChange that code, capture the rest without it, or use "
+            f"no graph. {gone}\nChange that code, capture the rest without it, or use "
             "via='dispatch', which sees what runs."
         )
     return _why_none(failures)
 
 
 def _collect(
-    failures: list[str], skipped: list[str], metadata: dict[str, Any], payload: str
+    failures: list[str], skipped: list[Skipped], metadata: dict[str, Any], payload: str
 ) -> None:
     """Keep Dynamo's reasons for compiling nothing."""
     artifact = metadata.get("artifact")
@@ -93,20 +112,45 @@ def _collect(
     metrics = metadata.get("compilation_metrics")
     if isinstance(metrics, dict) and metrics.get("fail_reason"):
         failures.append(str(metrics["fail_reason"]))
-        if is_user_file(str(metrics.get("co_filename"))):
-            skipped.append(
-                f"{metrics.get('co_name')} at {relative(str(metrics.get('co_filename')))}:"
-                f"{metrics.get('co_firstlineno')}: {str(metrics['fail_reason']).strip()}"
-            )
+        file = str(metrics.get("co_filename"))
+        if is_user_file(file):
+            line = int(metrics.get("co_firstlineno") or 0)
+            reason = str(metrics["fail_reason"])
+            skipped.append(Skipped(str(metrics.get("co_name")), file, line, reason))
 
 
 def _why_none(failures: list[str]) -> str:
     if failures:
         reason = "\n".join(line for line in failures[0].strip().splitlines()[:12] if line.strip())
-        return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
+        place = _BREAK.match(reason)
+        if place is None:
+            return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
+        if is_user_file(place[1]):
+            reason = reason.replace(place[1], relative(place[1]))
+            return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
+        return _broken_in_torch(failures[0])
     return (
         "Dynamo found no tensor operation in a frame that it compiles: the target computes "
         "nothing, all of it is in torch.compiler.disable'd code, or in files that Dynamo skips"
+    )
+
+
+def _is_in_torch_nn(report: str) -> bool:
+    place = _BREAK.match(report.strip())
+    return place is not None and "/torch/nn/modules/" in place[1].replace("\\", "/")
+
+
+def _broken_in_torch(report: str) -> str:
+    lines = report.strip().splitlines()[:12]
+    reason = "\n".join(line for line in lines if line.strip())
+    place = _BREAK.match(reason)
+    if place is not None:
+        reason = reason.replace(place[1], relative(place[1]))
+    return (
+        "Dynamo broke the graph in torch's own code, which it compiles only together with the "
+        "code that calls it, so all of it ran eagerly and its operations are in no graph. Avoid "
+        "the break: the masks of nn.Transformer, for one, are not looked at where src_is_causal "
+        f"and tgt_is_causal are given.\n{reason}"
     )
 
 

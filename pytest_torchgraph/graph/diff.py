@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .align import align
-from .findings import Comparison, Part, bodies, compare
-from .flat import Flat
-from .model import Graph, Node, Source, iter_refs
+from .equal import flatten_pair, pairing
+from .findings import Comparison, Part, bodies, compare, subgraph_names
+from .model import Graph, Node, Source, is_projection, iter_refs
 from .text import format_node
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -248,7 +248,7 @@ def _compare(
     """Compare two graphs and their bodies; returns the names that correspond."""
     if old == new:
         return _names_of_equal(old, new)
-    comparison = compare(Flat(old), Flat(new), names)
+    comparison = compare(*flatten_pair(old, new), names)
     label = new.name if old.name == new.name else f"{old.name} -> {new.name}"
     found = [
         Finding(tuple(_change(comparison, part, label) for part in group))
@@ -256,13 +256,55 @@ def _compare(
     ]
     graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
     for body_old, body_new in bodies(comparison):
-        _compare(body_old, body_new, {}, found, graphs)
+        inside: list[Finding] = []
+        _compare(body_old, body_new, {}, inside, graphs)
+        found = _with_body(found, inside, (old, body_old.name), (new, body_new.name))
     if not found:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
         found.append(Finding((last,)))
     names = comparison.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in found)
     return names
+
+
+def _with_body(
+    found: list[Finding],
+    inside: list[Finding],
+    *callers: tuple[Graph, str],
+) -> list[Finding]:
+    """Findings of a graph and of a body, what follows from an edit of the body put to that.
+
+    A body that saves one value more for its backward has one result more, and so have its calls.
+
+    Args:
+        callers: the graph, old and new, and the name of the body in it.
+    """
+    calls = {
+        id(node)
+        for graph, body in callers
+        for node in graph.nodes
+        if any(name == body for name in subgraph_names((node.args, tuple(node.kwargs.values()))))
+    }
+
+    def of_a_call(change: Change) -> bool:
+        node, graph = change.node, callers[change.after is not None][0]
+        producer = graph.by_name.get(node.refs[0]) if node.refs else None
+        return producer is not None and id(producer) in calls and is_projection(node, producer)
+
+    def follows(finding: Finding) -> bool:
+        return all(None in (c.before, c.after) and of_a_call(c) for c in finding.changes)
+
+    def is_return(finding: Finding) -> bool:
+        return all(change.node.kind == "output" for change in finding.changes)
+
+    edits = [finding for finding in inside if not is_return(finding)]
+    if not edits:
+        return found + inside
+    derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
+    first = edits[0]
+    changes = (*first.changes, *(change for finding in derived for change in finding.changes))
+    edits[0] = Finding(changes, first.consequences, first.summary)
+    return [finding for finding in found if finding not in derived] + edits
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
@@ -282,8 +324,6 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
 
 
 def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
-    from .equal import pairing
-
     partner = pairing(old, new)
     assert partner is not None
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}

@@ -63,15 +63,16 @@ def bodies(comparison: Comparison) -> Iterable[tuple[Graph, Graph]]:
 
 
 def _subgraphs(node: Node) -> list[str]:
-    return list(_subgraph_names((node.args, tuple(node.kwargs.values()))))
+    return list(subgraph_names((node.args, tuple(node.kwargs.values()))))
 
 
-def _subgraph_names(value: Arg) -> Iterable[str]:
+def subgraph_names(value: Arg) -> Iterable[str]:
+    """The names of the subgraphs that an argument refers to, in order."""
     if isinstance(value, SubgraphRef):
         yield value.name
     elif isinstance(value, tuple | Mapping):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _subgraph_names(item)
+            yield from subgraph_names(item)
 
 
 class _Comparer:
@@ -87,7 +88,7 @@ class _Comparer:
             j = self.m.forward[i]
             if j == -1:
                 self.flag("removed", i, -1)
-            elif self.a.labels[i] != self.b.labels[j] and node.kind != "output":
+            elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
                 self.flag("changed", i, j)
         for j, i in enumerate(self.m.backward):
             if i == -1:

@@ -21,16 +21,19 @@ class Flat:
     Attributes:
         nodes: the nodes; the output is the last.
         labels: for each node all that is compared apart from operands, as a string.
+        plain: the same without what the bodies of a higher-order op compute.
         operands: for each node the numbers of its operands, in order.
         inputs: numbers of the placeholders.
     """
 
-    def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] = lambda name: ""):
+    def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
+        subgraph_label = subgraph_label or _no_label
         self.graph = graph
         self.nodes = graph.nodes
         self.index = {node.name: i for i, node in enumerate(graph.nodes)}
         self.inputs = [i for i, node in enumerate(self.nodes) if node.kind == "placeholder"]
         self.labels: list[str] = []
+        self.plain: list[str] = []
         self.shapeless: list[str] = []
         self.operands: list[list[int]] = []
         self.arity: list[int] = []
@@ -40,6 +43,9 @@ class Flat:
             call = self._call(node, refs, subgraph_label)
             self.shapeless.append(call)
             self.labels.append(f"{call}:{_result(node)}")
+            if graph.subgraphs:
+                call = self._call(node, [], _no_label)
+            self.plain.append(f"{call}:{_result(node)}")
             if node.kind == "output":
                 refs.extend(ref.name for ref in graph.saved)
             operands = [self.index[name] for name in refs]
@@ -107,6 +113,10 @@ class Flat:
                 for operand in self.operands[i]:
                     live[operand] = True
         return live
+
+
+def _no_label(_name: str) -> str:
+    return ""
 
 
 def _result(node: Node) -> str:

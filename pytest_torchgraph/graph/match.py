@@ -78,7 +78,11 @@ class _Matcher:
         )
         self.match_sequences(self.scoped_a, self.scoped_b)
         self.match_neighbours()
-        improve(self.m, self.scoped_a, self.scoped_b)
+        plain = self.tokens(lambda flat, i: (flat.nodes[i].module, flat.plain[i]))
+        if self.a.graph.subgraphs or self.b.graph.subgraphs:
+            self.match_sequences(*plain, lambda i, j: self.m.agreement(i, j) > 0)
+        improve(self.m, *plain)
+        self.match_moved()
         self.match_changed()
         return self.m
 
@@ -247,7 +251,22 @@ class _Matcher:
         partner = self.m.forward if flat is self.a else self.m.backward
         return partner[i] == -1 and flat.nodes[i].kind != "placeholder"
 
-    # -- nodes that changed ----------------------------------------------------------------------
+    # -- nodes that moved or changed -------------------------------------------------------------
+
+    def match_moved(self) -> None:
+        """Match equal nodes that belong to another module now, next to what is matched already."""
+        for _ in range(3):
+            if not self.match_sequences(self.a.labels, self.b.labels, self.moved):
+                break
+
+    def moved(self, i: int, j: int) -> bool:
+        """Whether equal nodes of two modules have the same operands, and a neighbour says so."""
+        operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
+        return (
+            self.a.nodes[i].module != self.b.nodes[j].module
+            and self.m.agreement(i, j) > 0
+            and all(self.m.edge_agrees(p, q) for p, q in operands)
+        )
 
     def match_changed(self) -> None:
         """Match nodes that differ, by their place: first those where only the result does."""

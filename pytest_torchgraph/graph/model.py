@@ -240,6 +240,9 @@ class Graph:
     def op_counts(self) -> OpCounts:
         """How often each op occurs, bodies of higher-order ops included.
 
+        An op counts once for each place where it stands: in a body once, however often a loop runs
+        the body and however many calls share it.
+
         The `getitem` nodes with which fx takes one output of a multi-output op are left out: they
         belong to their producer and compute nothing. Indexing a tensor is counted.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .errors import PrintedGraphError
 from .graphs import convert_printed, parse_printed
-from .inputs import aot_names, describe_like, dynamo_names
+from .inputs import aot_names, describe_like, dynamo_names, is_size
 from .reading import Printed, read_printed
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "convert_printed",
     "describe_like",
     "dynamo_names",
+    "is_size",
     "parse_printed",
     "read_printed",
 ]

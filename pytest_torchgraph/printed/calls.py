@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -55,6 +56,9 @@ INPLACE: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Div: operator.itruediv,
     ast.BitXor: operator.ixor,
 }
+
+
+_NUMBER = re.compile(r"_\d+\Z")
 
 
 class Calls:
@@ -132,6 +136,9 @@ class Calls:
                 self.values.fail(call, f"{name} is not known in this process")
             if not callable(found):
                 self.values.fail(call, f"{name} cannot be called")
+            first = self.functions.get(_NUMBER.sub("", name))
+            if isinstance(found, callables.Unresolved) and isinstance(first, callables.Unresolved):
+                found = first  # the next function of that name: fx numbers them as they occur
             self.functions[name] = found
         return self.functions[name]
 

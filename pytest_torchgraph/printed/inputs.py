@@ -38,8 +38,13 @@ def mangled(source: str) -> str:
     return re.sub(r"[^a-zA-Z0-9]+", "_", source)
 
 
+def is_size(node: Any) -> bool:
+    """Whether an input is not a tensor but the size of one, which is symbolic."""
+    return isinstance(node.meta.get(RESULT), PrintedSymbol)
+
+
 def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
-    if isinstance(node.meta.get(RESULT), PrintedSymbol):
+    if is_size(node):
         return "input", "size"
     name = str(node.target)
     role = "input"

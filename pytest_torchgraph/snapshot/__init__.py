@@ -18,3 +18,6 @@ MISMATCHES: pytest.StashKey[list[Mismatch]] = pytest.StashKey()
 
 WRITTEN: pytest.StashKey[list[tuple[str, str]]] = pytest.StashKey()
 """The files written in the running phase of a test: "created" or "updated", and the path."""
+
+COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
+"""The stored files that the running phase of a test compared with."""

@@ -17,6 +17,7 @@ Private names that this touches, the same in syrupy 5.3 to 7: `config._syrupy`, 
 from __future__ import annotations
 
 import copy
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from syrupy.location import PyTestLocation
 
 from .. import config as settings
 from ..errors import GraphFormatError
-from . import MISMATCHES, WRITTEN
+from . import COMPARED, MISMATCHES, WRITTEN
 from .files import TEMPORARY, read_text, write_text
 from .names import SUFFIX, stem_of
 
@@ -151,6 +152,8 @@ class GraphSnapshot(SnapshotAssertion):
         self.mismatch = None
         self._subject = subject_of(data)
         result = self._look()
+        location = os.path.abspath(result.snapshot_location)
+        self.item.stash.setdefault(COMPARED, []).append(location)
         error, result.exception = result.exception, None
         try:
             if error is not None:

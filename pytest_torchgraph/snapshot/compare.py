@@ -43,7 +43,8 @@ def subject_of(value: object) -> Subject:
 
     Raises:
         TypeError: for anything else, saying what to pass.
-        AssertionError: for a capture that holds no graph.
+        AssertionError: for a capture that holds no graph, or of a watch in which code ran eagerly
+            that was to be compiled.
     """
     __tracebackhide__ = True
     if isinstance(value, Graph):
@@ -59,6 +60,10 @@ def subject_of(value: object) -> Subject:
             "`graph_capture(model, *inputs) == graph_snapshot`, one of its graphs, a "
             "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
         )
+    if getattr(value, "watched", None) is not None:
+        from ..compiled_checks import need_graphs
+
+        need_graphs(value)  # type: ignore[arg-type]
     if not graphs:
         raise AssertionError(
             "the capture holds no graph, so that there is nothing to compare: nothing was compiled "

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from .. import config as settings
-from . import MISMATCHES, WRITTEN
+from . import COMPARED, MISMATCHES, WRITTEN
 from .compare import Mismatch
 from .names import picture_stem
+from .stale import DIRECTORY, Stale, remove
 
 if TYPE_CHECKING:
     from ._syrupy import GraphSnapshot
 
 UPDATE = "--torchgraph-update"
+PRUNE = "--torchgraph-prune"
 MAX_LINES = 60
 """How much of one comparison the section shows; the text file beside the picture has all of it."""
 
@@ -34,6 +36,7 @@ def complete_report(item: pytest.Item, report: pytest.TestReport) -> None:
     """Add to the report of a phase what its comparisons left in the stash, and empty that."""
     # An attribute of plain data: xdist sends it to the controller.
     vars(report)["torchgraph_written"] = _take(item, WRITTEN)
+    vars(report)["torchgraph_compared"] = _take(item, COMPARED)
     mismatches = _take(item, MISMATCHES)
     if not report.failed:
         return
@@ -161,8 +164,8 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def summarize(reporter: pytest.TerminalReporter) -> None:
-    """List the files that were written, from the reports, so that it works with xdist as well."""
+def summarize(reporter: pytest.TerminalReporter, stale: Stale | None, prune: bool) -> None:
+    """List what was written and removed, from the reports, so that it works with xdist as well."""
     written = sorted(
         {
             (path, how)
@@ -171,8 +174,30 @@ def summarize(reporter: pytest.TerminalReporter) -> None:
             for how, path in getattr(report, "torchgraph_written", ())
         }
     )
-    if not written:
+    lines = [f"{how}  {path}" for path, how in written]
+    if stale is not None:
+        lines += _stale_lines(reporter.config, stale, prune)
+    if lines:
+        reporter.section("stored graphs")
+        for line in lines:
+            reporter.line(line)
+
+
+def _stale_lines(config: pytest.Config, stale: Stale, prune: bool) -> Iterator[str]:
+    if not prune:
+        if stale.files and not stale.reason:
+            first = settings.shown(config, stale.files[0])
+            more = f" and {len(stale.files) - 1} more" if stale.files[1:] else ""
+            yield f"stale, no test compares them: {first}{more} ({PRUNE} removes them)"
         return
-    reporter.section("stored graphs")
-    for path, how in written:
-        reporter.line(f"{how}  {path}")
+    if stale.reason:
+        yield f"nothing removed: {stale.reason}"
+        return
+    for path, problem in remove(stale):
+        shown = settings.shown(config, path)
+        yield f"could not remove {shown}: {problem}" if problem else f"removed  {shown}"
+    if not stale.files:
+        yield "nothing to remove"
+    for file, reason in sorted(stale.kept.items()):
+        if (config.rootpath / file).parent.joinpath(DIRECTORY, Path(file).stem).is_dir():
+            yield f"kept all of {file}: {reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-MECHANISMS = ("aot", "dispatch", "dynamo", "fx", "export", "compiled_autograd")
+MECHANISMS = ("aot", "dispatch", "dynamo", "fx", "export", "compiled_autograd", "inductor")
 RUN_BACKWARD = ("aot", "dispatch", "dynamo", "fx")
 """Those that run the backward; export has none."""
 BOTH = ("aot", "dispatch")

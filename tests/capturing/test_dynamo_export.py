@@ -102,6 +102,19 @@ def test_strict_export_gives_the_same_graph() -> None:
     )
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_control_flow_on_data_gives_torchs_reason_and_the_line(strict: bool) -> None:
+    def decides(x: Tensor) -> Tensor:
+        return x.sin() if x.sum() > 0 else x.cos()
+
+    with pytest.raises(CaptureError, match=r"torch\.export cannot export the target") as caught:
+        capture(decides, example(4), via=Export(strict=strict))
+    message = str(caught.value)
+    assert "ata-dependent" in message
+    assert "test_dynamo_export.py" in message
+    assert "capture via 'dynamo', 'aot' or 'dispatch'" in message
+
+
 def test_export_has_no_backward_and_says_so() -> None:
     captured = capture(mlp(), example(4, 8), via="export")
     captured.assert_graph_count(forward=1, backward=0)
@@ -134,7 +147,8 @@ class Sign(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.wrong_forward:
-            return -x if torch.compiler.is_compiling() else x
+            traced = torch.compiler.is_compiling() or isinstance(x, torch.fx.Proxy)
+            return -x if traced else x
         return WrongBackward.apply(x)
 
 
@@ -166,15 +180,53 @@ def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     captured.assert_matches_eager()
 
 
-def test_a_wrong_sign_in_the_forward_is_named() -> None:
+@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "export", "fx", "inductor"])
+def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:
-        capture(with_sign(forward=True), example(2, 4)).assert_matches_eager()
+        capture(with_sign(forward=True), example(2, 4), via=via).assert_matches_eager()
     assert "Greatest absolute difference" in str(caught.value)
 
 
-def test_a_wrong_sign_in_the_backward_alone_is_named() -> None:
+@pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "inductor"])
+def test_a_wrong_sign_in_the_backward_alone_is_named(via: str) -> None:
+    captured = capture(with_sign(forward=False), example(2, 4), via=via)
     with pytest.raises(AssertionError, match=r"gradient of 0\.weight differs from the eager run"):
-        capture(with_sign(forward=False), example(2, 4)).assert_matches_eager()
+        captured.assert_matches_eager()
+
+
+def test_a_wrong_sign_in_the_backward_is_named_where_nothing_is_compiled() -> None:
+    class Flips(torch.autograd.Function):
+        runs = 0
+
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            Flips.runs += 1
+            return -grad if Flips.runs == 1 else grad
+
+    class Flipping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Flips.apply(x)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Flipping(), nn.Linear(4, 4), nn.LayerNorm(4))
+    with pytest.raises(AssertionError, match=r"gradient of 0\.weight differs from the eager run"):
+        capture(model, example(2, 4), via="dispatch").assert_matches_eager()
+
+
+def test_inductor_is_compared_with_the_random_numbers_of_an_eager_run() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.LayerNorm(4))
+    captured = capture(model, example(4, 4), via="inductor")
+    assert captured.op_counts["prims.inductor_random"] == 1
+    torch.rand(5)
+    captured.assert_matches_eager()
+    wrong = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), Sign(forward=True))
+    with pytest.raises(AssertionError, match=r"^output differs from the eager run"):
+        capture(wrong, example(4, 4), via="inductor").assert_matches_eager()
 
 
 def test_gradients_that_are_all_zero_say_nothing() -> None:

@@ -7,9 +7,9 @@ import functools
 import pytest
 import torch
 from capturing.models import example, mlp
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
-from pytest_torchgraph import CaptureError, Fx, capture
+from pytest_torchgraph import CaptureError, Fx, capture, from_fx
 
 
 class Six(nn.Module):
@@ -70,8 +70,20 @@ def test_concrete_args_fix_an_argument() -> None:
 
     fixed = capture(switched, example(4), True, via=Fx(concrete_args={"flag": True}))
     assert fixed.forward.count("Tensor.relu") == 1
+    assert [node.name for node in fixed.forward.inputs] == ["x", "flag"]
     with pytest.raises(CaptureError, match="cannot trace the target"):
         capture(switched, example(4), True, via="fx")
+
+
+def test_inputs_are_called_as_the_parameters_are() -> None:
+    def function(input: Tensor, next: Tensor, *args: Tensor) -> Tensor:
+        return input + next + args[0]
+
+    captured = capture(function, example(4), example(4), example(4), via="fx")
+    assert [node.name for node in captured.forward.inputs] == ["input", "next", "args"]
+    assert from_fx(captured.fx(captured.forward)) == captured.forward
+    again = fx.Interpreter(captured.fx(captured.forward)).run(*[example(4)] * 3)
+    torch.testing.assert_close(again, captured.output)
 
 
 def test_a_tracer_of_ones_own_chooses_the_leaves() -> None:
@@ -102,6 +114,43 @@ def test_control_flow_on_data_gives_torchs_reason_and_the_line(function: object,
     assert "test_fx.py:" in message
     assert "lambda x" in message
     assert "capture via 'dynamo'" in message
+
+
+def test_code_that_runs_on_tensors_and_not_on_proxies_is_refused_whatever_it_raises() -> None:
+    def checked(x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise TypeError("a tensor is wanted")
+        if x.dim() == 2:
+            raise LookupError("two dimensions")
+        return x.sin()
+
+    with pytest.raises(CaptureError, match=r"it raises TypeError: a tensor is wanted") as caught:
+        capture(checked, example(4), via="fx")
+    assert ': raise TypeError("a tensor is wanted")' in str(caught.value)
+    with pytest.raises(LookupError, match=r"^two dimensions$"):
+        capture(checked, example(2, 2), via="fx")
+
+
+def test_a_forward_behind_a_decorator_is_refused_where_torch_cannot_trace_it() -> None:
+    class Decorated(nn.Module):
+        def both(self, x: Tensor, y: Tensor, *, scale: float = 1.0) -> Tensor:
+            return (x + y) * scale
+
+        @functools.wraps(both)
+        def forward(self, *args: Tensor, **kwargs: float) -> Tensor:
+            return self.both(*args, **kwargs)
+
+    with pytest.raises(CaptureError, match=r"behind a decorator with another signature"):
+        capture(Decorated(), example(4), example(4), via="fx")
+
+
+@pytest.mark.parametrize("via", ["fx", "dynamo"])
+def test_functions_that_torch_makes_in_one_place_have_names_of_their_own(via: str) -> None:
+    pooled = torch.nn.functional.max_pool1d
+    captured = capture(lambda x: pooled(torch.max_pool2d(x, 2)[0], 2), example(1, 2, 8, 8), via=via)
+    other = capture(lambda x: nn.functional.max_pool2d(x, 2), example(1, 2, 8, 8), via=via)
+    captured.assert_op_counts({pooled: 1, "torch.nn.functional.max_pool1d": 1})
+    other.assert_op_counts({"torch.nn.functional.max_pool2d": 1}, exact=True)
 
 
 def test_what_is_neither_module_nor_function_is_refused() -> None:

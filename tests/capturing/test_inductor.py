@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from capturing.models import example, mlp
+from torch import Tensor, nn
 
-from pytest_torchgraph import Capture, CaptureError, Inductor, capture
+from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private
 from pytest_torchgraph.capturing.kernels import fused_ops, kernels_of
+from pytest_torchgraph.printed import convert_printed, read_printed
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +75,108 @@ def test_options_reach_inductor() -> None:
     assert len(fused.kernels) == 1
     assert fused.graphs[0].kind == "inference"
     assert len(apart.kernels) >= len(fused.kernels)
+
+
+# -- the last form of the graph --------------------------------------------------------------------
+
+
+@torch.library.custom_op("torchgraph_inductor::doubled_into", mutates_args=("out",))
+def doubled_into(x: Tensor, out: Tensor) -> None:
+    out.copy_(x * 2)
+
+
+@doubled_into.register_fake
+def _(x: Tensor, out: Tensor) -> None:
+    return None
+
+
+def writes(x: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    doubled_into(x, out)
+    return out + 1
+
+
+def indexed(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, torch.tensor([0, 1])] = 1.0
+    return y + 1
+
+
+def branches(x: Tensor) -> Tensor:
+    def yes(x: Tensor) -> Tensor:
+        y = x.sin()
+        return y.index_put((torch.tensor([0]),), x[0])
+
+    return torch.cond(x.sum() > 0, yes, lambda x: x.cos(), (x,)) + 1
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen[1] = x[0]
+        self.seen.add_(1)
+        return self.seen * x
+
+
+def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
+    """A capture, and the post-grad graphs that torch printed meanwhile."""
+    texts: list[str] = []
+
+    def emit(metadata: dict[str, Any], payload: str) -> None:
+        artifact = metadata.get("artifact")
+        if isinstance(artifact, dict) and artifact.get("name") == "inductor_post_grad_graph":
+            texts.append(payload)
+
+    with torch_private.structured_trace(emit):
+        found = capture(target, example(3, 4), via="inductor")
+    graphs = [
+        convert_printed(read_printed(text), level="post_grad", kind=graph.kind).graph
+        for text, graph in zip(texts, found.graphs, strict=True)
+    ]
+    return found, graphs
+
+
+@pytest.mark.parametrize("target", [writes, indexed, branches, Counting()])
+def test_the_graphs_are_those_that_torch_prints(target: Callable[..., Any]) -> None:
+    found, printed = printed_graphs(target)
+    assert list(found.graphs) == printed
+    found.assert_matches_eager()
+
+
+def test_passes_that_come_last_are_in_the_graph() -> None:
+    written = capture(writes, example(3, 4), via="inductor").forward
+    written.assert_op_counts({"torchgraph_inductor.doubled_into": 1})
+    written.assert_no_ops("higher_order.auto_functionalized*")
+    assert written.find("torchgraph_inductor.doubled_into")[0].effects
+    capture(indexed, example(3, 4), via="inductor").assert_op_counts({"aten.index_put_": 1})
+
+
+def test_bodies_are_no_graphs_of_their_own() -> None:
+    found = capture(branches, example(3, 4), via="inductor")
+    found.assert_graph_count(forward=1, backward=0)
+    assert len(found.forward.subgraphs) == 2
+    assert {kernel.graph for kernel in found.kernels} == {"inference"}
+
+
+def test_passes_of_the_user_are_in_the_graph_too() -> None:
+    def pass_(graph: torch.fx.Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default):
+            node.target = torch.ops.aten.cos.default
+
+    with torch._inductor.config.patch(post_grad_custom_post_pass=pass_):
+        found = capture(lambda x: x.sin() + 1, example(4), via="inductor")
+    found.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
+
+
+def test_a_cache_that_the_options_switch_on_hides_nothing() -> None:
+    via = Inductor(options={"fx_graph_cache": True})
+    first = capture(lambda x: x.sin() + 1, example(4), via=via)
+    second = capture(lambda x: x.sin() + 1, example(4), via=via)
+    assert first.to_text("full") == second.to_text("full")
+    assert first.kernels == second.kernels
 
 
 def test_other_mechanisms_have_no_kernels() -> None:

@@ -130,6 +130,15 @@ def test_outputs_inside_unknown_objects_are_followed() -> None:
     assert captured.op_counts == {"aten.sin.default": 1, "aten.cos.default": 1}
 
 
+def test_the_backward_starts_at_the_leaves_of_the_output_and_not_inside_of_objects() -> None:
+    x = example(4, grad=True)
+    expected = capture(lambda x: x.sin(), x, via="dispatch").backward
+    beside = capture(lambda x: (x.sin(), Holder(x.exp())), x, via="dispatch")
+    assert beside.forward.count("aten.exp") == 1
+    assert beside.backward == expected
+    assert capture(lambda x: Holder(x.sin()), x, via="dispatch").backward == expected
+
+
 def test_a_skipped_frame_beside_a_captured_one_is_an_error() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,16 @@ for via in MECHANISMS:
         print(capture(model, example(*shape), via=via).to_text("full"))
 """
 
+PATHS = {"PATH": os.environ.get("PATH", "")}
+"""Where inductor finds its compiler."""
+
 
 def outputs(*seeds: str) -> list[str]:
     found = []
     for seed in seeds:
         result = subprocess.run(
             [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1])],
-            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            env={**PATHS, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path.cwd())},
             capture_output=True,
             text=True,
             check=True,
@@ -62,7 +66,7 @@ def test_a_stored_capture_loads_as_it_was(via: str, tmp_path: Path) -> None:
     assert loaded == captured
     assert loaded.to_text("full") == captured.to_text("full")
     assert loaded.via == via
-    assert "memory" not in loaded.to_text()
+    assert "memory" not in loaded.to_text().partition("\n\n")[0]
 
 
 def test_warm_caches_change_nothing() -> None:

@@ -210,6 +210,35 @@ def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None
     assert "f32[8, 24]" in str(found.findings[0])
 
 
+class Convolved(nn.Module):
+    """Calls relu by itself, so that a trace of torch.fx puts it into no module."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3)
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("rewritten", [lambda model: model, torch.fx.symbolic_trace])
+def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_module(
+    via: str, rewritten: Callable[[nn.Module], nn.Module]
+) -> None:
+    def two(norm: Callable[[], nn.Module]) -> nn.Module:
+        return nn.Sequential(Convolved(norm()), Convolved(norm())).eval()
+
+    x = torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8)
+    before = pytest_torchgraph.capture(two(lambda: nn.BatchNorm2d(3)), x, via=via)
+    after = pytest_torchgraph.capture(rewritten(two(nn.Identity)), x, via=via)
+    found = pytest_torchgraph.diff(before, after)
+    edits = [(finding.kind, finding.module) for finding in found.findings]
+    assert edits == [("removed", "0.norm"), ("removed", "1.norm")], found
+    assert found.heading() == "2 ops removed"
+    assert not any(node.op == "aten.relu.default" for node in (*found.added, *found.removed))
+
+
 def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> None:
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square()

@@ -9,6 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+import torch._dynamo.external_utils  # noqa: F401  # its text is read only where it is loaded
 from printed.texts import BODY, JOINT, lines, module, parsed
 from torch import Tensor
 
@@ -374,3 +375,17 @@ def test_reading_evaluates_nothing(tmp_path: Path, body: str) -> None:
     with contextlib.suppress(PrintedGraphError):
         parsed(body.format(mark=str(mark)))
     assert not mark.exists()
+
+
+def test_functions_of_one_name_are_numbered_by_fx_and_have_one_op() -> None:
+    local = "torch_nn_functional_made_inside_a_function"
+    graph = parsed(
+        f"""
+        a = {local}(x)
+        b = {local}_1(a)
+        c = {local}_2(b)
+        return c
+        """
+    )
+    op = "torch.nn.functional.made_inside_a_function"
+    assert graph.op_counts == {op: 3}

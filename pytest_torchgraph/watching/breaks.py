@@ -1,0 +1,251 @@
+"""Graph breaks: what Dynamo reports, with the place in the user's code."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ..capturing.sources import is_user_file, relative
+from .events import Broke
+from .timeline import Compilation, original_name
+
+SKIPPED = "frame skipped: "
+"""What the kind of a break begins with behind which Dynamo could not resume."""
+
+_HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$')
+_PREFIXES = (
+    re.compile(r"Encountered graph break when attempting to (?:trace|store) [^\n]*\n\s*"),
+    re.compile(r"Failed to handle graph break gracefully\.[^\n]*\n\s*"),
+)
+_GAVE_UP = "Failed to handle graph break gracefully"
+_SECOND = "*** While handling this graph break, another graph break occurred: ***"
+_STACK = "User code traceback:"
+_PART = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_MORE = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
+_RUNNERS = re.compile(r"[/\\](?:_pytest|pluggy|pytest|xdist|execnet)[/\\]")
+_GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
+_FILE = re.compile(r'File "([^"]+)"')
+_REWRITTEN = (
+    "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
+    "of another module, assert on torch._assert_async, or run with --assert=plain"
+)
+
+
+class StackFrame(NamedTuple):
+    """One frame of the stack at a break, outermost first.
+
+    Attributes:
+        file: relative to pytest's rootdir, or to the directory on the import path that has it.
+        line: its number.
+        function: name of the function.
+        code: the line itself.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}: {self.code}"
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A place at which a graph ended early, or a frame that Dynamo left to the interpreter.
+
+    Attributes:
+        kind: Dynamo's class of breaks, as in its registry; `frame skipped: ...` where nothing of
+            the function was compiled, because Dynamo cannot resume there.
+        reason: Dynamo's explanation.
+        hint: what Dynamo advises, "" where it has no advice.
+        file, line: the innermost frame outside torch and the standard library; the file is relative
+            to pytest's rootdir, or to the directory on the import path that has it.
+        code: the line itself.
+        function: name of the function that the line is in.
+        stack: the frames outside torch, the standard library and pytest, outermost first.
+        module: path of the module whose code it is, "" where that is not known.
+        compile_id: of the compilation that met it first.
+        occurrences: how often it was met: again inside a caller, and at each recompilation.
+    """
+
+    kind: str
+    reason: str
+    hint: str
+    file: str
+    line: int
+    code: str
+    function: str
+    stack: tuple[StackFrame, ...]
+    module: str
+    compile_id: str
+    occurrences: int = 1
+    path: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}:{self.line} in {self.function}: {self.code}\n{self.kind}: {self.reason}"
+        )
+
+
+_Place = tuple[str, int, str, str]
+
+
+class _Report(NamedTuple):
+    """A report of Dynamo, taken apart."""
+
+    kind: str
+    reason: str
+    hint: str
+    skipped: bool
+    frames: list[_Place]
+
+
+def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
+    """The breaks of these compilations, one for each file, line and kind."""
+    found: dict[tuple[str, int, str], GraphBreak] = {}
+    for each in compiled:
+        for one in _of_one(each):
+            key = (one.path, one.line, one.kind.removeprefix(SKIPPED))
+            known = found.get(key)
+            if known is None:
+                found[key] = one
+            else:
+                kind = max(known.kind, one.kind, key=lambda kind: kind.startswith(SKIPPED))
+                found[key] = replace(known, kind=kind, occurrences=known.occurrences + 1)
+    return tuple(found.values())
+
+
+def _of_one(compiled: Compilation) -> list[GraphBreak]:
+    reports = [_report(event) for event in compiled.breaks if not event.hand_over]
+    if compiled.failure and not compiled.limit_hit:
+        last = read_report(compiled.reason)
+        if compiled.breaks and not compiled.breaks[-1].hand_over:
+            reports[-1] = reports[-1]._replace(skipped=True)
+        elif not compiled.breaks:
+            file, line = compiled.failed_at if all(compiled.failed_at) else _begin(compiled)
+            place = (file, line, function_at(file, line) or compiled.function, "")
+            reports.append(last._replace(skipped=True, frames=last.frames or [place]))
+    return [_made(report, compiled) for report in reports]
+
+
+def function_at(file: str, line: int) -> str:
+    """The name of the innermost function that a line of a file is in, "" for none."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ""
+    found = ""
+    for node in ast.walk(tree):  # from the outside to the inside
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first <= line <= (node.end_lineno or line):
+                found = node.name
+    return found
+
+
+def _begin(compiled: Compilation) -> tuple[str, int]:
+    return compiled.file, compiled.line
+
+
+def _report(event: Broke) -> _Report:
+    report = read_report(event.report)
+    return report._replace(frames=_without_resumed(event.stack)) if event.stack else report
+
+
+def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:
+    """A stack in which the rest of a function, behind a break, is not one more frame."""
+    found: list[_Place] = []
+    for file, line, function, code in stack:
+        name = original_name(function)
+        if name != function and found and found[-1][0] == file and found[-1][2] == name:
+            found.pop()
+        found.append((file, line, name, code))
+    return found
+
+
+def _made(report: _Report, compiled: Compilation) -> GraphBreak:
+    frames = report.frames or [(*_begin(compiled), compiled.function, "")]
+    users = [frame for frame in frames if is_user_file(frame[0]) and not _RUNNERS.search(frame[0])]
+    file, line, function, code = (users or frames)[-1]
+    code = code or linecache.getline(file, line).strip()
+    hint = report.hint
+    if code.startswith("assert") and _is_rewritten(file):
+        hint = "\n".join(filter(None, [_REWRITTEN, hint]))
+    return GraphBreak(
+        kind=(SKIPPED if report.skipped else "") + report.kind,
+        reason=report.reason,
+        hint=hint,
+        file=_GENERATED.sub("", relative(file)),
+        line=line,
+        code=code,
+        function=original_name(function),
+        stack=tuple(StackFrame(relative(f), n, original_name(name), c) for f, n, name, c in users),
+        module="",
+        compile_id=str(compiled.id or ""),
+        path=file,
+    )
+
+
+def read_report(text: str) -> _Report:
+    """Take apart what Dynamo writes about a break."""
+    header = _HEADER.search(text)
+    body, _, stack = text.partition(_STACK)
+    body = body.partition("Stack variable source attribution:")[0]
+    body = body.partition("Graph Break Reason:")[2] or body
+    skipped = _GAVE_UP in body
+    frames = _frames(stack)
+    if header is not None and not frames:
+        frames = [(header[1], int(header[2]), "", "")]
+    first, *others = (_MORE.sub("", part).strip() for part in body.split(_SECOND))
+    for prefix in _PREFIXES:
+        first = prefix.sub("", first, count=1)
+    kind, reason, hint = _parts(first)
+    for other in others:
+        reason = f"{reason} ({_parts(other)[0]})"
+    return _Report(kind, reason, hint, skipped, frames)
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    """Kind, explanation and hints of one report."""
+    head, *pieces = _PART.split(text)
+    told: dict[str, list[str]] = {}
+    for name, content in zip(pieces[::2], pieces[1::2], strict=True):
+        content = _FILE.sub(lambda match: f'File "{relative(match[1])}"', content)
+        told.setdefault(name, []).append(" ".join(_ADDRESS.sub("", content).split()))
+    kind = _ADDRESS.sub("", next(iter(head.strip().splitlines()), "unknown")).rstrip(":")
+    rest = " ".join(" ".join(head.strip().splitlines()[1:]).split())
+    reason = " ".join(filter(None, [rest, *told.get("Explanation", [])]))
+    context = "; ".join(filter(None, told.get("Developer debug context", [])))
+    if context:
+        reason = f"{reason} [{context}]"
+    return kind, reason.strip(), "\n".join(told.get("Hint", []))
+
+
+def _frames(text: str) -> list[tuple[str, int, str, str]]:
+    found: list[tuple[str, int, str, str]] = []
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        match = _FRAME.match(line)
+        if match:
+            code = lines[number + 1].strip() if number + 1 < len(lines) else ""
+            found.append((match[1], int(match[2]), match[3], code))
+        elif found and not line.startswith(" "):
+            break
+    return found
+
+
+def _is_rewritten(file: str) -> bool:
+    """Whether pytest's assertion rewriting made the code of a file."""
+    return any(
+        "@pytest_ar" in vars(module)
+        for module in list(sys.modules.values())
+        if getattr(module, "__file__", None) == file
+    )

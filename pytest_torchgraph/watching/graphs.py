@@ -1,0 +1,210 @@
+"""The graphs of a watch, read from what the trace printed.
+
+Names come from the text alone, by the same rule with cold and warm caches, never from live objects
+that happen to exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..capturing.autograd_fold import Facts, fold
+from ..capturing.convert import Naming
+from ..capturing.kernels import Kernel, kernels_of
+from ..capturing.names import Canon
+from ..graph.model import Graph, GraphKind, Level
+from ..printed import (
+    Printed,
+    aot_names,
+    convert_printed,
+    describe_like,
+    dynamo_names,
+    is_size,
+    read_printed,
+)
+from ..printed.results import PrintedCanon
+from .executions import BACKWARD, Run
+from .timeline import Compilation
+
+AOT_KINDS: dict[str, GraphKind] = {
+    "forward": "forward",
+    "inference": "inference",
+    "backward": "backward",
+}
+
+_ROLES = {"parameter": 1, "buffer": 2}
+_LEAVES = {"weight": 0, "bias": 1}
+
+
+@dataclass
+class Stages:
+    """The graphs of one compilation, by level.
+
+    Attributes:
+        own: those that count: after AOTAutograd where it took part, else Dynamo's.
+        levels: all of them.
+    """
+
+    own: list[Graph]
+    levels: dict[Level, list[Graph]]
+
+
+def stages_of(compiled: Compilation, runs: Mapping[Run, int], canon: Canon) -> Stages:
+    """The graphs of a compilation.
+
+    A backward counts only if it ran, a compilation only if it went well.
+    """
+    if compiled.failure:
+        return Stages([], {})
+    if compiled.is_capture:
+        return _capture(compiled, runs, canon)
+    reader = _Reader(compiled, canon)
+    ran = runs.get(Run(str(compiled.id or ""), BACKWARD), 0) > 0
+    levels: dict[Level, list[Graph]] = {
+        "dynamo": reader.dynamo(),
+        "aot": reader.aot(backward=ran),
+        "post_grad": reader.post_grad(backward=ran),
+    }
+    inner = compiled.id is not None and compiled.id.autograd is not None
+    own = [] if inner else levels["aot"] or levels["dynamo"]
+    return Stages(own, {level: graphs for level, graphs in levels.items() if graphs})
+
+
+def joints_of(compiled: Compilation, canon: Canon) -> list[Graph]:
+    """The joint graphs that AOTAutograd made, before it split them."""
+    return [] if compiled.failure else _Reader(compiled, canon).joints()
+
+
+def kernels(compiled: Iterable[Compilation]) -> tuple[Kernel, ...] | None:
+    """The kernels that inductor generated, None where it generated nothing."""
+    found = [
+        kernel
+        for each in compiled
+        for code in each.code
+        for kernel in kernels_of(code.code, str(each.id or ""))
+    ]
+    return tuple(found) if any(each.code for each in compiled) else None
+
+
+def _capture(compiled: Compilation, runs: Mapping[Run, int], canon: Canon) -> Stages:
+    if not runs.get(Run(str(compiled.id or ""))):
+        return Stages([], {})
+    graphs = [
+        fold(read_printed(text), Facts(), PrintedCanon(canon)).graph
+        for text in compiled.texts("compiled_autograd")
+    ]
+    return Stages(graphs, {"compiled_autograd": list(graphs)})
+
+
+class _Reader:
+    """Reads the texts of one compilation."""
+
+    def __init__(self, compiled: Compilation, canon: Canon):
+        self.compiled = compiled
+        self.canon = canon
+        self.read_dynamo = [read_printed(text) for text in compiled.texts("dynamo")]
+        self.names = [pair for each in self.read_dynamo for pair in dynamo_names(each)]
+        self.ranks = ranks_of(
+            pair
+            for each in self.read_dynamo
+            for node, pair in zip(each.placeholders, dynamo_names(each), strict=True)
+            if not is_size(node)  # which come last: nobody declares them
+        )
+        self.described: list[Printed] = []
+        self.forward_names: dict[str, str] = {}
+
+    def dynamo(self) -> list[Graph]:
+        """Dynamo's graph."""
+        return [
+            self.convert(each, "dynamo", "forward", self.inputs(each)) for each in self.read_dynamo
+        ]
+
+    def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
+        """What the inputs of a Dynamo graph are called."""
+        names = dynamo_names(printed)
+        return {node.name: pair for node, pair in zip(printed.placeholders, names, strict=True)}
+
+    def aot(self, *, backward: bool) -> list[Graph]:
+        """What AOTAutograd made of it."""
+        found = []
+        for event in self.compiled.printed:
+            kind = AOT_KINDS.get(event.stage)
+            if kind is None:
+                continue
+            printed = read_printed(event.text)
+            self.described.append(printed)
+            if kind == "backward" and not backward:
+                continue
+            found.append(self.aot_graph(printed, "aot", kind))
+        return found
+
+    def joints(self) -> list[Graph]:
+        """Forward and backward in one, before they were split."""
+        return [
+            self.aot_graph(read_printed(text), "aot", "joint")
+            for text in self.compiled.texts("joint")
+        ]
+
+    def post_grad(self, *, backward: bool) -> list[Graph]:
+        """What inductor generated code from."""
+        found = []
+        for text in self.compiled.texts("post_grad"):
+            printed = read_printed(text)
+            kind: GraphKind = "inference"
+            for stage in self.described:
+                if _inputs(stage) == _inputs(printed):
+                    describe_like(printed, stage)
+            if self.compiled.texts("forward"):
+                kind = "backward" if _is_backward(printed) else "forward"
+            if kind == "backward" and not backward:
+                continue
+            found.append(self.aot_graph(printed, "post_grad", kind))
+        return found
+
+    def aot_graph(self, printed: Printed, level: Level, kind: GraphKind) -> Graph:
+        """A graph behind AOTAutograd, whose inputs are those of Dynamo's graph."""
+        forward = self.forward_names if kind == "backward" else {}
+        return self.convert(printed, level, kind, aot_names(printed, self.names, forward))
+
+    def convert(
+        self, printed: Printed, level: Level, kind: GraphKind, inputs: dict[str, tuple[str, str]]
+    ) -> Graph:
+        """A printed graph as a `Graph`."""
+        naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)
+        found = convert_printed(
+            printed, level=level, kind=kind, name=kind, canon=self.canon, naming=naming
+        )
+        if kind in ("forward", "inference") and level != "dynamo":
+            self.forward_names = found.names
+        return found.graph
+
+
+def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """An order of the inputs that does not depend on which of them is used first.
+
+    Their declared order is not in the text: so arguments, parameters, buffers, each by name, and a
+    weight before its bias, as modules declare them.
+    """
+
+    def place(each: tuple[str, str]) -> tuple[Any, ...]:
+        role, name = each
+        owner, _, leaf = name.rpartition(".")
+        return _ROLES.get(role, 0), natural(owner), _LEAVES.get(leaf, 2), natural(leaf)
+
+    return {name: number for number, (_, name) in enumerate(sorted(set(names), key=place))}
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which names are in the order that people expect: `blocks.2` before `blocks.10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _inputs(printed: Printed) -> list[str]:
+    return [str(node.name) for node in printed.placeholders]
+
+
+def _is_backward(printed: Printed) -> bool:
+    return any(str(node.name).startswith("tangents_") for node in printed.placeholders)

@@ -1,0 +1,513 @@
+"""Higher-order ops: their bodies are subgraphs, and counts, finds, diffs and pictures enter them.
+
+Semantics of counts: an op counts once for each place where it stands. A body that several calls
+share stands once, and so does that of a loop, however often it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as map_over
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from pytest_torchgraph import Capture, CaptureError, Graph, capture, diff
+from pytest_torchgraph.graph.model import Level
+from pytest_torchgraph.render import diff_to_dot
+
+Edit = Literal["", "changed", "inserted"]
+SINE: dict[Level, str] = {
+    **dict.fromkeys(("dispatch", "aot", "post_grad", "export"), "aten.sin"),
+    "dynamo": "Tensor.sin",
+    "fx": "Tensor.sin",
+}
+LIVE = frozenset({"dynamo", "aot", "compiled_autograd", "export", "inductor"})
+
+
+def body(x: Tensor, edit: Edit) -> Tensor:
+    """What stands in a body: one op can be another, or there is one more."""
+    x = x.exp() if edit == "inserted" else x
+    return (x.tanh() if edit == "changed" else x.sin()) * 2
+
+
+def numbers(*shape: int, grad: bool = False) -> Tensor:
+    count = int(torch.tensor(shape).prod())
+    return torch.linspace(-1, 1, count).reshape(shape).requires_grad_(grad)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A target with a higher-order op, and what is known of it.
+
+    Attributes:
+        make: the target, with an edit in a body.
+        args: makes its arguments.
+        op: the higher-order op as Dynamo and export call it.
+        bodies: how many bodies the forward has in all.
+        backward: whether it has a backward.
+        inlined: the mechanisms that take the op apart, so that there is no body.
+        repeated: those of them in which what was taken apart stands twice.
+        refused: the mechanisms that cannot capture it.
+    """
+
+    make: Callable[[Edit], Callable[..., Any]]
+    args: Callable[[], tuple[Tensor, ...]]
+    op: str
+    bodies: int = 1
+    backward: bool = True
+    inlined: frozenset[str] = frozenset()
+    repeated: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+
+
+def cond(edit: Edit) -> Callable[..., Any]:
+    def target(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: body(x, edit), lambda x: x.cos() - 1, (x,)) + 1
+
+    return target
+
+
+def nested(edit: Edit) -> Callable[..., Any]:
+    def inner(x: Tensor) -> Tensor:
+        return torch.cond(x.mean() > 0, lambda x: body(x, edit), lambda x: x.cos(), (x,))
+
+    def target(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, inner, lambda x: x.cos() - 1, (x,))
+
+    return target
+
+
+def loop(edit: Edit) -> Callable[..., Any]:
+    def target(i: Tensor, x: Tensor) -> Tensor:
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, body(x, edit)), (i, x))[1]
+
+    return target
+
+
+def checkpoint(edit: Edit) -> Callable[..., Any]:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = nn.Linear(4, 4)
+            self.head = nn.Linear(4, 2)
+
+        def block(self, x: Tensor) -> Tensor:
+            return body(self.first(x), edit)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.utils.checkpoint.checkpoint(self.block, x, use_reentrant=False))
+
+    return Checkpointed()
+
+
+def region(edit: Edit) -> Callable[..., Any]:
+    @torch.compiler.nested_compile_region
+    def once(x: Tensor, y: Tensor) -> Tensor:
+        return body(x, edit) + y
+
+    def target(x: Tensor, y: Tensor) -> Tensor:
+        return once(once(x, y), y)
+
+    return target
+
+
+def score(edit: Edit) -> Callable[..., Any]:
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return body(score, edit)
+
+    def target(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return flex_attention(q, k, v, score_mod=score_mod)
+
+    return target
+
+
+def causal(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return q >= k
+
+
+def masked(edit: Edit) -> Callable[..., Any]:
+    mask = create_block_mask(causal, None, None, 128, 128, device="cpu")
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return body(score, edit)
+
+    def target(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return flex_attention(q, k, v, score_mod=score_mod, block_mask=mask)
+
+    return target
+
+
+def function(edit: Edit) -> Callable[..., Any]:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return body(x, edit)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return grad * x.sign()
+
+    def target(x: Tensor) -> Tensor:
+        return Doubled.apply(x.cos()).cos()
+
+    return target
+
+
+def scanned(edit: Edit) -> Callable[..., Any]:
+    def target(start: Tensor, x: Tensor) -> Tensor:
+        return scan(lambda carry, x: (carry + body(x, edit), carry * x), start, x)[1]
+
+    return target
+
+
+def mapped(edit: Edit) -> Callable[..., Any]:
+    return lambda x: map_over(lambda row: body(row, edit), x)
+
+
+def attention() -> tuple[Tensor, ...]:
+    return numbers(1, 1, 128, 16), numbers(1, 1, 128, 16), numbers(1, 1, 128, 16)
+
+
+AFTER_AOT = frozenset({"aot", "compiled_autograd", "inductor"})
+EAGER = frozenset({"dispatch", "fx"})
+
+SUBJECTS = {
+    "cond": Subject(cond, lambda: (numbers(3, 4, grad=True),), "cond", 2, refused=EAGER),
+    "nested cond": Subject(nested, lambda: (numbers(3, 4, grad=True),), "cond", 4, refused=EAGER),
+    "while_loop": Subject(
+        loop,
+        lambda: (torch.tensor(0), numbers(3, 4)),
+        "while_loop",
+        2,
+        backward=False,
+        refused=EAGER | {"compiled_autograd"},
+    ),
+    "checkpoint": Subject(
+        checkpoint,
+        lambda: (numbers(3, 4),),
+        "tag_activation_checkpoint",
+        inlined=AFTER_AOT | EAGER | {"export"},
+    ),
+    "invoke_subgraph": Subject(
+        region,
+        lambda: (numbers(4, grad=True), numbers(4)),
+        "invoke_subgraph",
+        inlined=EAGER | {"export"},
+        repeated=EAGER | {"export"},
+    ),
+    "flex_attention": Subject(
+        score,
+        attention,
+        "flex_attention",
+        2,
+        backward=False,
+        refused=EAGER | {"compiled_autograd"},
+    ),
+    "flex_attention with a mask": Subject(
+        masked,
+        attention,
+        "flex_attention",
+        2,
+        backward=False,
+        refused=EAGER | {"compiled_autograd"},
+    ),
+    "autograd.Function": Subject(
+        function,
+        lambda: (numbers(4, grad=True),),
+        "autograd_function_apply",
+        2,
+        inlined=AFTER_AOT | EAGER | {"export"},
+    ),
+    # torch's inductor (2.13) fails on the backward of these two.
+    "scan": Subject(
+        scanned,
+        lambda: (numbers(4), numbers(3, 4, grad=True)),
+        "scan",
+        refused=EAGER | {"inductor"},
+    ),
+    "map": Subject(
+        mapped, lambda: (numbers(3, 4, grad=True),), "map_impl", refused=EAGER | {"inductor"}
+    ),
+}
+MECHANISMS = ("dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "inductor")
+CASES = [
+    (name, via) for via in MECHANISMS for name in SUBJECTS if via not in SUBJECTS[name].refused
+]
+FAST = [(name, via) for name, via in CASES if via != "inductor"] + [
+    ("cond", "inductor"),
+    ("invoke_subgraph", "inductor"),
+]
+
+
+@functools.cache
+def captured(name: str, via: str, edit: Edit = "") -> Capture:
+    subject = SUBJECTS[name]
+    return capture(subject.make(edit), *subject.args(), via=via)
+
+
+def live_counts(module: torch.fx.GraphModule) -> Counter[str]:
+    """The calls of a live graph and of the bodies in it, each body once, by bare name.
+
+    Without `getitem`, which mostly takes one of several results.
+    """
+    counts: Counter[str] = Counter()
+    for graph in {id(each): each for each in _reachable(module)}.values():
+        for node in graph.graph.nodes:
+            if node.op.startswith("call_") and node.target is not operator.getitem:
+                counts[_bare(node.target)] += 1
+    return counts
+
+
+def _reachable(module: torch.fx.GraphModule) -> Iterator[torch.fx.GraphModule]:
+    yield module
+    for node in module.graph.find_nodes(op="get_attr"):
+        body = getattr(module, node.target, None)
+        if isinstance(body, torch.fx.GraphModule):
+            yield from _reachable(body)
+
+
+def _bare(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.partition("::")[2]
+    return target if isinstance(target, str) else str(getattr(target, "__name__", target))
+
+
+def counted(graph: Graph) -> Counter[str]:
+    """The same of a captured graph."""
+    counts: Counter[str] = Counter()
+    for op, count in graph.op_counts.items():
+        parts = op.split(".")
+        counts[parts[-2] if parts[0] not in _PLAIN and len(parts) > 2 else parts[-1]] += count
+    counts.pop("getitem", None)
+    return counts
+
+
+_PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
+
+
+# -- what goes into the bodies ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
+    subject = SUBJECTS[name]
+    forward = captured(name, via).forward
+    bodies = [body for graph in forward.walk() for body in graph.subgraphs]
+    if via in subject.inlined:
+        assert bodies == []
+        assert not any(op.startswith("higher_order.") for op in forward.op_counts)
+        return
+    assert len(bodies) == subject.bodies
+    calls = forward.find(f"higher_order.{subject.op}")
+    assert calls
+    assert forward.count(f"higher_order.{subject.op}") == len(calls)
+    assert forward.op_counts[f"higher_order.{subject.op}"] == len(calls)
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
+    subject, capture_ = SUBJECTS[name], captured(name, via)
+    forward = capture_.forward
+    times = 2 if via in subject.repeated else 1
+    found = forward.find(sine := SINE[forward.level])
+    assert len(found) == forward.count(sine) == forward.op_counts[sine] == times
+    nested = found[0] not in forward.nodes
+    assert nested == (via not in subject.inlined)
+    forward.assert_op_counts({sine: times})
+    capture_.assert_op_counts({sine: (times, None)})
+    with pytest.raises(AssertionError, match="sin"):
+        capture_.assert_op_counts({sine: 0})
+    with pytest.raises(AssertionError, match="sin"):
+        forward.assert_no_ops(sine)
+    forward.assert_no_ops(sine.replace("sin", "tan"))
+
+
+@pytest.mark.parametrize(("name", "via"), [case for case in CASES if case[1] in LIVE])
+def test_counts_are_those_of_the_live_graphs(name: str, via: str) -> None:
+    capture_ = captured(name, via)
+    for graph in capture_.graphs:
+        if graph.level != "compiled_autograd":  # whose graph is folded
+            assert counted(graph) == live_counts(capture_.fx(graph))
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) -> None:
+    for graph in captured(name, via).graphs:
+        for detail in ("dataflow", "full"):
+            again = Graph.from_text(graph.to_text(detail))
+            assert again == graph
+            assert again.to_text(detail) == graph.to_text(detail)
+            assert again.op_counts == graph.op_counts
+    if (name, via) in FAST:
+        subject = SUBJECTS[name]
+        second = capture(subject.make(""), *subject.args(), via=via)
+        assert second == captured(name, via)
+        assert second.to_text("full") == captured(name, via).to_text("full")
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
+    if (name, via) == ("autograd.Function", "fx"):
+        with pytest.raises(AssertionError, match="gradient of x differs"):
+            captured(name, via).assert_matches_eager()  # fx traces into its forward
+    else:
+        captured(name, via).assert_matches_eager()
+
+
+@pytest.mark.parametrize(("name", "via"), FAST)
+@pytest.mark.parametrize("edit", ["changed", "inserted"])
+def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: Edit) -> None:
+    subject = SUBJECTS[name]
+    before, after = captured(name, via), captured(name, via, edit)
+    assert before != after
+    assert before.forward != after.forward
+    new = "tanh" if edit == "changed" else "exp"
+    found = diff(before, after)
+    assert len(found.findings) == (2 if via in subject.repeated else 1), found
+    (finding, *_) = found.findings
+    assert finding.kind == ("changed" if edit == "changed" else "added")
+    assert finding.after is not None
+    assert new in finding.after.op
+    assert (finding.graph != before.forward.name) == (via not in subject.inlined)
+    assert new in finding.to_text()
+    drawing = diff_to_dot(found).source
+    assert re.search(rf'label="[~+] [^"]*{new}', drawing)
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_pictures_show_the_bodies(name: str, via: str) -> None:
+    graph = captured(name, via).forward
+    drawing = graph.to_dot().source
+    assert "sin" in drawing
+    for each in graph.walk():
+        for body in each.subgraphs:
+            assert f"@{body.name} of higher_order." in drawing
+
+
+# -- bodies that several calls share ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", ["dynamo", "aot", "compiled_autograd", "inductor"])
+def test_a_body_that_two_calls_share_is_one_subgraph_and_counts_once(via: str) -> None:
+    for graph in captured("invoke_subgraph", via).graphs:
+        assert graph.op_counts["higher_order.invoke_subgraph"] == 2
+        assert len(graph.subgraphs) == 1
+        (body,) = graph.subgraphs
+        for op, count in body.op_counts.items():
+            assert graph.count(op) == count
+
+
+def test_bodies_of_compiled_autograd_have_the_names_of_the_aot_backward() -> None:
+    for name in ("cond", "invoke_subgraph", "scan"):
+        capture_ = captured(name, "compiled_autograd")
+        taken_over = capture_.at("aot").backward
+        assert [body.name for body in capture_.backward.subgraphs] == [
+            body.name for body in taken_over.subgraphs
+        ]
+        assert list(capture_.backward.subgraphs) == list(taken_over.subgraphs)
+
+
+def test_what_the_compiler_differentiates_for_itself_is_no_backward_of_the_target() -> None:
+    captured("scan", "compiled_autograd").assert_graph_count(forward=1, backward=1)
+
+
+# -- higher-order ops that come and go -------------------------------------------------------------
+
+
+@torch.compiler.nested_compile_region
+def first_region(x: Tensor) -> Tensor:
+    return x.sin() * 2
+
+
+@torch.compiler.nested_compile_region
+def second_region(x: Tensor) -> Tensor:
+    return x.exp() + 3
+
+
+def first_cond(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos() - 1, (x,))
+
+
+def second_cond(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.exp() * 3, lambda x: x.tanh() - 4, (x,))
+
+
+@pytest.mark.parametrize("via", ["dynamo", "aot"])
+@pytest.mark.parametrize(
+    ("one", "other"), [(first_cond, second_cond), (first_region, second_region)]
+)
+def test_a_call_with_other_bodies_that_comes_or_goes_is_one_finding(
+    one: Callable[[Tensor], Tensor], other: Callable[[Tensor], Tensor], via: str
+) -> None:
+    def alone(x: Tensor) -> Tensor:
+        return one(one(x)) + 1
+
+    def in_front(x: Tensor) -> Tensor:
+        return one(one(other(x))) + 1
+
+    def behind(x: Tensor) -> Tensor:
+        return other(one(one(x))) + 1
+
+    graphs = {each: capture(each, numbers(3, 4), via=via).forward for each in (alone, in_front)}
+    graphs[behind] = capture(behind, numbers(3, 4), via=via).forward
+    for longer in (in_front, behind):
+        assert [each.kind for each in diff(graphs[alone], graphs[longer]).findings] == ["added"]
+        assert [each.kind for each in diff(graphs[longer], graphs[alone]).findings] == ["removed"]
+
+
+def test_a_value_that_a_body_saves_belongs_to_the_edit_that_needs_it() -> None:
+    before, after = (
+        captured("invoke_subgraph", "aot"),
+        captured("invoke_subgraph", "aot", "inserted"),
+    )
+    assert len(after.forward.saved) > len(before.forward.saved)
+    (finding,) = diff(before.forward, after.forward).findings
+    assert finding.after is not None
+    assert finding.after.op == "aten.exp.default"
+    projections = [c for c in finding.changes if c.node.op == "operator.getitem"]
+    assert len(projections) == 2
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SUBJECTS if "dispatch" in SUBJECTS[name].refused]
+)
+def test_dispatch_says_that_the_op_compiles_itself(name: str) -> None:
+    op = SUBJECTS[name].op.removesuffix("_impl")
+    reason = rf"torch's {op} compiles itself .*via='aot'"
+    with pytest.raises(CaptureError, match=reason):
+        capture(SUBJECTS[name].make(""), *SUBJECTS[name].args(), via="dispatch")
+
+
+@pytest.mark.parametrize("name", [name for name in SUBJECTS if "fx" in SUBJECTS[name].refused])
+def test_fx_gives_the_reason_of_torch(name: str) -> None:
+    with pytest.raises(CaptureError, match=r"torch\.fx cannot trace the target"):
+        capture(SUBJECTS[name].make(""), *SUBJECTS[name].args(), via="fx")
+
+
+def test_an_associative_scan_on_cpu_is_unrolled_by_torch() -> None:
+    def prefix(x: Tensor) -> Tensor:
+        return associative_scan(lambda a, b: a.sin() * b, x, 0, combine_mode="generic")
+
+    found = capture(prefix, numbers(3, 4))
+    assert found.forward.subgraphs == ()
+    found.assert_op_counts({"aten.sin": 2})
+    found.assert_matches_eager()

@@ -1,0 +1,343 @@
+"""`capture.fx(graph)`: a module that is the graph, in its order, to run and to rewrite."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from capturing.models import Norm, example, mlp
+from torch import Tensor, fx, nn
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.fx.passes.shape_prop import ShapeProp
+
+from pytest_torchgraph import (
+    Aot,
+    Capture,
+    CompiledAutograd,
+    Dynamo,
+    Graph,
+    capture,
+    diff,
+    from_fx,
+)
+
+LIVE = ("fx", "dynamo", "aot", "export", "inductor", "compiled_autograd")
+
+
+class Late(nn.Module):
+    """Uses first what it declares last, and writes a buffer."""
+
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(1, 2, 4))
+        self.bias = nn.Parameter(torch.linspace(-1, 1, 4))
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        late = y.sin() * self.bias
+        self.total.add_(y.detach().sum(0))
+        return late.exp(), (x @ (self.weight * late).t()).tanh()
+
+
+class Choice(nn.Module):
+    """Has bodies of a higher-order op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def yes(x: Tensor) -> Tensor:
+            return self.linear(x).sin()
+
+        def no(x: Tensor) -> Tensor:
+            return self.linear(x).cos()
+
+        chosen = torch.cond(x.sum() > 0, yes, no, (x,))
+        return chosen.exp()  # type: ignore[no-any-return]
+
+
+class Several(nn.Module):
+    """Has ops with several results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        first, _ = torch.linalg.qr(y)
+        left, right = self.norm(x).split(2, dim=1)
+        return first + 1, torch.topk(left * right, 2).values
+
+
+SUBJECTS: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
+    "mlp": (mlp, (example(4, 8),)),
+    "norm": (Norm, (example(2, 2, 5, 5),)),
+    "late": (Late, (example(3, 4), -example(3, 4))),
+    "choice": (Choice, (example(3, 4),)),
+    "several": (Several, (example(3, 4), (torch.eye(3) + example(3, 3)).requires_grad_())),
+}
+CASES = [(name, via) for name in SUBJECTS for via in LIVE if (name, via) != ("choice", "fx")]
+
+
+def made_of(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    make, args = SUBJECTS[name]
+    torch.manual_seed(0)
+    return make(), args
+
+
+def captured(name: str, via: Any) -> Capture:
+    model, args = made_of(name)
+    return capture(model, *args, via=via)
+
+
+# -- it is the graph -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_the_module_is_the_graph(name: str, via: str) -> None:
+    made = captured(name, via)
+    for graph in made.graphs:
+        module = made.fx(graph)
+        again = from_fx(module)
+        assert again == graph
+        assert not diff(graph, module)
+        assert (again.level, again.op_counts) == (graph.level, graph.op_counts)
+        for ours, theirs in zip(graph.inputs, again.inputs, strict=True):
+            assert (ours.name, ours.op, ours.module) == (theirs.name, theirs.op, theirs.module)
+        assert [ref.name for ref in again.saved] == [ref.name for ref in graph.saved]
+        modules = [[n.module for n in each.nodes if n.is_call] for each in (graph, again)]
+        assert modules[0] == modules[1]
+
+
+@pytest.mark.parametrize(("name", "via"), CASES)
+def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str, via: str) -> None:
+    made = captured(name, via)
+    for graph in made.graphs:
+        module = fx.Transformer(made.fx(graph)).transform()
+        assert not diff(graph, module)
+        assert not diff(module, made.fx(graph))
+        again = from_fx(module)
+        assert [node.name for node in again.inputs] == [node.name for node in graph.inputs]
+        if name != "several" or via not in ("fx", "dynamo"):
+            assert again.op_counts == graph.op_counts  # a torch function does not say what it gives
+
+
+@pytest.mark.parametrize("via", [Aot(dynamic=True), Dynamo(dynamic=True)], ids=["aot", "dynamo"])
+def test_sizes_have_the_symbols_of_the_whole_capture(via: Any) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return (y.sin().sum(0) * x.sum(1).mean()).exp()
+
+    made = capture(function, example(5, 7, grad=True), example(6, 9, grad=True), via=via)
+    for graph in made.graphs:
+        assert "s3" in graph.to_text()
+        assert from_fx(made.fx(graph)) == graph
+
+
+class Unusual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(s, x: Tensor) -> Tensor:
+        return s.a(x).sin()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("via", ["dynamo", "aot", "inductor", "compiled_autograd"])
+def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: str) -> None:
+    torch.manual_seed(0)
+    blocks = nn.Sequential(Unusual(), nn.Sequential(Unusual()))
+    for target in (blocks, lambda x: blocks(x)):
+        made = capture(target, example(3, 4), via=via)
+        for graph in made.graphs:
+            module = made.fx(graph)
+            for each in (module, fx.Transformer(module).transform(), copy.deepcopy(module)):
+                again = from_fx(each)
+                assert {n.module for n in again.nodes} >= {"0.a", "1.0.a"}
+                assert {n.module for n in again.nodes} <= {n.module for n in graph.nodes} | {""}
+            assert from_fx(copy.deepcopy(module)) == from_fx(module.graph) == graph
+
+
+def test_two_modules_of_a_graph_and_what_was_captured_are_independent() -> None:
+    made = captured("choice", "aot")
+    text = made.to_text()
+    first, second = made.fx(made.forward), made.fx(made.forward)
+    assert first is not second
+    for module in first.modules():
+        if isinstance(module, fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.clear()
+                if node.target is torch.ops.aten.sin.default:
+                    node.target = torch.ops.aten.tan.default
+    assert from_fx(first) != made.forward
+    assert from_fx(second) == from_fx(made.fx(made.forward)) == made.forward
+    assert made.to_text() == text
+
+
+# -- it runs on the inputs of the graph ------------------------------------------------------------
+
+
+def forward_run(made: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any]:
+    """The values of the forward's inputs, outputs and saved values, by name."""
+    named: dict[str, Tensor] = {
+        **dict(zip(("x", "y"), args, strict=False)),
+        **dict(model.named_parameters()),
+        **{name: buffer.clone() for name, buffer in model.named_buffers()},
+    }
+    graph = made.forward
+    with torch.no_grad():
+        results = fx.Interpreter(made.fx(graph)).run(*(named[node.name] for node in graph.inputs))
+    names = [node.name for node in graph.outputs] + [ref.name for ref in graph.saved]
+    return dict(zip(names, results, strict=True)) | named
+
+
+@pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
+@pytest.mark.parametrize("via", [via for via in LIVE if via != "fx"])
+def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
+    name: str, via: str
+) -> None:
+    model, args = made_of(name)
+    made = capture(model, *args, via=via)
+    values = forward_run(made, model, *args)
+    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
+    returned = [values[node.name] for node in made.forward.outputs][-len(outputs) :]
+    torch.testing.assert_close(returned, list(outputs))
+
+
+@pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
+@pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
+def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) -> None:
+    model, args = made_of(name)
+    made = capture(model, *args, via=via)
+    values = forward_run(made, model, *args)
+    outputs = made.output if isinstance(made.output, tuple) else (made.output,)
+    tangents = iter([torch.ones_like(output) for output in outputs])
+    given = [
+        next(tangents) if node.op == "tangent" else values[node.name]
+        for node in made.backward.inputs
+    ]
+    with torch.no_grad():
+        results = made.fx(made.backward)(*given)
+    if via == "compiled_autograd":  # which accumulates
+        found = [parameter.grad for parameter in model.parameters()]
+    else:
+        found = [gradient for gradient in results if gradient is not None]
+    again, args = made_of(name)
+    again_out = again(*args)
+    again_outs = again_out if isinstance(again_out, tuple) else (again_out,)
+    leaves = [*(a for a in args if a.requires_grad), *again.parameters()]
+    expected = torch.autograd.grad(again_outs, leaves, [torch.ones_like(o) for o in again_outs])
+    torch.testing.assert_close(found, list(expected)[-len(found) :])
+
+
+def test_the_backward_of_an_eager_forward_takes_other_values_and_another_hook() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 2), example(3, 4)
+    handle = model.weight.register_hook(lambda grad: grad / 2)
+    made = capture(model, x, via=CompiledAutograd(forward="eager"))
+    graph = made.backward
+    values = {
+        "input": x + 1,
+        "tangent.0": torch.ones(3, 2),
+        "weight.hook": lambda grad: grad * 3,
+        **dict(model.named_parameters()),
+    }
+    made.fx(graph)(*(values[node.name] for node in graph.inputs))
+    handle.remove()
+    torch.testing.assert_close(model.weight.grad, (x + 1).sum(0).expand(2, 4) * 3)
+    torch.testing.assert_close(model.bias.grad, torch.full((2,), 3.0))
+
+
+# -- it can be rewritten ---------------------------------------------------------------------------
+
+
+class Twice(fx.Transformer):
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = super().call_function(target, args, kwargs)
+        if target is torch.ops.aten.tanh.default:
+            return super().call_function(torch.ops.aten.neg.default, (result,), {})
+        return result
+
+
+def test_the_rewrite_of_one_op_is_one_finding() -> None:
+    made = captured("late", "aot")
+    found = diff(made.forward, Twice(made.fx(made.forward)).transform())
+    assert [finding.kind for finding in found.findings] == ["added"], found
+    assert found.findings[0].changes[0].node.op == "aten.neg.default"
+
+
+def test_an_output_that_a_pass_adds_is_seen() -> None:
+    made = captured("late", "aot")
+    module = made.fx(made.forward)
+    output = module.graph.output_node()
+    (sin,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
+    output.args = ((*output.args[0], sin),)
+    assert from_fx(module) != made.forward
+    assert len(from_fx(module).outputs) == len(made.forward.outputs) + len(made.forward.saved) + 1
+    assert diff(made.forward, module)
+
+
+@pytest.mark.parametrize(("via", "propagated"), [("aot", FakeTensorProp), ("fx", ShapeProp)])
+def test_shapes_that_a_pass_works_out_anew_are_those_that_count(via: str, propagated: Any) -> None:
+    made = capture(lambda x: torch.relu(x).sum(0).exp(), example(2, 3), via=via)
+    module = made.fx(made.forward)
+    sum_ = next(node for node in module.graph.nodes if "sum" in node.name)
+    sum_.args = (sum_.args[0], [1]) if via == "aot" else (sum_.args[0], 1)
+    propagated(module).propagate(example(2, 3))
+    shapes = [node.result.shape for node in from_fx(module).nodes if node.is_call]  # type: ignore[union-attr]
+    assert shapes == [(2, 3), (2,), (2,)]
+
+
+# -- what is not known is not compared -------------------------------------------------------------
+
+
+def test_several_results_belong_to_their_op_also_where_no_shape_is_known() -> None:
+    def function(x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, (4,)) + torch.cat(x.split(2, dim=1), 1)
+
+    made = capture(function, example(3, 4, grad=True))
+    again = from_fx(fx.Transformer(made.fx(made.forward)).transform())
+    assert made.forward.op_counts["aten.native_layer_norm"] == 1
+    assert again.op_counts == made.forward.op_counts
+    assert Graph.from_text(again.to_text()) == again
+
+
+def exp_then(size: int) -> fx.GraphModule:
+    made = capture(lambda x: x.exp().sin(), example(size))
+    return made.fx(made.forward)
+
+
+def test_shapes_are_compared_unless_one_side_knows_none() -> None:
+    two, three = exp_then(2), exp_then(3)
+    assert diff(two, three)
+    assert not diff(fx.Transformer(two).transform(), three)
+    assert not diff(two, fx.Transformer(three).transform())
+    assert not diff(fx.Transformer(two).transform(), fx.Transformer(three).transform())
+    assert from_fx(fx.Transformer(two).transform()) != from_fx(two)  # equality is strict
+
+
+def test_one_known_shape_is_enough_for_all_to_be_compared() -> None:
+    two, three = exp_then(2), exp_then(3)
+    for node in list(two.graph.nodes)[1:]:
+        node.meta.pop("val", None)
+    assert diff(two, three)
+
+
+def test_the_shapes_in_a_body_are_compared_where_those_around_it_are_not_known() -> None:
+    made = captured("choice", "aot")
+    graph = made.forward
+
+    def transformed() -> fx.GraphModule:
+        return fx.Transformer(made.fx(graph)).transform()
+
+    assert not diff(graph, transformed())
+    edited = transformed()
+    body = next(m for m in edited.children() if isinstance(m, fx.GraphModule))
+    node = next(node for node in body.graph.nodes if node.op == "call_function")
+    node.meta["val"] = node.meta["val"].new_empty(7, 7)
+    assert diff(graph, edited)

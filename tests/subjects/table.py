@@ -1,0 +1,104 @@
+"""Print the table of subjects and mechanisms: `table.py [--check] [SUBJECT...]`.
+
+Every entry is checked first; an entry that is wrong is printed as such and makes the command fail.
+`--check` compares with the kept table, `docs/subjects.md`, instead of printing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from subjects.looking import MECHANISMS, Found, look, misread  # noqa: E402
+from subjects.models import SUBJECTS  # noqa: E402
+
+KEPT = ROOT / "docs" / "subjects.md"
+HEAD = """\
+# Subjects and mechanisms
+
+What each mechanism makes of small real models: the graphs that it captures and the ops in them, or
+`refused`, with the reason below. For each captured graph the op counts are those that torch's own
+objects give, counted by code that shares nothing with the package, and outputs and gradients are
+those of an eager run. The last column: how many graphs of the subject torch's trace prints at all
+levels, each of which gives the graph that the live one gives.
+
+Made by `python tests/subjects/table.py > docs/subjects.md`, in a quarter of an hour; `--check`
+compares.
+"""
+
+
+class Table:
+    """Rows and, numbered, the reasons for what was refused."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self.reasons: list[str] = []
+        self.wrong: list[str] = []
+
+    def add(self, name: str) -> None:
+        found = {via: look(name, via) for via in MECHANISMS}
+        for via, each in found.items():
+            self.wrong += [f"{name} via {via}: {line}" for line in each.wrong]
+        cells = [name, *(self.cell(each) for each in found.values()), self.texts(name, found)]
+        self.rows.append(f"| {' | '.join(cells)} |")
+
+    def cell(self, found: Found) -> str:
+        if not found.refused:
+            return found.says + (" WRONG" if found.wrong else "")
+        if found.says not in self.reasons:
+            self.reasons.append(found.says)
+        return f"refused ({self.reasons.index(found.says) + 1})"
+
+    def texts(self, name: str, found: dict[str, Found]) -> str:
+        graphs, wrong = 0, []
+        for via, run in (("inductor", "inductor"), ("compiled_autograd", "engine")):
+            if not found[via].refused:
+                printed, differ = misread(name, run)
+                graphs += printed
+                wrong += differ
+        self.wrong += [f"{name} printed: {line}" for line in wrong]
+        return (str(graphs) if graphs else "none") + (" WRONG" if wrong else "")
+
+    def text(self) -> str:
+        columns = ["subject", *MECHANISMS, "texts"]
+        lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *self.rows, ""]
+        lines += [f"{number}. {reason}" for number, reason in enumerate(self.reasons, 1)]
+        return "\n".join(lines) + "\n"
+
+
+def kept() -> dict[tuple[str, str], str]:
+    """What the kept table says of each subject and mechanism, reasons spelt out."""
+    text = KEPT.read_text()
+    reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
+    found = {}
+    for name, *cells in re.findall(r"^\| (\w+)" + r" \| ([^|]+)" * 8 + r" \|$", text, re.MULTILINE):
+        for via, cell in zip((*MECHANISMS, "texts"), cells, strict=True):
+            number = re.fullmatch(r"refused \((\d+)\)", cell)
+            found[name, via] = reasons[number[1]] if number else cell
+    return {key: cell for key, cell in found.items() if key[0] != "subject"}
+
+
+def main(arguments: list[str]) -> int:
+    warnings.simplefilter("ignore")
+    names = [each for each in arguments if not each.startswith("-")]
+    table = Table()
+    for name in names or SUBJECTS:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        table.add(name)
+    print("\n".join(table.wrong), file=sys.stderr)
+    if "--check" not in arguments:
+        print(table.text(), end="")
+        return bool(table.wrong)
+    before = KEPT.read_text()
+    same = all(row in before for row in table.rows) if names else before == table.text()
+    print("as kept" if same else f"not as in docs/{KEPT.name}:\n{table.text()}")
+    return bool(table.wrong) or not same
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""The table of subjects and mechanisms: what it says holds, and what it must say it says.
+
+The expensive pairs are left to the command: `python tests/subjects/table.py --check`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from subjects.counting import COUNTED
+from subjects.looking import MECHANISMS, look, miscounted, misread
+from subjects.models import SUBJECTS
+from subjects.table import kept
+
+from pytest_torchgraph import capture
+
+CHEAP = ("dispatch", "fx", "export")
+SMALL = (
+    "transformer_encoder_eval",
+    "transformer_encoder_fast_path",
+    "transformer_with_masks_only",
+    "lstm_tagger",
+    "residual_cnn",
+    "mlp_checkpointed",
+    "mlp",
+    "graph_convolution",
+    "gpt2",
+    "wav2vec2",
+)
+TRACED_BY_FX = {"lstm_tagger", "residual_cnn", "mlp", "mlp_checkpointed", "graph_convolution"} | {
+    "transformer_block"
+}
+PAIRS = [
+    *((name, via) for name in SUBJECTS for via in CHEAP),
+    *((name, via) for name in SMALL for via in ("dynamo", "aot", "compiled_autograd")),
+    *((name, "inductor") for name in ("mlp", "lstm_tagger")),
+]
+
+
+@pytest.fixture(autouse=True)
+def torchs_own_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize(("name", "via"), PAIRS)
+def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> None:
+    found = look(name, via)
+    assert found.wrong == []
+    assert kept()[name, via] == found.says
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("residual_cnn", "inductor"),
+        ("gpt2", "engine"),
+        ("wav2vec2", "engine"),
+    ],
+)
+def test_the_text_of_a_subjects_graphs_is_read_as_they_are(name: str, run: str) -> None:
+    graphs, wrong = misread(name, run)
+    assert graphs > 5
+    assert wrong == []
+
+
+def test_the_kept_table_has_each_subject_and_nothing_wrong() -> None:
+    table = kept()
+    assert set(table) == {(name, via) for name in SUBJECTS for via in (*MECHANISMS, "texts")}
+    assert not [cell for cell in table.values() if "WRONG" in cell]
+
+
+def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> None:
+    refused = {key for key, cell in kept().items() if "ops" not in cell and key[1] != "texts"}
+    looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
+    assert refused == {
+        *((name, "fx") for name in SUBJECTS if name not in TRACED_BY_FX),
+        *(("lstm_tagger", via) for via in looks_at_data),
+        *(("transformer_with_masks_only", via) for via in {*looks_at_data, "export"}),
+        ("transformer_encoder_fast_path", "compiled_autograd"),
+    }
+
+
+def test_a_count_that_is_off_by_one_is_wrong() -> None:
+    subject = SUBJECTS["mlp"]()
+    captured = capture(subject.model, *subject.args, via="aot")
+    counts = COUNTED["aot"](subject)
+    assert miscounted(captured, counts) == []
+    counts[1]["aten.mm.default"] += 1
+    assert miscounted(captured, counts) == [
+        "backward: too many {}, too few {'aten.mm.default': 1}",
+    ]
+    assert miscounted(captured, counts[:1]) == ["2 graphs, torch made 1"]

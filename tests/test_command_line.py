@@ -1,0 +1,172 @@
+"""`python -m pytest_torchgraph`: show, diff, render."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph.__main__ import main
+
+OLD = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2, 4]
+  %relu = aten.relu.default(%x) : f32[2, 4]
+  return %relu
+}
+"""
+NEW = OLD.replace("relu", "tanh")
+TWO = OLD + OLD.partition("\n\n")[2].replace("forward", "backward").join(["\n", ""])
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("old", OLD), ("new", NEW), ("two", TWO), ("bad", "what\n"), ("none", "")):
+        Path(f"{name}.tgraph").write_text(text)
+    return tmp_path
+
+
+def run(*words: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    return out if code != 2 else err
+
+
+def test_show_prints_what_is_stored(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "old.tgraph", code=0, capsys=capsys) == OLD
+    shown = run("show", "two.tgraph", "--graph", "backward", code=0, capsys=capsys)
+    assert "backward {" in shown
+    assert "forward {" not in shown
+
+
+def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "call_function" in run("show", "old.tgraph", "--table", code=0, capsys=capsys)
+    assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)
+
+
+def test_a_graph_that_is_not_there_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = run("show", "two.tgraph", "--graph", "joint", code=2, capsys=capsys)
+    assert told == "pytest_torchgraph: two.tgraph has no graph 'joint': it has forward, backward\n"
+
+
+def test_diff_says_what_changed_and_answers_as_diff_does(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
+    told = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
+    assert told.startswith("1 op changed")
+    assert "aten.relu.default" in told
+    assert "aten.tanh.default" in told
+
+
+def test_diff_says_that_torch_changed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("new.tgraph").write_text(NEW.replace("2.13.0", "2.15.0"))
+    told = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
+    assert told.startswith("torch 2.13.0 -> 2.15.0\n")
+
+
+@pytest.mark.parametrize("missing", [os.devnull, "none.tgraph"])
+def test_a_side_that_is_not_there_has_no_graphs(
+    files: Path, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "'forward' added" in run("diff", missing, "old.tgraph", code=1, capsys=capsys)
+    assert "'forward' removed" in run("diff", "old.tgraph", missing, code=1, capsys=capsys)
+
+
+def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pytest_torchgraph.graph.parse import parse_document
+    from pytest_torchgraph.graph.text import format_document
+
+    document = parse_document(OLD)
+    counts = format_document(document.graphs, document.header, "ops")
+    Path("counts.tgraph").write_text(counts)
+    assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
+    told = run("diff", "counts.tgraph", "new.tgraph", code=1, capsys=capsys)
+    assert told == "forward: aten.relu.default  1 -> 0\nforward: aten.tanh.default  0 -> 1\n"
+
+
+@pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])
+def test_what_is_no_graph_is_trouble(
+    files: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "bad.tgraph:1:1: " in run(*words, code=2, capsys=capsys)
+    assert "no.tgraph" in run("show", "no.tgraph", code=2, capsys=capsys)
+
+
+def test_a_wrong_command_is_trouble(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["draw", "old.tgraph"])
+    assert ended.value.code == 2
+    assert "show" in capsys.readouterr().err
+
+
+def test_render_draws_a_graph_and_a_difference(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("render", "old.tgraph", "out.dot", code=0, capsys=capsys) == "out.dot\n"
+    assert "relu" in Path("out.dot").read_text()
+    run("render", "new.tgraph", "diff.dot", "--against", "old.tgraph", code=0, capsys=capsys)
+    drawn = Path("diff.dot").read_text()
+    assert "relu" in drawn
+    assert "tanh" in drawn
+
+
+def test_render_needs_one_graph_and_a_difference(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = run("render", "two.tgraph", "out.dot", code=2, capsys=capsys)
+    assert "has 2 graphs (forward, backward): choose one with --graph" in told
+    told = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
+    assert "nothing differs" in told
+
+
+def test_git_shows_and_compares_with_it(files: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not there")
+    command = f'"{sys.executable}" -m pytest_torchgraph'
+
+    def git(*words: str) -> str:
+        names = [
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e",
+            "-c",
+            f"diff.tgraph.textconv={command} show --ops",
+        ]
+        tool = ["-c", f'difftool.tgraph.cmd={command} diff "$LOCAL" "$REMOTE"']
+        home = str(Path(__file__).parents[1])
+        path = os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": path, "GIT_PAGER": "cat"}
+        done = subprocess.run(
+            ["git", *names, *tool, *words], capture_output=True, text=True, env=environment
+        )
+        return done.stdout + done.stderr
+
+    git("init", "-q")
+    Path(".gitattributes").write_text("*.tgraph diff=tgraph\n")
+    git("add", "old.tgraph", ".gitattributes")
+    git("commit", "-qm", "first")
+    Path("old.tgraph").write_text(NEW)
+    assert "-       1 aten.relu.default" in git("diff")
+    assert "1 op changed" in git("difftool", "--no-prompt", "--tool=tgraph")
+
+
+def test_torch_is_not_imported(files: Path) -> None:
+    code = (
+        "import sys; from pytest_torchgraph.__main__ import main;"
+        "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0

@@ -1,0 +1,548 @@
+"""Tests begin with a fresh compiler, and leave its settings as they found them."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+import torch._functorch.config
+import torch._inductor.config
+import torch.compiler
+import torch.fx.experimental._config as fx_config
+from projects import Run
+from torch._dynamo.callback import callback_handler, on_compile_end, on_compile_start
+from torch._dynamo.compiled_autograd import AutogradCompilerInstance
+
+from pytest_torchgraph import torch_private, watch
+from pytest_torchgraph.isolation import isolated
+
+dynamo, inductor = torch._dynamo.config, torch._inductor.config
+functorch: Any = torch._functorch.config
+counters = torch._dynamo.utils.counters
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def compiled_double(backend: str = "eager") -> Callable[[torch.Tensor], torch.Tensor]:
+    return torch.compile(double, backend=backend)
+
+
+def append(config: Any, name: str) -> None:
+    getattr(config, name).append("aten.mm")
+
+
+def put(config: Any, name: str) -> None:
+    getattr(config, name)["a pass"] = {}
+
+
+def add(config: Any, name: str) -> None:
+    getattr(config, name).add(print)
+
+
+def turned(config: Any, name: str) -> None:
+    setattr(config, name, not getattr(config, name))
+
+
+def patched(config: Any, name: str) -> None:
+    config.patch({name: 3}).__enter__()
+
+
+def assigned(config: Any, name: str) -> None:
+    setattr(config, name, 3)
+
+
+def deleted(config: Any, name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, name, 3)
+    delattr(config, name)  # what the undo of pytest 9.2 does
+
+
+CHANGES = {
+    "a number of Dynamo": (assigned, dynamo, "recompile_limit"),
+    "an alias of it": (assigned, dynamo, "cache_size_limit"),
+    "a switch of Dynamo": (turned, dynamo, "compiled_autograd"),
+    "a set of Dynamo": (add, dynamo, "reorderable_logging_functions"),
+    "a deprecated switch of Dynamo": (turned, dynamo, "inline_inbuilt_nn_modules"),
+    "a switch of inductor": (turned, inductor, "max_autotune"),
+    "one that torch.compiler keeps": (turned, inductor, "force_disable_caches"),
+    "a number below inductor.cpp": (assigned, inductor, "cpp.threads"),
+    "a dict of inductor": (put, inductor, "post_grad_fusion_options"),
+    "a list of inductor": (append, inductor, "custom_should_partition_ops"),
+    "a switch of functorch": (turned, functorch, "donated_buffer"),
+    "a switch of torch.fx": (turned, fx_config, "use_duck_shape"),
+    "one that monkeypatch deletes": (deleted, dynamo, "recompile_limit"),
+    "a patch that nobody ends": (patched, dynamo, "accumulated_recompile_limit"),
+}
+
+
+def state(config: Any, name: str) -> tuple[Any, bytes]:
+    value = getattr(config, name, None)
+    return (type(value)(value) if hasattr(value, "__iter__") else value), config.get_hash()
+
+
+@pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("fails", [False, True], ids=["passes", "fails"])
+def test_a_config_is_what_it_was_whatever_the_test_did_to_it(change: str, fails: bool) -> None:
+    do, config, name = CHANGES[change]
+    before = state(config, name)
+    with contextlib.suppress(ZeroDivisionError), isolated():
+        do(config, name)
+        assert state(config, name) != before  # else this test could not fail
+        if fails:
+            raise ZeroDivisionError
+    assert state(config, name) == before
+
+
+def test_what_wider_scoped_fixtures_have_set_is_kept() -> None:
+    functions: set[Any] = {len}
+    with dynamo.patch(recompile_limit=5, reorderable_logging_functions=functions):
+        with isolated():
+            assert dynamo.recompile_limit == 5
+            assert dynamo.reorderable_logging_functions == {len}
+            dynamo.recompile_limit = 6
+            dynamo.reorderable_logging_functions.add(print)
+        assert dynamo.recompile_limit == 5
+        assert dynamo.reorderable_logging_functions == {len}
+
+
+def test_a_config_that_holds_what_cannot_be_copied_is_no_obstacle() -> None:
+    class Alone:
+        def __deepcopy__(self, memo: object) -> Alone:
+            raise TypeError("there can be only one")
+
+    with inductor.patch(post_grad_fusion_options={"a pass": {"by": Alone()}}):
+        with isolated():
+            inductor.post_grad_fusion_options["another"] = {}
+        assert list(inductor.post_grad_fusion_options) == ["a pass"]
+
+
+def test_the_stance_is_what_it_was() -> None:
+    with isolated():
+        torch.compiler.set_stance("force_eager")
+        assert torch_private.stance() == "force_eager"
+    assert torch_private.stance() == "default"
+    with torch.compiler.set_stance("eager_on_recompile"):
+        with isolated():
+            assert torch_private.stance() == "eager_on_recompile"
+            torch.compiler.set_stance("default")
+        assert torch_private.stance() == "eager_on_recompile"
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("torch._dynamo")
+    level = found.level
+    yield found
+    found.setLevel(level)
+    torch._logging.set_logs()
+
+
+def test_the_logs_are_what_they_were(logger: logging.Logger) -> None:
+    known = torch_private.get("log_state")
+    before = logger.level
+    with isolated():
+        torch._logging.set_logs(dynamo=logging.DEBUG, recompiles=True)
+        assert logger.level == logging.DEBUG
+        assert known.artifact_names
+    assert logger.level == before
+    assert not known.artifact_names
+    torch._logging.set_logs(dynamo=logging.INFO)
+    with isolated():
+        torch._logging.set_logs(graph_breaks=True)
+        assert logger.level != logging.INFO
+    assert logger.level == logging.INFO
+
+
+def test_the_level_of_a_logger_of_torch_is_what_it_was(logger: logging.Logger) -> None:
+    logger.setLevel(logging.ERROR)
+    with isolated():
+        logger.setLevel(logging.CRITICAL)
+    assert logger.level == logging.ERROR
+
+
+def test_loggers_of_others_are_left_alone() -> None:
+    with isolated():
+        logging.getLogger("torchvision").setLevel(logging.CRITICAL)
+    assert logging.getLogger("torchvision").level == logging.CRITICAL
+
+
+def precisions() -> list[object]:
+    places: list[Any] = [torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    places += [torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.mkldnn]
+    return [torch_private._matmul_precision(), *(place.fp32_precision for place in places)]
+
+
+def precise(place: Any, value: Any, name: str = "fp32_precision") -> Callable[[], None]:
+    return lambda: setattr(place, name, value)
+
+
+PRECISIONS: dict[str, Callable[[], None]] = {
+    "the general one": lambda: torch.set_float32_matmul_precision("high"),
+    "that of all backends": precise(torch.backends, "tf32"),
+    "that of CUDA's matmul": precise(torch.backends.cuda.matmul, "tf32"),
+    "that of oneDNN's matmul": precise(torch.backends.mkldnn.matmul, "bf16"),
+    "tf32 in CUDA's matmul": precise(torch.backends.cuda.matmul, True, "allow_tf32"),
+}
+
+
+@pytest.mark.parametrize("inside", PRECISIONS)
+@pytest.mark.parametrize("outside", [None, "that of oneDNN's matmul", "that of all backends"])
+def test_the_precision_of_matmuls_is_what_it_was(outside: str | None, inside: str) -> None:
+    with isolated():  # of the two, for the tests after this one
+        if outside is not None:
+            PRECISIONS[outside]()
+        before = precisions()
+        with isolated():
+            torch.set_float32_matmul_precision("high")
+            PRECISIONS[inside]()
+            assert precisions() != before
+        assert precisions() == before
+
+
+def test_nothing_is_compiled_or_counted_at_the_beginning() -> None:
+    run = compiled_double()
+    run(torch.ones(3))
+    with isolated():
+        assert not counters
+        run(torch.ones(3))
+        assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_the_counters_of_what_is_around_are_what_they_were() -> None:
+    with isolated():
+        counters["stats"]["of another test"] = 7
+        with isolated():
+            compiled_double()(torch.ones(3))
+            assert counters["stats"]["unique_graphs"] == 1
+        assert counters == {"stats": {"of another test": 7}}
+
+
+def test_two_that_together_pass_the_recompile_limit_do_not_disturb_each_other() -> None:
+    run = torch.compile(double, backend="eager", dynamic=False)
+    for _ in range(2):
+        with isolated():
+            for size in range(2, 2 + dynamo.recompile_limit):
+                run(torch.ones(size))
+            assert counters["stats"]["unique_graphs"] == dynamo.recompile_limit
+
+
+def test_a_capture_of_compiled_autograd_that_failed_is_forgotten() -> None:
+    def step(x: torch.Tensor) -> None:
+        (x * 2).sum().backward()
+
+    def compile_ids() -> set[str]:
+        with watch() as watched:
+            compiled_double()(torch.ones(3))
+        return set(watched.executions)
+
+    with isolated():
+        expected = compile_ids()
+    with isolated(), dynamo.patch(compiled_autograd=True):
+        run = torch.compile(step, backend="eager")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AutogradCompilerInstance, "wrap_fake", lambda *args: 1 / 0)
+            with pytest.raises(NotImplementedError) as kept:
+                run(torch.ones(3, requires_grad=True))
+            assert compile_ids() != expected
+    with isolated():
+        assert compile_ids() == expected
+    del kept
+
+
+def test_callbacks_of_the_user_stay() -> None:
+    seen: list[str] = []
+    start = on_compile_start(lambda args: seen.append("start"))
+    end = on_compile_end(lambda args: seen.append("end"))
+    try:
+        with isolated():
+            compiled_double()(torch.ones(3))
+            assert seen == ["start", "end"]
+        with isolated():
+            compiled_double()(torch.ones(3))
+        assert seen == ["start", "end"] * 2
+    finally:
+        callback_handler.remove_start_callback(start)
+        callback_handler.remove_end_callback(end)
+
+
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CACHES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unset")
+def test_caches_on_disk_are_left_alone_without_xdist() -> None:
+    with isolated():
+        assert not any(name in os.environ for name in CACHES)
+
+
+@pytest.mark.usefixtures("unset")
+def test_an_xdist_worker_has_caches_of_its_own() -> None:
+    with isolated("gw1"):
+        places = [Path(os.environ[name]) for name in CACHES]
+        assert [place.name for place in places] == ["gw1", "gw1"]
+        assert places[0].parent == Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+        assert places[1].is_relative_to(places[0].parent)
+        assert len(set(places)) == 2
+        os.environ["TRITON_CACHE_DIR"] = "elsewhere"
+    assert not any(name in os.environ for name in CACHES)
+
+
+def test_caches_of_a_worker_are_below_those_that_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "of inductor"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "of triton"))
+    with isolated("gw1"):
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "of inductor" / "gw1")
+        assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "of triton" / "gw1")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "of inductor")
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "of triton")
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_user_without_a_name_has_caches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    with isolated("gw1"):
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith("gw1")
+
+
+# -- the fixture -----------------------------------------------------------------------------------
+
+SETTINGS = '''
+"""Everything that a test can set about compilation, changed and read."""
+import logging
+import torch
+import torch._dynamo
+import torch._functorch.config as functorch
+import torch._inductor.config as inductor
+import torch.fx.experimental._config as fx
+
+dynamo = torch._dynamo.config
+
+
+def change():
+    dynamo.recompile_limit = 3
+    dynamo.compiled_autograd = True
+    dynamo.reorderable_logging_functions.add(print)
+    inductor.max_autotune = True
+    inductor.post_grad_fusion_options["a"] = {}
+    functorch.donated_buffer = not functorch.donated_buffer
+    fx.use_duck_shape = False
+    torch.compiler.set_stance("force_eager")
+    torch._logging.set_logs(recompiles=True)
+    logging.getLogger("torch.fx").setLevel(logging.CRITICAL)
+    torch.set_float32_matmul_precision("medium")
+
+
+def state():
+    return (
+        dynamo.recompile_limit, dynamo.compiled_autograd, set(dynamo.reorderable_logging_functions),
+        inductor.max_autotune, dict(inductor.post_grad_fusion_options), functorch.donated_buffer,
+        fx.use_duck_shape, torch._dynamo.eval_frame._stance.stance,
+        set(torch._logging._internal.log_state.artifact_names),
+        logging.getLogger("torch.fx").level, torch.get_float32_matmul_precision(),
+    )
+
+
+BEFORE = state()
+
+
+def all_changed():
+    return all(one != other for one, other in zip(state(), BEFORE))
+'''
+
+TESTS = """
+import pytest
+import torch
+import unittest
+import settings
+
+def leak():
+    settings.change()
+    assert settings.all_changed()
+
+def test_fixture(graph_capture): leak()
+def test_after_fixture(): assert settings.state() == settings.BEFORE
+
+@pytest.mark.torchgraph(min_graphs=0)
+def test_marker(): leak()
+def test_after_marker(): assert settings.state() == settings.BEFORE
+
+def test_fails(graph_capture):
+    leak()
+    assert 0, "on purpose"
+def test_after_fails(): assert settings.state() == settings.BEFORE
+
+@pytest.mark.torchgraph(min_graphs=0)
+class TestUnit(unittest.TestCase):
+    def setUp(self): leak()
+    def test_1(self): assert settings.all_changed()
+    def test_2(self): assert settings.all_changed()
+def test_after_unit(): assert settings.state() == settings.BEFORE
+
+@pytest.fixture(scope="module")
+def mine():
+    settings.dynamo.recompile_limit = 5
+    yield
+    settings.dynamo.recompile_limit = 8
+
+class TestWider:
+    def test_found(self, mine, graph_capture):
+        assert settings.dynamo.recompile_limit == 5
+        leak()
+    def test_kept(self, mine): assert settings.dynamo.recompile_limit == 5
+"""
+
+LEAKS = """
+def test_leaks(): leak()
+def test_after_leaks(): assert settings.all_changed()
+"""
+
+
+@pytest.fixture
+def settings_project(pytester: pytest.Pytester, run: Run) -> Run:
+    pytester.makepyfile(settings=SETTINGS)
+    pytester.makepyfile(test_it=TESTS + LEAKS)
+    return run
+
+
+def test_tests_that_use_nothing_of_ours_leak_as_ever_and_others_do_not(
+    settings_project: Run,
+) -> None:
+    result = settings_project()
+    result.assert_outcomes(passed=12, failed=1)
+    result.stdout.fnmatch_lines(["FAILED *::test_fails - AssertionError: on purpose*"])
+
+
+def test_isolation_can_be_switched_off(pytester: pytest.Pytester, settings_project: Run) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_isolation = Off\n")
+    result = settings_project("-k", "test_fixture or after_fixture")
+    result.assert_outcomes(passed=1, failed=1, deselected=11)
+    result.stdout.fnmatch_lines(["FAILED *::test_after_fixture - *"])
+
+
+def test_isolation_is_neither_on_nor_off(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_isolation = maybe\n")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: torchgraph_isolation: 'maybe' is neither on nor off"])
+
+
+LIMIT = """
+import pytest
+import torch
+
+@torch.compile(backend="eager", dynamic=False)
+def double(x):
+    return x * 2
+
+def sizes(first):
+    for size in range(first, first + 6):
+        double(torch.ones(size))
+
+def test_first(graph_capture):
+    with graph_capture.watch() as watched:
+        sizes(2)
+    watched.assert_graph_count(total=6)
+
+@pytest.mark.torchgraph(max_recompiles=5, min_graphs=6)
+def test_second():
+    sizes(20)
+"""
+REVERSED = "def pytest_collection_modifyitems(items): items.reverse()"
+
+
+@pytest.mark.parametrize("order", ["", REVERSED], ids=["in order", "reversed"])
+def test_tests_that_together_pass_the_recompile_limit_do_not_disturb_each_other(
+    pytester: pytest.Pytester, run: Run, order: str
+) -> None:
+    pytester.makeconftest(order)
+    pytester.makepyfile(LIMIT)
+    run().assert_outcomes(passed=2)
+
+
+def test_without_isolation_they_do(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(LIMIT)
+    result = run("-o", "torchgraph_isolation=off")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["the recompile limit was reached, so double runs eagerly*"])
+
+
+def test_the_same_tests_twice_in_one_process_give_the_same_answers(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(LIMIT)
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_generate_tests(metafunc):
+            metafunc.fixturenames.append("again")
+            metafunc.parametrize("again", [1, 2])
+
+        @pytest.fixture
+        def again(request):
+            return request.param
+        """
+    )
+    run().assert_outcomes(passed=4)
+
+
+def test_what_an_ini_file_watches_is_isolated_like_what_a_marker_watches(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_max_recompiles = 0\n")
+    pytester.makepyfile(
+        """
+        import torch
+
+        @torch.compile(backend="eager")
+        def double(x):
+            return x * 2
+
+        def test_three(): double(torch.ones(3))
+        def test_four(): double(torch.ones(4))
+        """
+    )
+    run().assert_outcomes(passed=2)
+
+
+def test_each_xdist_worker_compiles_into_directories_of_its_own(
+    pytester: pytest.Pytester, run: Run, tmp_path: Path
+) -> None:
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        @pytest.mark.parametrize("n", range(8))
+        def test_uses(n, graph_capture, worker_id):
+            assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith(os.path.join("base", worker_id))
+            assert os.environ["TRITON_CACHE_DIR"].endswith(os.path.join("triton", worker_id))
+
+        def test_does_not():
+            assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith("base")
+            assert "TRITON_CACHE_DIR" not in os.environ
+        """
+    )
+    base = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "base")}
+    run("-p", "xdist", "-n", "2", **base).assert_outcomes(passed=9)

@@ -1,0 +1,877 @@
+"""`@pytest.mark.torchgraph` and its ini twins: checks on whatever a test compiles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from projects import Run
+
+NET = '''
+"""What the tests inside the tests compile."""
+import torch
+
+
+def double(x):
+    return x * 2
+
+
+def broken(x):
+    x = x + 1
+    print("hi")
+    return x * 2
+
+
+def twice_broken(x):
+    x = x + 1
+    print("hi")
+    x = x * 3
+    torch._dynamo.graph_break()
+    return x * 2
+
+
+def run(function, *sizes, **how):
+    compiled = torch.compile(function, backend="eager", **how)
+    for size in sizes or (3,):
+        compiled(torch.ones(size))
+'''
+
+HEADING = re.compile(r"_{3,} (?:ERROR at \w+ of |ERROR collecting )?(.+?) _{3,}\Z")
+
+
+def failures(result: pytest.RunResult) -> dict[str, str]:
+    """The text of each failed test, by its name, without what it printed."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in result.outlines:
+        match = HEADING.match(line)
+        if match:
+            name = match[1]
+        elif line.startswith(("===", "---")):
+            name = ""
+        elif name:
+            found.setdefault(name, []).append(line)
+    return {name: "\n".join(lines) for name, lines in found.items()}
+
+
+@pytest.fixture
+def net(pytester: pytest.Pytester, run: Run) -> Run:
+    pytester.makepyfile(net=NET)
+    return run
+
+
+def test_it_is_known_and_explained(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.torchgraph(min_graphs=0)
+        def test_x(): pass
+        """
+    )
+    run("--strict-markers", "-W", "error").assert_outcomes(passed=1)
+    run("--markers").stdout.fnmatch_lines(
+        [
+            "@pytest.mark.torchgraph(min_graphs=1, max_graphs=None, max_graph_breaks=0, "
+            "max_recompiles=0, within=None, allow=()): watch what the test compiles, *"
+        ]
+    )
+
+
+def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        mark = pytest.mark.torchgraph
+
+        @mark
+        class TestPass:
+            def test_plain(self): run(double, 3, 3)
+            @mark(min_graphs=2)
+            def test_two(self): run(double), run(lambda x: x + 1)
+            @mark(min_graphs=0)
+            def test_none(self): pass
+            @mark(max_graphs=1)
+            def test_one(self): run(double)
+            @mark(max_graph_breaks=1)
+            def test_a_break(self): run(broken)
+            @mark(max_graph_breaks=None)
+            def test_breaks(self): run(twice_broken)
+            @mark(max_recompiles=1)
+            def test_a_recompile(self): run(double, 3, 4, 5)
+            @mark(max_recompiles=None)
+            def test_recompiles(self): run(double, 3, 4, 5, 6, dynamic=False)
+            @mark(allow="builtin operator")
+            def test_allowed(self): run(broken)
+            @mark(allow=["^Failed to trace builtin", "graph_break"])
+            def test_both_allowed(self): run(twice_broken)
+            @mark(within="test_net.py")
+            def test_elsewhere(self): run(broken)
+            @mark(within=["json", "test_net.py"], max_recompiles=0)
+            def test_recompiled_elsewhere(self): run(double, 3, 4)
+
+        @mark
+        class TestFail:
+            def test_nothing(self): double(torch.ones(3))
+            @mark(min_graphs=2)
+            def test_one_of_two(self): run(double)
+            @mark(max_graphs=1)
+            def test_two_of_one(self): run(double), run(lambda x: x + 1)
+            def test_a_break(self): run(broken)
+            @mark(max_graph_breaks=1)
+            def test_two_breaks(self): run(twice_broken)
+            def test_a_recompile(self): run(double, 3, 4)
+            @mark(max_recompiles=1)
+            def test_two_recompiles(self): run(double, 3, 4, 5, dynamic=False)
+            @mark(allow="graph_break")
+            def test_another_allowed(self): run(twice_broken)
+            @mark(within="net")
+            def test_here(self): run(broken, 3, 4)
+            @mark(max_graph_breaks=None, max_recompiles=None)
+            def test_limit(self): run(double, *range(2, 15), dynamic=False)
+            @mark(max_graphs=1)
+            def test_everything(self): run(twice_broken, 3, 4)
+        """
+    )
+    result = net()
+    result.assert_outcomes(passed=12, failed=11)
+    told = {name.removeprefix("TestFail."): text for name, text in failures(result).items()}
+    expected = {
+        "test_nothing": [
+            "no graph was compiled:",
+            "  no compiled function or module was called inside the watch: *",
+            "asked for by @pytest.mark.torchgraph()",
+        ],
+        "test_one_of_two": [
+            "graphs: expected at least 2, found 1",
+            "asked for by @pytest.mark.torchgraph(min_graphs=2)",
+        ],
+        "test_two_of_one": ["graphs: expected at most 1, found 2: *"],
+        "test_a_break": [
+            "graph breaks: expected 0, found 1",
+            '  1. net.py:11 in broken: print("hi")',
+            "     Failed to trace builtin operator",
+            "     from test_net.py:* in test_a_break: *",
+        ],
+        "test_two_breaks": [
+            "graph breaks: expected at most 1, found 2",
+            '  1. net.py:17 in twice_broken: print("hi")',
+            "  2. net.py:19 in twice_broken: torch._dynamo.graph_break()",
+        ],
+        "test_a_recompile": [
+            "recompilations: expected 0, found 1",
+            "  0/1 double (net.py:5): argument x: size of dim 0 was 3, is 4; first dynamic *",
+        ],
+        "test_two_recompiles": [
+            "recompilations: expected at most 1, found 2",
+            "  0/1 *",
+            "  0/2 *",
+        ],
+        "test_another_allowed": [
+            "graph breaks: expected 0, found 1 (1 more are allowed)",
+            "  1. *",
+        ],
+        "test_here": ["graph breaks: expected 0, found 1", "recompilations: expected 0, found *"],
+        "test_limit": ["the recompile limit was reached, so double runs eagerly from then on (*"],
+        "test_everything": [
+            "graphs: expected at most 1, found *",
+            "graph breaks: expected 0, found 2",
+            "recompilations: expected 0, found *",
+            "asked for by @pytest.mark.torchgraph(max_graphs=1)",
+        ],
+    }
+    assert told.keys() == expected.keys()
+    for name, lines in expected.items():
+        pytest.LineMatcher(told[name].splitlines()).fnmatch_lines(lines)
+        assert "Traceback" not in told[name]
+    result.stdout.fnmatch_lines(["FAILED *test_a_break - Failed: graph breaks*"])
+
+
+def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest, unittest
+        from net import *
+
+        mark = pytest.mark.torchgraph
+        pytestmark = mark(max_graphs=1)
+
+        def test_module():
+            run(double)
+        def test_module_fails():
+            run(double), run(lambda x: x + 1)
+        @mark(max_graph_breaks=1)
+        def test_of_both_fails():
+            run(broken)  # two graphs
+
+        @mark(max_graphs=2)
+        class TestClass:
+            def test_class(self): run(double), run(lambda x: x + 1)
+            def test_class_fails(self): run(broken)
+            @mark(max_graph_breaks=1)
+            def test_method(self): run(broken)
+
+        @mark(max_graph_breaks=1)
+        class TestInherits(TestClass):
+            def test_class_fails(self): run(broken)
+
+        @mark(max_graphs=1)
+        class TestOverrides(TestClass):
+            test_method = test_class_fails = None
+            def test_class(self): run(double)
+            def test_overrides_fails(self): run(double), run(lambda x: x + 1)
+
+        @mark(max_graph_breaks=1, max_graphs=2)
+        @pytest.mark.parametrize(
+            "function", [broken, pytest.param(broken, marks=mark(max_graph_breaks=0))],
+            ids=["as_function", "parameter_fails"],
+        )
+        def test_parameter(function): run(function)
+
+        @mark(max_graphs=2)
+        class Unit(unittest.TestCase):
+            def test_fails(self): run(broken)
+            @mark(max_graph_breaks=1)
+            def test_allowed(self): run(broken)
+        """
+    )
+    result = net()
+    assert sorted(failures(result)) == [
+        "TestClass.test_class_fails",
+        "TestOverrides.test_overrides_fails",
+        "Unit.test_fails",
+        "test_module_fails",
+        "test_of_both_fails",
+        "test_parameter[parameter_fails]",
+    ]
+    result.assert_outcomes(passed=9, failed=6)
+    told = failures(result)["test_of_both_fails"]
+    assert told.startswith("graphs: expected at most 1, found 2: ")
+    assert told.endswith("asked for by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
+
+
+def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest, unittest
+        from net import *
+
+        pytestmark = pytest.mark.torchgraph
+
+        def test_own():
+            run(broken)
+            assert 0, "its own"
+
+        def test_skip():
+            run(broken)
+            pytest.skip("later")
+
+        def test_xfail():
+            run(broken)
+            pytest.xfail("known")
+
+        @pytest.mark.xfail(strict=True)
+        def test_expected():
+            run(broken)
+
+        @pytest.mark.xfail(strict=True)
+        def test_unexpected():
+            run(double)
+
+        @pytest.mark.skip
+        def test_never():
+            pass
+
+        class Unit(unittest.TestCase):
+            def test_own(self):
+                run(broken)
+                self.fail("its own, too")
+            def test_error(self):
+                raise RuntimeError("raised")
+            def test_skip(self):
+                self.skipTest("later")
+            @unittest.expectedFailure
+            def test_expected(self):
+                run(broken)
+                self.fail("as expected")
+            def test_nothing(self):
+                pass
+        """
+    )
+    result = net()
+    result.assert_outcomes(failed=5, skipped=3, xfailed=3)
+    told = failures(result)
+    assert sorted(told) == [
+        "Unit.test_error",
+        "Unit.test_nothing",
+        "Unit.test_own",
+        "test_own",
+        "test_unexpected",
+    ]
+    assert "AssertionError: its own" in told["test_own"]
+    assert "AssertionError: its own, too" in told["Unit.test_own"]
+    assert "RuntimeError: raised" in told["Unit.test_error"]
+    assert "XPASS(strict)" in told["test_unexpected"]
+    assert told["Unit.test_nothing"].startswith("no graph was compiled:")
+    owns = ["test_own", "Unit.test_own", "Unit.test_error"]
+    assert not any("asked for by" in told[name] for name in owns)
+
+
+# -- the ini file ----------------------------------------------------------------------------------
+
+UNMARKED = """
+import pytest
+from net import *
+
+def test_nothing(): pass
+def test_double(): run(double)
+def test_broken(): run(broken)
+def test_twice(): run(twice_broken)
+def test_recompiled(): run(double, 3, 4)
+def test_two(): run(double), run(lambda x: x + 1)
+@pytest.mark.torchgraph
+def test_marked(): pass
+@pytest.mark.torchgraph(max_graph_breaks=2, max_graphs=3)
+def test_marked_twice(): run(twice_broken)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ini", "failed"),
+    [
+        ("max_graphs = 1", ["broken", "marked", "recompiled", "twice", "two"]),
+        ("max_graph_breaks = 1", ["marked", "recompiled", "twice"]),
+        ("max_graph_breaks = None\ntorchgraph_max_recompiles = none", ["marked"]),
+        ("within = test_net.py, json", ["marked"]),
+        (
+            "max_recompiles = 1\ntorchgraph_allow =\n  builtin operator\n  ^Call to `torch._dynamo",
+            ["marked"],
+        ),
+    ],
+    ids=["graphs", "breaks", "no limits", "within", "recompiles and allow"],
+)
+def test_ini_files_have_the_limits_of_every_test(
+    net: Run, pytester: pytest.Pytester, ini: str, failed: list[str]
+) -> None:
+    pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
+    pytester.makepyfile(test_net=UNMARKED)
+    result = net()
+    assert sorted(failures(result)) == [f"test_{name}" for name in failed]
+    result.assert_outcomes(passed=8 - len(failed), failed=len(failed))
+    if "max_graphs" in ini:
+        told = failures(result)
+        assert told["test_two"].endswith("asked for by torchgraph_max_graphs=1")
+        assert told["test_marked"].endswith(
+            "asked for by @pytest.mark.torchgraph() and torchgraph_max_graphs=1"
+        )
+
+
+@pytest.mark.parametrize(
+    ("toml", "why"),
+    [
+        ("max_graphs = 1", ""),
+        ("allow = ['a list', 'of several']", ""),
+        ("within = ['json', 'test_net.py']", ""),
+        ("max_graphs = 'many'", "'many' is neither a number nor none"),
+        ("max_graphs = -1", "max_graphs=-1 must be an int of at least 0, or None"),
+        ("allow = ['(']", "allow='(' is no regular expression: *"),
+        ("within = 'jsno'", "within='jsno' is neither a path that exists nor a package"),
+    ],
+)
+def test_an_ini_value_that_cannot_be_meant_is_a_usage_error(
+    net: Run, pytester: pytest.Pytester, toml: str, why: str
+) -> None:
+    pytester.makefile(".toml", pyproject=f"[tool.pytest.ini_options]\ntorchgraph_{toml}\n")
+    pytester.makepyfile(test_net="def test_x(): pass")
+    result = net("--collect-only")
+    assert result.ret == (pytest.ExitCode.USAGE_ERROR if why else pytest.ExitCode.OK)
+    if why:
+        name = toml.partition(" ")[0]
+        result.stderr.fnmatch_lines([f"ERROR: torchgraph_{name} in the ini file: {why}"])
+
+
+def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]\n")
+    pytester.mkdir("sub")
+    pytester.makepyfile(
+        test_net="""
+        import os, pytest
+        from net import *
+
+        @pytest.mark.torchgraph(within="net.py")
+        def test_here(monkeypatch, tmp_path):
+            os.chdir(tmp_path)
+            run(broken)
+        """
+    )
+    result = net("--rootdir", pytester.path, pytester.path / "test_net.py")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
+    result.stdout.fnmatch_lines(["asked for by @pytest.mark.torchgraph(within='net.py')"])
+    pytester.makeini("[pytest]\npythonpath = .\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytester.path / "sub")
+        result = net("..")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
+
+
+# -- arguments that mean nothing -------------------------------------------------------------------
+
+WRONG = {
+    "3": "takes named arguments only, as in torchgraph(min_graphs=1, *): got (3,)",
+    "max_breaks=1": "has no argument 'max_breaks': torchgraph(min_graphs=1, *)",
+    "max_graphs='1'": "max_graphs='1' must be an int of at least 0, or None",
+    "max_recompiles=True": "max_recompiles=True must be an int of at least 0, or None",
+    "max_graph_breaks=-1": "max_graph_breaks=-1 must be an int of at least 0, or None",
+    "max_graph_breaks=1.0": "max_graph_breaks=1.0 must be an int of at least 0, or None",
+    "min_graphs=None": "min_graphs=None must be an int of at least 0",
+    "allow='('": "allow='(' is no regular expression: *",
+    "allow=3": "allow=3 must be regular expressions",
+    "allow=[3]": "allow=[[]3[]] must be regular expressions",
+    "within='jsno'": "within='jsno' is neither a path that exists nor a package",
+    "within=[]": "within=[[][]] names no place",
+    "within=''": "within='' names no place",
+    "within=['json', 'jsno']": "within='jsno' is neither a path that exists nor a package",
+    "min_graphs=2, max_graphs=1": "max_graphs=1 is less than min_graphs=2",
+}
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "xdist"])
+def test_wrong_arguments_are_errors_at_collection_that_name_the_test(
+    pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
+) -> None:
+    for number, arguments in enumerate(WRONG):
+        pytester.makepyfile(
+            **{
+                f"test_wrong_{number:02}": f"""
+                import pytest
+
+                @pytest.mark.torchgraph({arguments})
+                def test_wrong():
+                    raise SystemError("it ran")
+                """
+            }
+        )
+    result = run(*options)
+    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.TESTS_FAILED)
+    result.assert_outcomes(errors=len(WRONG))
+    for number, why in enumerate(WRONG.values()):
+        found = f"test_wrong_{number:02}.py::test_wrong: "
+        about = "" if " is less than " in why else "@pytest.mark.torchgraph*"
+        result.stdout.fnmatch_lines([f"{found}{about}{why}"])
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+def test_the_tests_with_one_wrong_marker_are_told_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_wrong="""
+        import pytest
+        pytestmark = pytest.mark.torchgraph(max_graphs=-1)
+        def test_a(): pass
+        def test_b(): pass
+        """,
+        test_unit="""
+        import pytest, unittest
+        @pytest.mark.torchgraph(max_graphs=-1)
+        class Unit(unittest.TestCase):
+            def test_c(self): pass
+        """,
+    )
+    result = run()
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(
+        ["test_wrong.py::test_a, test_wrong.py::test_b: @pytest.mark.torchgraph: max_graphs=-1 *"]
+    )
+    result.stdout.fnmatch_lines(["test_unit.py::Unit::test_c: @pytest.mark.torchgraph: *"])
+
+
+def test_markers_that_are_added_later_count_and_are_checked_too(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                if "late" in item.name:
+                    item.add_marker(pytest.mark.torchgraph)
+                if "wrong" in item.name:
+                    item.add_marker(pytest.mark.torchgraph(3))
+        """
+    )
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.fixture
+        def checked(request): request.applymarker(pytest.mark.torchgraph(max_graph_breaks=1))
+
+        def test_late(): pass
+        def test_by_fixture(checked): run(twice_broken)
+        def test_wrong(): pass
+        """
+    )
+    result = net()
+    result.assert_outcomes(failed=2, errors=1)
+    told = failures(result)
+    assert told["test_late"].startswith("no graph was compiled:")
+    assert told["test_by_fixture"].startswith("graph breaks: expected at most 1, found 2")
+    assert "test_wrong: @pytest.mark.torchgraph takes named arguments only" in told["test_wrong"]
+    assert "marker.py" not in told["test_wrong"]
+
+
+# -- never vacuous ---------------------------------------------------------------------------------
+
+WAYS = '''
+"""The ways of compiling nothing, each as what is done before and what the test does."""
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+ONES = torch.ones(3, 4)
+
+
+def double(x):
+    return x * 2
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(4, 4)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def routed(x):
+    out = x
+    for expert in range(2):
+        rows = (x.sum(1) > expert).nonzero()
+        out = out + x[rows].sum()
+    return out
+
+
+def calls_disabled(x):
+    return torch.compiler.disable(double)(x)
+
+
+def failing(graph, inputs):
+    raise ValueError("this backend fails")
+
+
+def compiled(function=double, **how):
+    return torch.compile(function, **{"backend": "eager", **how})
+
+
+@pytest.fixture
+def cached():
+    run = compiled()
+    run(ONES)
+    return run
+
+
+@pytest.fixture
+def at_limit():
+    run = compiled(dynamic=False)
+    for size in range(2, 15):
+        run(torch.ones(size))
+    return run
+
+
+@pytest.fixture
+def marked_skipped():
+    run = compiled()
+    with FlopCounterMode(display=False):
+        run(ONES)
+    return run
+
+
+pytestmark = pytest.mark.torchgraph
+
+
+def test_nothing_called(): pass
+def test_only_decorated(): compiled()
+def test_lstm(): compiled(Tagger())(torch.ones(2, 3, 4))
+def test_nonzero_loop(): compiled(routed)(ONES)
+def test_mode():
+    with FlopCounterMode(display=False):
+        compiled()(ONES)
+def test_disabled_inside(): compiled(calls_disabled)(ONES)
+def test_stance():
+    with torch.compiler.set_stance("force_eager"):
+        compiled()(ONES)
+def test_config(monkeypatch):
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+    compiled()(ONES)
+def test_limit_before(at_limit): at_limit(torch.ones(50))
+def test_suppressed():
+    torch._dynamo.config.suppress_errors = True
+    compiled(backend=failing)(ONES)
+def test_no_tensor(): compiled(lambda n: n + 1)(3)
+def test_cached(cached): cached(ONES)
+def test_marked_skipped(marked_skipped): marked_skipped(ONES)
+def test_of_torch():
+    linear = torch.nn.Linear(4, 4)
+    linear.compile(backend="eager")
+    linear(ONES)
+
+
+@pytest.mark.torchgraph(min_graphs=0)
+class TestNoneNeeded:
+    def test_nothing_called(self): pass
+    def test_cached(self, cached): cached(ONES)
+    def test_mode(self):
+        with FlopCounterMode(display=False):
+            compiled()(ONES)
+    def test_suppressed(self):
+        torch._dynamo.config.suppress_errors = True
+        compiled(backend=failing)(ONES)
+    def test_one_of_two(self):
+        compiled()(ONES)
+        with FlopCounterMode(display=False):
+            compiled()(ONES)
+'''
+
+CAUSES = {
+    "nothing_called": "no compiled function or module was called",
+    "only_decorated": "no compiled function or module was called",
+    "lstm": "RNN, GRU, or LSTM",
+    "nonzero_loop": "Dynamic shape operator",
+    "mode": "FlopCounterMode is active",
+    "disabled_inside": "Skip calling `torch.compiler.disable()`d function",
+    "stance": "torch.compiler.set_stance('force_eager') is in force",
+    "config": "torch.compile is switched off by torch._dynamo.config.disable",
+    "limit_before": "the recompile limit had been reached before",
+    "suppressed": "this backend fails",
+    "no_tensor": "<lambda>",
+    "cached": "served from Dynamo's cache",
+    "marked_skipped": "marked as skipped earlier in this process",
+    "of_torch": "a module of torch's own is not compiled by itself",
+}
+
+
+def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(test_ways=WAYS)
+    result = run()
+    told = failures(result)
+    assert {name for name in told if "." not in name} == {f"test_{name}" for name in CAUSES}
+    for name, cause in CAUSES.items():
+        text = told[f"test_{name}"]
+        assert text.startswith("no graph was compiled:"), text
+        assert cause in text, text
+    assert {name.partition(".")[2] for name in told if "." in name} == {
+        "test_mode",
+        "test_suppressed",
+        "test_one_of_two",
+    }
+    result.assert_outcomes(passed=2, failed=len(CAUSES) + 3)
+    assert "not all of it ran compiled" in told["TestNoneNeeded.test_one_of_two"]
+
+
+def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_max_graph_breaks = 0\n")
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.mark.torchgraph
+        def test_marked(): run(double)
+        def test_unmarked(): run(double)
+        """
+    )
+    net().assert_outcomes(passed=2)
+    result = net(TORCH_COMPILE_DISABLE="1")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "no graph was compiled:",
+            "  torch.compile is switched off by the environment variable TORCH_COMPILE_DISABLE=1",
+        ]
+    )
+
+
+# -- together with the rest ------------------------------------------------------------------------
+
+
+def test_captures_in_a_marked_test_work_and_are_not_its_own(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+        from pytest_torchgraph import CaptureError
+
+        pytestmark = pytest.mark.torchgraph(max_graphs=1)
+
+        @pytest.mark.parametrize("via", ["aot", "dynamo", "inductor", "compiled_autograd"])
+        def test_captures(graph_capture, via):
+            x = torch.ones(3, requires_grad=True)
+            run(double)
+            if via == "compiled_autograd":
+                assert graph_capture(double, x, via=via).backward.nodes
+            else:
+                assert graph_capture(broken, x, via=via).breaks
+
+        def test_captures_alone(graph_capture):
+            graph_capture(double, torch.ones(3))
+
+        def test_watches(graph_capture):
+            with graph_capture.watch() as watched:
+                run(double)
+            watched.assert_graph_count(total=1)
+
+        def test_captures_in_a_watch(graph_capture):
+            run(double)
+            with graph_capture.watch():
+                with pytest.raises(CaptureError, match="make the capture outside of it"):
+                    graph_capture(double, torch.ones(3))
+        """
+    )
+    result = net()
+    assert list(failures(result)) == ["test_captures_alone"]
+    result.assert_outcomes(passed=6, failed=1)
+
+
+def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        @torch.compile(backend="eager")
+        def checked(x):
+            assert x.sum() > -1e9
+            return x + 1
+
+        @pytest.mark.torchgraph
+        def test_checked():
+            checked(torch.ones(3))
+        """
+    )
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "  1. *.py:5 in checked: assert x.sum() > -1e9",
+            "     hint: pytest rewrote this assert, *run with --assert=plain",
+        ]
+    )
+    run("--assert=plain").assert_outcomes(passed=1)
+
+
+def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.mark.torchgraph
+        @pytest.mark.parametrize("function", [double, broken])
+        def test_x(function): run(function)
+        """
+    )
+    alone, spread = net(), net("-p", "xdist", "-n", "2")
+    for result in (alone, spread):
+        result.assert_outcomes(passed=1, failed=1)
+    [one], [other] = (failures(result).values() for result in (alone, spread))
+    assert one.startswith("graph breaks: expected 0, found 1")
+    assert other.endswith(one)
+
+
+def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.mark.torchgraph
+        def test_x():
+            import logging
+            logging.getLogger("mine").warning("a line of the user's")
+            run(broken)
+        """
+    )
+    result = net("--log-level=DEBUG")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["WARNING  mine:test_net.py:* a line of the user's"])
+    assert "torch.__trace" not in result.stdout.str()
+
+
+def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
+    net: Run, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.fixture
+        def others():
+            run(broken)
+            yield
+            run(twice_broken, 3, 4)
+
+        @pytest.mark.torchgraph(max_graphs=1)
+        def test_x(others): run(double)
+        """
+    )
+    net().assert_outcomes(passed=1)
+
+
+def test_marking_tests_imports_torch_in_none_that_is_not_run(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        import sys, pytest
+
+        @pytest.mark.torchgraph(within="json", allow="x")
+        def test_marked(): pass
+
+        def test_plain():
+            assert "torch" not in sys.modules
+            assert "pytest_torchgraph.watching.watch" not in sys.modules
+        """
+    )
+    run("-k", "plain").assert_outcomes(passed=1, deselected=1)
+
+
+def test_nothing_of_it_is_written_into_the_directory(net: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from net import *
+
+        @pytest.mark.torchgraph
+        def test_x(): run(broken)
+        """
+    )
+    before = _files(pytester.path)
+    net("-p", "no:cacheprovider").assert_outcomes(failed=1)
+    assert _files(pytester.path) == before
+
+
+def _files(directory: Path) -> set[Path]:
+    ours = {"stdout", "stderr"}
+    files = {path for path in directory.rglob("*") if path.name not in ours}
+    return {path for path in files if "runpytest" not in str(path)}

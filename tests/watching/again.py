@@ -1,0 +1,85 @@
+"""Functions and modules that are compiled again, without asserts that pytest would rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SCALE = 2
+SETTINGS = {"scale": 2}
+
+
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def scaled(x: Tensor, scale: Any) -> Tensor:
+    return x * scale
+
+
+def chosen(x: Tensor, how: str) -> Tensor:
+    return x.sin() if how == "sin" else x.cos()
+
+
+def optional(x: Tensor, y: Tensor | None) -> Tensor:
+    return x if y is None else x + y
+
+
+def by_global(x: Tensor) -> Tensor:
+    return x * SCALE
+
+
+def by_setting(x: Tensor) -> Tensor:
+    return x * SETTINGS["scale"]
+
+
+def by_closure(box: list[int]) -> Callable[[Tensor], Tensor]:
+    def inside(x: Tensor) -> Tensor:
+        return x * box[0]
+
+    return inside
+
+
+def total(parts: list[Tensor]) -> Tensor:
+    return sum(parts, torch.zeros(()))
+
+
+def applied(x: Tensor, call: Callable[[Tensor], Tensor]) -> Tensor:
+    return call(x)
+
+
+class Net(nn.Module):
+    def __init__(self, scale: int = 2) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.fc(x)) * self.scale
+
+
+class Other(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 3
+
+
+def first(x: Tensor, parts: Any) -> Tensor:
+    return x * parts[0]
+
+
+def looked_up(x: Tensor, table: dict[str, int]) -> Tensor:
+    return x * table.get("scale", 3)
+
+
+def by_size(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] > 5 else x * 3
+
+
+def broken(x: Tensor) -> Tensor:
+    x = x + 1
+    torch._dynamo.graph_break()
+    return x * 2

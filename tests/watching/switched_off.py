@@ -1,0 +1,25 @@
+"""Prints what the named checks say where an environment variable switches compilation off."""
+
+from __future__ import annotations
+
+import sys
+
+from watching.test_never_vacuous import CHECKS
+from watching.ways import compiled, ones, plain
+
+from pytest_torchgraph import watch
+
+
+def main() -> None:
+    function = compiled(plain)
+    with watch() as seen:
+        function(ones())
+    for name in sys.argv[1:]:
+        try:
+            CHECKS[name](seen)
+        except AssertionError as error:
+            print("check", name, " ".join(str(error).split()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,480 @@
+"""Every graph break is reported once, on the line of the user's code, and nothing else is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from watching import broken
+from watching.broken import BROKEN, CLEAN, expected, line_of
+
+from pytest_torchgraph import Capture, CaptureError, capture, watch
+
+FILE = str(Path(broken.__file__).relative_to(Path.cwd()))
+GIVEN_UP = {
+    "in_comprehension",
+    "in_except",
+    "in_for_loop",
+    "in_generator",
+    "in_operator",
+    "in_property",
+    "in_try",
+    "own_metaclass_iterated",
+    "raised_and_not_caught_here",
+    "under_user_context",
+}
+"""Where Dynamo 2.13 cannot resume behind the break, so that it gives up the frame."""
+
+LOOP = re.escape("Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None")
+
+
+# torch warns about what it cannot trace, which is what is tried here.
+pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
+
+
+def watched(run: Callable[[], Any]) -> Capture:
+    with contextlib.redirect_stdout(io.StringIO()), watch() as seen:
+        run()
+    return seen
+
+
+def compiled(function: Any, *args: Any, backend: str = "eager") -> Capture:
+    return watched(lambda: torch.compile(function, backend=backend)(*(args or (torch.ones(3),))))
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 2
+
+
+# -- each once -------------------------------------------------------------------------------------
+
+
+def test_enough_kinds_are_tried() -> None:
+    assert len(BROKEN) >= 18
+    assert len(CLEAN) >= 5
+    assert all(expected(name) for name in BROKEN)
+    assert not any(expected(name) for name in CLEAN)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_break_is_reported_once_on_its_line(name: str) -> None:
+    seen = watched(BROKEN[name]("eager"))
+    assert sorted(each.line for each in seen.breaks) == expected(name)
+    lines = Path(broken.__file__).read_text().splitlines()
+    for each in seen.breaks:
+        assert each.file == FILE
+        assert each.code == lines[each.line - 1].strip()
+        assert each.kind
+        assert each.reason
+        assert each.function
+        assert each.compile_id
+        assert each.occurrences >= 1
+        assert each.stack[-1][:3] == (each.file, each.line, each.function)
+        assert str(each) == f"{FILE}:{each.line} in {each.function}: {each.code}\n" + (
+            f"{each.kind}: {each.reason}"
+        )
+        for text in (each.kind, each.reason, each.hint, each.file):
+            assert not re.search(r"0x[0-9a-f]{6}|/site-packages/|^/", text), text
+    with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 0, found \d") as failure:
+        seen.assert_no_graph_breaks()
+    for line in expected(name):
+        assert f"{FILE}:{line} in " in str(failure.value)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_frame_that_dynamo_gave_up_is_called_so(name: str) -> None:
+    seen = watched(BROKEN[name]("eager"))
+    given_up = any(each.kind.startswith("frame skipped: ") for each in seen.breaks)
+    assert given_up == (name in GIVEN_UP)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_what_does_not_break_has_no_break(name: str) -> None:
+    seen = watched(CLEAN[name]("aot_eager"))
+    assert seen.breaks == ()
+    seen.assert_no_graph_breaks()
+    seen.assert_graph_breaks(max=0)
+    seen.assert_graph_count(total=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("nested_deeper", "aot_eager"),
+        ("while_loop", "aot_eager"),
+        ("under_user_context", "inductor"),
+    ],
+)
+def test_every_backend_has_the_same_breaks(name: str, backend: str) -> None:
+    first = watched(BROKEN[name]("eager")).breaks
+    torch._dynamo.reset()
+    second = watched(BROKEN[name](backend)).breaks
+    assert [(b.kind, b.line, b.occurrences) for b in first] == [
+        (b.kind, b.line, b.occurrences) for b in second
+    ]
+
+
+def test_two_kinds_on_one_line_are_two_breaks() -> None:
+    seen = compiled(two_kinds)
+    assert [each.line for each in seen.breaks] == [two_kinds.__code__.co_firstlineno + 2] * 2
+    assert len({each.kind for each in seen.breaks}) == 2
+
+
+def two_kinds(x: Tensor) -> Tensor:
+    x = x + 1
+    return (print("seen") or x).sum().item()  # type: ignore[func-returns-value]
+
+
+def test_one_kind_on_two_lines_is_two_breaks() -> None:
+    seen = watched(BROKEN["two_in_a_row"]("eager"))
+    assert len({each.kind for each in seen.breaks}) == 1
+    seen.assert_graph_breaks(2)
+
+
+def test_a_break_in_a_callee_has_the_way_to_it() -> None:
+    seen = compiled(broken.nested_deeper)
+    (found,) = seen.breaks
+    assert [each.function for each in found.stack[-3:]] == ["nested_deeper", "between", "says"]
+    assert found.stack[-2].code == "return says(x * 3) * 4"
+    with pytest.raises(AssertionError, match=r"from .*broken.py:.* in between: return says"):
+        seen.assert_no_graph_breaks()
+
+
+def test_the_stack_begins_in_the_test() -> None:
+    (found,) = compiled(broken.printed).breaks
+    assert Path(found.stack[0].file).name == Path(__file__).name
+
+
+def test_the_hint_is_dynamos() -> None:
+    (found,) = compiled(broken.boolean_mask).breaks
+    assert "capture_dynamic_output_shape_ops" in found.hint
+    (found,) = compiled(broken.asked_for).breaks
+    assert "Message: asked for" in found.reason
+
+
+def test_a_break_has_the_id_of_the_compilation() -> None:
+    first, second = watched(BROKEN["two_in_a_row"]("eager")).breaks
+    assert (first.compile_id, second.compile_id) == ("0/0", "1/0")
+
+
+# -- seen again ------------------------------------------------------------------------------------
+
+
+def test_a_break_met_again_at_a_recompilation_is_the_same_break() -> None:
+    function = torch.compile(broken.printed, backend="eager", dynamic=False)
+    once = watched(lambda: function(torch.ones(3)))
+    torch._dynamo.reset()
+    thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 5)])
+    assert [each.occurrences for each in once.breaks] == [1]
+    assert [each.occurrences for each in thrice.breaks] == [3]
+    assert len([each for each in thrice.recompiles if each.function == "printed"]) >= 2
+    thrice.assert_graph_breaks(1)
+    with pytest.raises(AssertionError, match="met 3 times"):
+        thrice.assert_no_graph_breaks()
+
+
+def test_a_break_is_not_met_again_when_compiled_code_is_called_again() -> None:
+    function = torch.compile(broken.printed, backend="eager")
+    seen = watched(lambda: [function(torch.ones(3)) for _ in range(3)])
+    assert [each.occurrences for each in seen.breaks] == [1]
+
+
+def test_a_break_that_two_functions_reach_is_one_break() -> None:
+    def run() -> None:
+        torch.compile(broken.nested_call, backend="eager")(torch.ones(3))
+        torch.compile(broken.nested_deeper, backend="eager")(torch.ones(3))
+
+    seen = watched(run)
+    seen.assert_graph_breaks(1)
+    assert seen.breaks[0].line == line_of("nested_call")
+
+
+# -- how many --------------------------------------------------------------------------------------
+
+
+def test_breaks_are_counted() -> None:
+    seen = watched(BROKEN["two_in_a_row"]("eager"))
+    seen.assert_graph_breaks(2)
+    seen.assert_graph_breaks(count=(1, 2))
+    seen.assert_graph_breaks(count=(2, None))
+    seen.assert_graph_breaks(count={"cpu": 2})
+    seen.assert_graph_breaks(max=2)
+    for arguments, message in (
+        ({"count": 1}, "expected 1, found 2"),
+        ({"count": 3}, "expected 3, found 2"),
+        ({"max": 1}, "expected at most 1, found 2"),
+        ({"count": (3, None)}, "expected at least 3, found 2"),
+        ({"count": (0, 5), "max": 1}, "expected at most 1, found 2"),
+        ({"count": {"cpu": 0}}, "expected 0, found 2"),
+    ):
+        with pytest.raises(AssertionError, match=re.escape(message)) as failure:
+            seen.assert_graph_breaks(**arguments)
+        assert str(failure.value).count("Failed to trace builtin operator\n") == 2
+
+
+def test_too_few_breaks_say_that_there_are_none() -> None:
+    with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 1, found none\Z"):
+        compiled(plain).assert_graph_breaks(1)
+
+
+def test_a_count_of_nothing_is_a_mistake() -> None:
+    seen = compiled(plain)
+    with pytest.raises(TypeError, match=r"assert_graph_breaks\(\) checks nothing: give count="):
+        seen.assert_graph_breaks()
+    with pytest.raises(TypeError, match="'2' is no count"):
+        seen.assert_graph_breaks("2")
+    with pytest.raises(ValueError, match="-1 allows no count"):
+        seen.assert_graph_breaks(-1)
+    with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
+        seen.assert_graph_breaks({"cuda": 0})
+
+
+def test_a_capture_that_cannot_know_says_so() -> None:
+    for ask in (
+        lambda c: c.breaks,
+        lambda c: c.assert_no_graph_breaks(),
+        lambda c: c.assert_graph_breaks(0),
+    ):
+        with pytest.raises(CaptureError, match="a capture via 'fx' knows no graph breaks"):
+            ask(capture(plain, torch.ones(3), via="fx"))
+
+
+# -- allowed breaks --------------------------------------------------------------------------------
+
+
+def test_kinds_can_be_allowed() -> None:
+    seen = compiled(broken.printed)
+    seen.assert_no_graph_breaks(allow="Failed to trace builtin")
+    seen.assert_no_graph_breaks(allow=[r"no such thing", r"builtin operator `print`"])
+    seen.assert_graph_breaks(0, allow="Failed to trace builtin operator: Dynamo does not know")
+    with pytest.raises(AssertionError, match="expected 0, found 1"):
+        seen.assert_no_graph_breaks(allow="Data-dependent")
+    with pytest.raises(AssertionError, match="expected 1, found none"):
+        seen.assert_graph_breaks(1, allow="print")
+
+
+def test_the_others_are_said_to_be_allowed() -> None:
+    def run() -> None:
+        for function in (broken.printed, broken.item):
+            torch.compile(function, backend="eager")(torch.ones(3))
+
+    with pytest.raises(
+        AssertionError, match=r"expected 0, found 1 \(1 more are allowed\)\n  1\. "
+    ) as e:
+        watched(run).assert_no_graph_breaks(allow="print")
+    assert f":{line_of('item')} in item" in str(e.value)
+    assert f":{line_of('printed')} in" not in str(e.value)
+
+
+def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() -> None:
+    loop = torch.compile(broken.in_for_loop, backend="eager")
+    other = torch.compile(plain, backend="eager")
+    alone = watched(lambda: loop(torch.ones(3)))
+    with pytest.raises(
+        AssertionError, match=r"no graph was compiled:\n  in_for_loop .*graph_break"
+    ):
+        alone.assert_no_graph_breaks(allow=LOOP)
+    torch._dynamo.reset()
+    both = watched(lambda: [loop(torch.ones(3)), loop(torch.ones(3)), other(torch.ones(3))])
+    both.assert_no_graph_breaks(allow=LOOP)
+    both.assert_graph_breaks(1)
+    both.assert_graph_breaks(1, within=broken.__file__)
+    with pytest.raises(AssertionError, match="not all of it ran compiled"):
+        both.assert_no_ops("torch.sin")
+
+
+def test_what_is_no_expression_is_a_mistake() -> None:
+    seen = compiled(plain)
+    with pytest.raises(ValueError, match=r"allow='\(' is no regular expression: missing \)"):
+        seen.assert_no_graph_breaks(allow="(")
+    for wrong in (5, [5], None):
+        with pytest.raises(TypeError):
+            seen.assert_no_graph_breaks(allow=wrong)  # type: ignore[arg-type]
+
+
+# -- somebody else's breaks ------------------------------------------------------------------------
+
+LIBRARY = """
+def scale(x):
+    x = x * 2
+    print("library")
+    return x + 1
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    package = tmp_path / "somelibrary"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "ops.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    import somelibrary.ops  # type: ignore[import-not-found]
+
+    yield somelibrary.ops
+    for name in [name for name in sys.modules if name.startswith("somelibrary")]:
+        del sys.modules[name]
+
+
+def test_breaks_elsewhere_can_be_tolerated(library: Any) -> None:
+    def calls(x: Tensor) -> Tensor:
+        return library.scale(x + 1) * 3
+
+    seen = compiled(calls)
+    (found,) = seen.breaks
+    assert (found.file, found.line, found.function) == ("somelibrary/ops.py", 4, "scale")
+    seen.assert_no_graph_breaks(within=Path(__file__).parent)
+    seen.assert_no_graph_breaks(within=__file__)
+    seen.assert_no_graph_breaks(within="watching")
+    seen.assert_graph_breaks(1, within=["watching", "somelibrary"])
+    for inside in (
+        "somelibrary",
+        "somelibrary.ops",
+        Path(library.__file__).parent,
+        library.__file__,
+    ):
+        with pytest.raises(
+            AssertionError, match=r"expected 0, found 1\n  1\. somelibrary/ops.py:4"
+        ):
+            seen.assert_no_graph_breaks(within=inside)
+
+
+def test_a_package_with_a_similar_name_is_another_one(library: Any, tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    seen = compiled(lambda x: library.scale(x + 1))
+    seen.assert_no_graph_breaks(within=tmp_path / "some")
+    seen.assert_graph_breaks(1, within=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],
+)
+def test_a_place_that_is_nowhere_is_a_mistake(wrong: Any) -> None:
+    for seen in (compiled(plain), compiled(broken.printed)):
+        with pytest.raises(ValueError, match=r"within=.* (is neither a path that exists|names no)"):
+            seen.assert_no_graph_breaks(within=wrong)
+
+
+def test_a_break_in_the_library_of_a_given_up_frame_is_the_librarys(library: Any) -> None:
+    def loops(x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = library.scale(x)
+        return x
+
+    (found,) = compiled(loops).breaks
+    assert (found.file, found.line) == ("somelibrary/ops.py", 4)
+
+
+# -- what is no break ------------------------------------------------------------------------------
+
+
+def train(x: Tensor) -> Tensor:
+    loss = (x * 2).sum()
+    loss.backward()
+    return loss
+
+
+def test_compiled_autograd_takes_over_without_a_break() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        seen = compiled(train, x)
+    assert seen.breaks == ()
+    seen.assert_no_graph_breaks()
+    record = seen.watched
+    assert record is not None
+    (handed,) = record.hand_overs
+    assert handed.code == "loss.backward()"
+
+
+def test_without_compiled_autograd_the_backward_is_a_break() -> None:
+    (found,) = compiled(train, torch.ones(3, requires_grad=True)).breaks
+    assert found.kind == "Unsupported Tensor.backward() call"
+    assert found.code == "loss.backward()"
+
+
+def test_another_break_beside_a_hand_over_is_a_break() -> None:
+    def noisy(x: Tensor) -> Tensor:
+        loss = (x * 2).sum()
+        print("seen")
+        loss.backward()
+        return loss
+
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        (found,) = compiled(noisy, torch.ones(3, requires_grad=True)).breaks
+    assert found.code == 'print("seen")'
+
+
+# -- asserts that pytest rewrote -------------------------------------------------------------------
+
+
+def asserting(x: Tensor) -> Tensor:
+    assert x.sum() > 0
+    return x * 2
+
+
+def test_an_assert_that_pytest_rewrote_is_named() -> None:
+    (found,) = compiled(asserting).breaks
+    assert found.line == asserting.__code__.co_firstlineno + 1
+    assert found.hint.startswith("pytest rewrote this assert, and the rewritten one branches on")
+
+
+def test_an_assert_that_nobody_rewrote_is_not(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "notrewritten.py").write_text(
+        "def check(x):\n    assert print('seen') is None\n    return x * 2\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import notrewritten  # type: ignore[import-not-found]
+
+    (found,) = compiled(notrewritten.check).breaks
+    assert found.code.startswith("assert")
+    assert "pytest rewrote" not in found.hint
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_a_break_under_fullgraph_is_raised_and_seen() -> None:
+    function = torch.compile(broken.printed, backend="eager", fullgraph=True)
+    with watch() as seen, pytest.raises(torch._dynamo.exc.Unsupported):
+        function(torch.ones(3))
+    (found,) = seen.breaks
+    assert (found.line, found.kind) == (
+        line_of("printed"),
+        "frame skipped: Failed to trace builtin operator",
+    )
+
+
+def test_a_backend_that_fails_is_a_frame_given_up() -> None:
+    def backend(module: Any, inputs: Any) -> Any:
+        raise ValueError("not today")
+
+    function = torch.compile(plain, backend=backend)
+    with torch._dynamo.config.patch(suppress_errors=True):
+        seen = watched(lambda: function(torch.ones(3)))
+    (found,) = seen.breaks
+    assert found.kind == "frame skipped: backend='backend' raised"
+    assert found.reason.startswith("ValueError: not today")
+    assert found.line == plain.__code__.co_firstlineno
+    with pytest.raises(AssertionError, match=r"found 1\n  1\. .* in plain: def plain"):
+        seen.assert_no_graph_breaks()
+
+
+def test_an_exception_in_compiled_code_is_a_frame_given_up() -> None:
+    def raises(x: Tensor) -> Tensor:
+        x = x + 1
+        raise KeyError("mine")
+
+    with watch() as seen, pytest.raises(KeyError, match="mine"):
+        torch.compile(raises, backend="eager")(torch.ones(3))
+    (found,) = seen.breaks
+    assert found.kind == "frame skipped: Observed exception"
+    assert found.code == 'raise KeyError("mine")'

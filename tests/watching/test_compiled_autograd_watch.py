@@ -1,0 +1,356 @@
+"""The cases of the tutorial on compiled autograd, each watched, with what the assertion says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.compiled_autograd import _enable
+from watching import hooked
+from watching.hooked import Doubled, Model, add_ten, branch, say, summed, three_parts, train
+
+from pytest_torchgraph import Capture, CaptureError, capture, watch
+
+# With -W error, warnings of torch about itself end a compilation.
+pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
+
+SINGLE = "not a single backward graph:\n"
+
+
+@pytest.fixture
+def switched_on() -> Iterator[None]:
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        yield
+
+
+def compiler(backend: str = "eager", **options: Any) -> Any:
+    return torch.compile(backend=backend, **options)
+
+
+def leaf(*size: int) -> Tensor:
+    return torch.ones(*(size or (3,)), requires_grad=True)
+
+
+def hooked_leaf(hook: Callable[[Tensor], Any]) -> Tensor:
+    x = leaf()
+    x.register_hook(hook)
+    return x
+
+
+def backward(loss: Tensor, **options: Any) -> None:
+    torch.compile(lambda: loss.backward(), backend="eager", **options)()
+
+
+def backwards(*losses: Callable[[], Tensor]) -> Capture:
+    """Watches the backward of each, taken over by compiled autograd."""
+    with contextlib.redirect_stdout(io.StringIO()), watch() as seen:
+        for loss in losses:
+            with _enable(compiler()):
+                loss().backward()
+    return seen
+
+
+# -- basic usage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_compiled_training_step_has_one_backward_graph() -> None:
+    step = torch.compile(train, backend="aot_eager")
+    with watch() as seen:
+        step(Model(), torch.randn(10))
+    seen.assert_single_backward_graph()
+    seen.assert_no_graph_breaks()
+    seen.assert_graph_count(forward=1, backward=1)
+    assert [graph.level for graph in seen.graphs] == ["aot", "compiled_autograd"]
+    assert seen.backward.kind == "backward"
+    assert seen.executions == {"!0": 1, "0/0": 1, "!0/1/0": 1}
+    seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_accumulate_grad": 2})
+    assert [each.code for each in seen.watched.hand_overs] == ["loss.backward()"]
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_three_steps_are_one_capture() -> None:
+    model = Model()
+    step = torch.compile(train, backend="aot_eager")
+    with watch() as seen:
+        for _ in range(3):
+            step(model, torch.ones(10))
+            model.zero_grad()
+    seen.assert_single_backward_graph()
+    seen.assert_no_recompiles()
+    assert seen.executions == {"!0": 3, "0/0": 3, "!0/1/0": 3}
+    assert seen.counters["compiled_autograd"] == {"captures": 1}
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_gradient_that_becomes_a_tensor_is_named() -> None:
+    model = Model()
+    step = torch.compile(train, backend="aot_eager")
+    with watch() as seen:
+        for _ in range(3):
+            step(model, torch.ones(10))
+            model.zero_grad(set_to_none=False)
+    assert seen.executions == {"!0": 1, "0/0": 3, "!0/1/0": 1, "!1": 2, "!1/2/0": 2}
+    (found,) = seen.recompiles
+    assert (found.compile_id, found.function, found.file) == ("!1", "backward", "")
+    message = (
+        "compiled autograd captured the backward 2 times, not once:\n"
+        "  !1 backward: another autograd node: AccumulateGrad looks different from before: a .grad "
+        "went from None to a tensor or back, or a hook was added or removed"
+    )
+    with pytest.raises(AssertionError, match=re.escape(SINGLE + message)):
+        seen.assert_single_backward_graph()
+    with pytest.raises(AssertionError, match=r"a \.grad went from None to a tensor"):
+        seen.assert_no_recompiles()
+    seen.assert_recompiles(1)
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_step_that_was_captured_before_says_so() -> None:
+    model = Model()
+    step = torch.compile(train, backend="aot_eager")
+    step(model, torch.ones(10))
+    model.zero_grad()
+    with watch() as seen:
+        step(model, torch.ones(10))
+    seen.assert_no_recompiles()
+    # The capture itself, which is in C++, is counted only where a watch saw it being made.
+    assert seen.executions == {"0/0": 1, "!0/1/0": 1}
+    with pytest.raises(AssertionError, match=r"captured before ran \(!0/1/0\); watch from the"):
+        seen.assert_single_backward_graph()
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_step_that_an_earlier_watch_saw_is_counted_in_full() -> None:
+    model = Model()
+    step = torch.compile(train, backend="aot_eager")
+    with watch():
+        step(model, torch.ones(10))
+    model.zero_grad()
+    step(model, torch.ones(10))
+    model.zero_grad()
+    with watch() as seen:
+        step(model, torch.ones(10))
+    assert seen.executions == {"!0": 1, "0/0": 1, "!0/1/0": 1}
+
+
+def test_a_forward_with_breaks_has_a_full_backward_graph() -> None:
+    forward = torch.compile(three_parts, backend="aot_eager")
+    with watch() as seen:
+        loss = forward(leaf(10, 10))
+        with _enable(compiler("aot_eager", fullgraph=True)):
+            loss.backward()
+    seen.assert_single_backward_graph()
+    seen.assert_graph_count(forward=3, backward=1)
+    seen.assert_graph_breaks(2)
+
+
+def test_a_hook_that_breaks_is_an_error_under_fullgraph() -> None:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        watch() as seen,
+        pytest.raises(torch._dynamo.exc.Unsupported),
+        _enable(compiler(fullgraph=True)),
+    ):
+        (hooked_leaf(say) * 2).sum().backward()
+    (found,) = seen.breaks
+    assert found.code.startswith('print("seen")')
+    assert found.function == "say"
+    with pytest.raises(AssertionError, match="compiling the backward failed: Failed to trace buil"):
+        seen.assert_single_backward_graph()
+
+
+# -- graph breaks in the forward -------------------------------------------------------------------
+
+
+def test_three_forward_graphs_have_three_backwards_or_one() -> None:
+    forward = torch.compile(three_parts, backend="aot_eager")
+    with watch() as plain:
+        loss = forward(leaf(10, 10))
+        loss.backward(retain_graph=True)
+    with watch() as whole, _enable(compiler("aot_eager")):
+        loss.backward()
+    plain.assert_graph_count(forward=3, backward=3)
+    whole.assert_graph_count(forward=0, backward=1)
+    whole.assert_single_backward_graph()
+    whole.assert_no_graph_breaks()
+    assert [each.compile_id for each in plain.breaks] == ["0/0", "1/0"]
+    with pytest.raises(AssertionError, match=f"{SINGLE}compiled autograd captured no backward: is"):
+        plain.assert_single_backward_graph()
+
+
+def test_the_backward_is_counted_at_one_level_only() -> None:
+    forward = torch.compile(summed, backend="aot_eager")
+    with watch() as seen, _enable(compiler("aot_eager")):
+        forward(leaf()).backward()
+    assert [(g.kind, g.level) for g in seen.graphs] == [
+        ("forward", "aot"),
+        ("backward", "compiled_autograd"),
+    ]
+    assert len(seen.at("dynamo").graphs) == 2
+    assert len(seen.at("aot").graphs) == 2
+    assert seen.at("compiled_autograd").backward == seen.backward
+
+
+# -- hooks -----------------------------------------------------------------------------------------
+
+
+def test_a_hook_is_captured() -> None:
+    seen = backwards(lambda: summed(hooked_leaf(add_ten)))
+    seen.assert_single_backward_graph()
+    seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_hook": 1})
+    assert sum(op.endswith("add") for op in seen.at("dynamo").op_counts) == 1
+
+
+@pytest.mark.parametrize(("hook", "kind"), [(say, "Failed to trace builtin"), (branch, "Data-dep")])
+def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None:
+    seen = backwards(lambda: (hooked_leaf(hook) * 2).sum())
+    (found,) = seen.breaks
+    assert found.kind.startswith(kind)
+    assert found.file.endswith("watching/hooked.py")
+    assert found.line == hooked.line_of(hook.__name__)
+    assert found.compile_id.startswith("!0/")
+    with pytest.raises(AssertionError) as failure:
+        seen.assert_single_backward_graph()
+    message = str(failure.value)
+    assert re.search(r"the captured backward was compiled as \d graphs, not one", message)
+    assert (
+        f"a graph break in the backward:\n  1. {found.file}:{found.line} in {hook.__name__}"
+        in message
+    )
+    with pytest.raises(AssertionError, match="expected 0, found 1"):
+        seen.assert_no_graph_breaks()
+
+
+def test_a_hook_that_is_added_is_a_reason() -> None:
+    seen = backwards(lambda: (leaf() * 2).sum(), lambda: (hooked_leaf(add_ten) * 2).sum())
+    with pytest.raises(
+        AssertionError, match=r"2 times, not once:\n.*or a hook was added or removed"
+    ):
+        seen.assert_single_backward_graph()
+
+
+def test_another_hook_compiles_the_captured_graph_again() -> None:
+    seen = backwards(*(lambda hook=h: (hooked_leaf(hook) * 2).sum() for h in (add_ten, halve)))
+    (found,) = seen.recompiles
+    assert found.compile_id == "!0/0/1"
+    assert found.reasons == ("hooks[0].__code__: is another object",)
+    with pytest.raises(AssertionError, match="the captured backward was compiled as 2 graphs, not"):
+        seen.assert_single_backward_graph()
+
+
+def halve(grad: Tensor) -> Tensor:
+    return grad / 2
+
+
+# -- captured again --------------------------------------------------------------------------------
+
+
+def test_another_structure_of_the_loss_is_named() -> None:
+    operations = (torch.add, torch.sub, torch.mul, torch.div)
+    seen = backwards(*(lambda op=op: op(*[leaf(10)] * 2).sum() for op in operations))
+    assert [str(each) for each in seen.recompiles] == [
+        f"!{number} backward: another autograd node: {node}Backward0, which was not at this place "
+        "before"
+        for number, node in enumerate(("Sub", "Mul", "Div"), 1)
+    ]
+    with pytest.raises(AssertionError, match="captured the backward 4 times, not once:\n  !1 back"):
+        seen.assert_single_backward_graph()
+    seen.assert_recompiles(3)
+
+
+def test_another_autograd_function_is_named() -> None:
+    seen = backwards(lambda: (leaf() * 2).sum(), lambda: Doubled.apply(leaf()).sum())
+    with pytest.raises(AssertionError, match="another autograd node: DoubledBackward, which was n"):
+        seen.assert_single_backward_graph()
+
+
+def test_changed_shapes_are_named_once() -> None:
+    sizes = (10, 100, 10)
+    with torch._dynamo.config.patch(compiled_autograd=True), watch() as seen:
+        for size in sizes:
+            backward(leaf(size, size).sum())
+    assert seen.executions["!0"] == 1
+    assert seen.executions["!1"] == 2
+    first, *later = seen.recompiles
+    assert first.compile_id == "!1"
+    (reason,) = first.reasons
+    assert re.fullmatch(r"(\d) of \1 sizes changed: sizes\[0\], .*", reason)
+    assert all(each.compile_id.startswith("!1/") for each in later)
+    with pytest.raises(AssertionError, match=r"\n  !1 backward: \d of \d sizes changed: sizes"):
+        seen.assert_single_backward_graph()
+
+
+def test_reasons_are_told_also_of_what_was_captured_before_the_watch() -> None:
+    backwards(lambda: (leaf() * 2).sum())
+    seen = backwards(lambda: (leaf() / 2).sum())
+    assert "DivBackward0" in str(seen.recompiles[0])
+    seen.assert_single_backward_graph()
+
+
+def test_reasons_are_told_after_a_reset_inside() -> None:
+    with watch() as seen:
+        for loss in ((leaf() * 2).sum(), (leaf() / 2).sum()):
+            torch._dynamo.reset()
+            with _enable(compiler()):
+                loss.backward()
+        with _enable(compiler()):
+            (leaf() + 2).sum().backward()
+    assert "AddBackward0" in str(seen.recompiles[-1])
+
+
+# -- nothing ---------------------------------------------------------------------------------------
+
+
+def test_a_backward_without_compiled_autograd_is_none() -> None:
+    with watch() as seen:
+        torch.compile(summed, backend="aot_eager")(leaf()).backward()
+    with pytest.raises(AssertionError, match=r"captured no backward: is torch._dynamo.config.comp"):
+        seen.assert_single_backward_graph()
+
+
+def test_nothing_at_all_is_none() -> None:
+    with watch() as seen:
+        pass
+    with pytest.raises(AssertionError, match=f"{SINGLE}nothing compiled ran:\n  no compiled funct"):
+        seen.assert_single_backward_graph()
+
+
+def test_a_backward_that_nobody_compiled_is_none() -> None:
+    with watch() as seen, _enable(lambda module: module):
+        (leaf() * 2).sum().backward()
+    with pytest.raises(AssertionError, match=f"{SINGLE}Dynamo made no graph of the captured backw"):
+        seen.assert_single_backward_graph()
+
+
+def test_a_backend_that_fails_silently_is_none() -> None:
+    def bad(module: Any, inputs: Any) -> Any:
+        raise ValueError("not today")
+
+    with (
+        watch() as seen,
+        torch._dynamo.config.patch(suppress_errors=True),
+        _enable(torch.compile(backend=bad)),
+    ):
+        (leaf() * 2).sum().backward()
+    with pytest.raises(AssertionError, match="compiling the backward failed: backend='bad' rais"):
+        seen.assert_single_backward_graph()
+    with pytest.raises(AssertionError, match="CompiledAutograd0: its call ran eagerly: backend='b"):
+        seen.assert_graph_count(backward=1)
+
+
+def test_a_capture_that_cannot_know_says_so() -> None:
+    with pytest.raises(CaptureError, match="a capture via 'fx' knows no compiled-autograd graphs"):
+        capture(summed, leaf(), via="fx", backward=False).assert_single_backward_graph()
+
+
+def test_a_capture_through_the_mechanism_knows() -> None:
+    capture(three_parts, leaf(), via="compiled_autograd").assert_single_backward_graph()
+    with pytest.raises(AssertionError, match="captured no backward"):
+        capture(summed, leaf(), via="aot").assert_single_backward_graph()

@@ -1,0 +1,711 @@
+"""A watch changes nothing: not what the watched code computes, compiles, counts or caches."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+import threading
+import time
+import tracemalloc
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.compiled_autograd as engine
+from torch import Tensor, nn
+from torch._C._dynamo.eval_frame import set_guard_complete_hook
+from torch._dynamo.eval_frame import skip_code
+from torch._dynamo.utils import counters
+from watching import again, hooked, untouched
+from watching.broken import Block
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, watch
+from pytest_torchgraph.watching.hub import HUB
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
+
+OURS = str(Path(pytest_torchgraph.__file__).parent)
+
+
+def ones(*size: int, **options: Any) -> Tensor:
+    return torch.ones(*(size or (3,)), **options)
+
+
+def compiled(target: Any, backend: str = "eager", **options: Any) -> Any:
+    return torch.compile(target, backend=backend, **options)
+
+
+# -- the same with and without ---------------------------------------------------------------------
+
+
+def trained(backend: str) -> list[Any]:
+    model = Block()
+    step = compiled(model, backend)
+    found = []
+    for size in (2, 2, 4):
+        model.zero_grad()
+        loss = step(ones(size, 3)).square().mean()
+        loss.backward()
+        found += [loss, *(p.grad for p in model.parameters())]
+    return found
+
+
+def trained_small(backend: str) -> list[Any]:
+    model = hooked.Model()
+    step = compiled(model, backend)
+    for _ in range(2):
+        loss = step(ones(10)).sum()
+        loss.backward()
+    return [loss, *(each.grad for each in model.parameters())]
+
+
+def broken(backend: str) -> list[Any]:
+    function = compiled(hooked.three_parts, backend)
+    x = ones(4, requires_grad=True)
+    loss = function(x)
+    loss.backward()
+    return [loss, x.grad]
+
+
+def recompiled(backend: str) -> list[Any]:
+    function = compiled(again.doubled, backend, dynamic=False)
+    return [function(ones(n)) for n in range(2, 14)]
+
+
+def switched(backend: str) -> list[Any]:
+    net = again.Net()
+    function = compiled(net, backend)
+    found = [function(ones(4))]
+    function.eval()
+    with torch.no_grad():
+        found += [function(ones(4)), function(ones(4))]
+    return found
+
+
+def taken_over(backend: str) -> list[Any]:
+    model = hooked.Model()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        step = compiled(hooked.train, backend)
+        for _ in range(3):
+            step(model, ones(10))
+    return [each.grad for each in model.parameters()]
+
+
+def in_place(backend: str) -> list[Any]:
+    def function(x: Tensor) -> Tensor:
+        x.add_(1)
+        return torch.rand(3) + x
+
+    call, x = compiled(function, backend), ones()
+    return [call(x), call(x), x]
+
+
+SUBJECTS = (trained, broken, recompiled, switched, taken_over, in_place)
+
+
+def run(subject: Callable[[str], list[Any]], backend: str, around: Any) -> tuple[Any, ...]:
+    """All that can be seen of a run from a fresh state of the compiler."""
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    with around:
+        values = [each.detach().clone() for each in subject(backend)]
+    counted = {name: dict(group) for name, group in counters.items()}
+    state = torch.random.get_rng_state()
+    return values, counted, state
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def check_equal(a: tuple[Any, ...], b: tuple[Any, ...], but: str = "") -> None:
+    (values, counted, state), (values_b, counted_b, state_b) = a, b
+    assert {**counted, but: {}} == {**counted_b, but: {}}
+    assert len(values) == len(values_b)
+    assert all(torch.equal(x, y) for x, y in zip(values, values_b, strict=True))
+    assert torch.equal(state, state_b)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str) -> None:
+    run(subject, backend, contextlib.nullcontext())  # the first one of a process imports and warms
+    without = run(subject, backend, contextlib.nullcontext())
+    seen = watch()
+    within = run(subject, backend, seen)
+    # Where compiled autograd captures inside of compiled code, Dynamo looks on while the trace is
+    # written: its count of the frames that it looked at has those of logging and json too.
+    check_equal(without, within, but="frames" if subject is taken_over else "")
+    assert seen.capture.executions
+    stats = without[1]["stats"]
+    assert stats["unique_graphs"] > 0
+    # What the watch says of the counters is what they say.
+    told = {name: dict(group) for name, group in seen.capture.counters.items()}
+    assert told == {name: group for name, group in within[1].items() if group}
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("subject", [trained_small, broken, switched, taken_over, in_place])
+def test_inductor_is_the_same_cold_and_warm(
+    subject: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for name, around in (("without", contextlib.nullcontext()), ("within", watch())):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / name))
+        found[name] = [run(subject, "inductor", around) for _ in range(2)]
+    (cold, warm), (cold_within, warm_within) = found.values()
+    check_equal(warm, warm_within, but="frames" if subject is taken_over else "")
+    assert sum(warm[1]["inductor"][name] for name in warm[1]["inductor"] if "cache_hit" in name)
+    # What is imported or made once for the whole process is counted in the first run alone.
+    assert all(map(torch.equal, cold[0], cold_within[0]))
+    assert cold[1]["stats"] == cold_within[1]["stats"]
+
+
+def test_a_difference_would_be_noticed() -> None:
+    def more(backend: str) -> list[Any]:
+        return [*switched(backend), compiled(again.doubled)(ones())]
+
+    once = run(switched, "eager", contextlib.nullcontext())
+    with pytest.raises(AssertionError):
+        check_equal(once, run(more, "eager", watch()))
+
+
+# -- what is put into torch ------------------------------------------------------------------------
+
+
+def test_everything_is_put_back() -> None:
+    function = compiled(again.scaled, "aot_eager")
+    function(ones(), 2)
+    before = untouched.patched()
+    names = dict(untouched.graphs())
+    with watch():
+        during = untouched.patched()
+        function(ones(), 2)
+        function(ones(requires_grad=True), 3).sum().backward()
+        with engine._enable(torch.compile(backend="eager")):
+            (ones(requires_grad=True) * 2).sum().backward()
+    after = untouched.patched()
+    assert after == before
+    assert all(dict(untouched.graphs())[name] is value for name, value in names.items())
+    for part in ("hook", "entry", "skip", "capture", "reset", "handlers", "graphs"):
+        assert during[part] != before[part], part
+
+
+def test_everything_is_put_back_when_the_body_raises() -> None:
+    before = untouched.patched()
+    function = compiled(again.doubled)
+    seen = watch()
+    with pytest.raises(KeyError, match="mine"), seen:
+        {}["mine"] if function(ones()) is not None else None
+    assert untouched.patched() == before
+    assert seen.capture.executions == {"0/0": 1}
+    function(ones())
+    assert seen.capture.executions == {"0/0": 1}
+
+
+def test_exceptions_of_compiled_code_pass_unchanged() -> None:
+    def raises(x: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    for around in (contextlib.nullcontext(), watch()):
+        torch._dynamo.reset()
+        with around, pytest.raises(KeyError, match="'mine'") as caught:
+            compiled(raises)(ones())
+        files = [entry.path for entry in caught.traceback]
+        assert not any(str(file).startswith(OURS) for file in files)
+
+
+def test_a_hook_of_somebody_else_is_called_and_put_back() -> None:
+    found = []
+
+    def theirs(hit: bool) -> bool:
+        found.append(hit)
+        return True
+
+    before = set_guard_complete_hook(theirs)
+    try:
+        function = compiled(again.doubled)
+        with watch() as seen:
+            function(ones())
+            function(ones())
+            function(ones())
+        assert found == [True, True]
+        function(ones())
+        assert found == [True, True, True]
+        now = set_guard_complete_hook(theirs)
+        assert now is theirs
+    finally:
+        set_guard_complete_hook(before)
+    seen.assert_no_recompiles()
+    assert seen.executions == {"0/0": 3}
+
+
+def test_a_hook_of_somebody_else_that_refuses_is_obeyed() -> None:
+    before = set_guard_complete_hook(lambda hit: False)
+    try:
+        function = compiled(again.doubled)
+        without = function(ones()), function(ones())
+        frames = counters["stats"]["unique_graphs"]
+        torch._dynamo.reset()
+        counters.clear()
+        with watch():
+            within = function(ones()), function(ones())
+        assert counters["stats"]["unique_graphs"] == frames
+        assert all(map(torch.equal, without, within))
+    finally:
+        set_guard_complete_hook(before)
+
+
+# -- when it starts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("started", ["before", "decorated", "compiled", "ran"])
+def test_it_may_start_at_any_time(started: str, backend: str) -> None:
+    x = ones(requires_grad=True)
+    if started == "before":
+        with watch() as seen:
+            compiled(again.doubled, backend)(x).sum().backward()
+    else:
+        function = compiled(again.doubled, backend)
+        loss = None
+        if started != "decorated":
+            loss = function(x).sum()
+        if started == "ran":
+            assert loss is not None
+            loss.backward(retain_graph=True)
+        with watch() as seen:
+            function(x).sum().backward()
+    expected = {"0/0": 1} if backend == "eager" else {"0/0": 1, "0/0 backward": 1}
+    assert seen.executions == expected
+    assert len(seen.graphs) == (0 if started in ("compiled", "ran") else len(expected))
+
+
+def test_inductor_is_counted_too() -> None:
+    function = compiled(again.doubled, "inductor")
+    x = ones(requires_grad=True)
+    function(x).sum().backward()
+    with watch() as seen:
+        function(x).sum().backward()
+    assert seen.executions == {"0/0": 1, "0/0 backward": 1}
+
+
+# -- several watches -------------------------------------------------------------------------------
+
+
+def test_watches_nest() -> None:
+    first, second, third = map(compiled, (again.doubled, again.by_global, again.by_setting))
+    with watch() as outer:
+        first(ones())
+        with watch() as inner:
+            second(ones())
+            first(ones())
+        third(ones())
+    assert outer.executions == {"0/0": 2, "1/0": 1, "2/0": 1}
+    assert inner.executions == {"0/0": 1, "1/0": 1}
+    outer.assert_graph_count(total=3)
+    inner.assert_graph_count(total=1)
+    inner.assert_no_recompiles()
+
+
+def test_watches_may_overlap() -> None:
+    function = compiled(again.doubled)
+    first, second = watch(), watch()
+    first.__enter__()
+    function(ones())
+    second.__enter__()
+    function(ones())
+    first.__exit__(None, None, None)
+    function(ones())
+    second.__exit__(None, None, None)
+    function(ones())
+    assert first.capture.executions == {"0/0": 2}
+    assert second.capture.executions == {"0/0": 2}
+
+
+def test_a_watch_that_is_entered_again_goes_on() -> None:
+    function = compiled(again.doubled)
+    again_ = watch()
+    with again_ as seen:
+        function(ones())
+    function(ones())
+    with again_ as same:
+        function(ones())
+    assert same is seen
+    assert seen.executions == {"0/0": 2}
+    seen.assert_no_recompiles()
+    with again_, again_:
+        function(ones())
+    assert seen.executions == {"0/0": 3}
+
+
+def test_it_can_be_read_while_it_is_open() -> None:
+    function = compiled(again.doubled, "aot_eager")
+    with watch() as seen:
+        assert seen.executions == {}
+        assert seen.graphs == ()
+        with pytest.raises(AssertionError, match="no compiled function or module was called"):
+            seen.assert_no_graph_breaks()
+        function(ones())
+        seen.assert_no_graph_breaks()
+        with pytest.raises(AssertionError, match="no compiled code was entered twice"):
+            seen.assert_no_recompiles()
+        function(ones())
+        seen.assert_no_recompiles()
+        assert seen.executions == {"0/0": 2}
+        loss = function(ones(requires_grad=True)).sum()
+        assert len(seen.backwards) == 0
+        loss.backward()
+        assert len(seen.backwards) == 1
+        assert seen.counters["stats"]["unique_graphs"] == 2
+    assert len(seen.backwards) == 1
+
+
+def test_it_can_be_read_from_inside_compiled_code() -> None:
+    found = []
+
+    @torch.compiler.disable
+    def look(x: Tensor) -> Tensor:
+        found.append((len(seen.graphs), dict(seen.executions)))
+        return x
+
+    function = compiled(lambda x: look(x * 2) + 1)
+    with watch() as seen:
+        function(ones())
+        function(ones())
+    assert found == [(1, {"0/0": 1}), (2, {"0/0": 2, "1/0": 1})]
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_compiled_code_of_another_thread_is_seen() -> None:
+    function = compiled(again.doubled, "aot_eager")
+
+    def work() -> None:
+        function(ones(requires_grad=True)).sum().backward()
+
+    with watch() as seen:
+        for _ in range(3):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    seen.assert_no_recompiles()
+    seen.assert_graph_count(forward=1, backward=1)
+    assert seen.executions == {"0/0": 3, "0/0 backward": 3}
+
+
+def test_a_thread_that_compiles_does_not_make_another_one_silent() -> None:
+    compiling, go_on = threading.Event(), threading.Event()
+
+    def slow(module: Any, inputs: Any) -> Any:
+        compiling.set()
+        go_on.wait(10)
+        return module.forward
+
+    function, other = compiled(again.doubled, slow), compiled(again.by_global)  # type: ignore[arg-type]
+    other(ones())
+    with watch() as seen:
+        thread = threading.Thread(target=lambda: function(ones()))
+        thread.start()
+        compiling.wait(10)
+        other(ones())
+        other(ones())
+        assert [each.uncompiled for each in seen.watched.regions] == [Counter(), Counter()]
+        go_on.set()
+        thread.join()
+    seen.assert_no_graph_breaks()
+    seen.assert_no_recompiles()
+
+
+def test_a_thread_that_waits_for_the_compiler_is_not_silent() -> None:
+    compiling, go_on = threading.Event(), threading.Event()
+
+    def slow(module: Any, inputs: Any) -> Any:
+        compiling.set()
+        go_on.wait(10)
+        return module.forward
+
+    first, second = torch.compile(again.doubled, backend=slow), compiled(again.by_global)
+    with ThreadPoolExecutor(2) as pool, watch() as seen:
+        done = [pool.submit(first, ones())]
+        compiling.wait(10)
+        done.append(pool.submit(second, ones()))
+        while len(seen.watched.regions) < 2:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        assert [each.uncompiled for each in seen.watched.regions] == [Counter(), Counter()]
+        go_on.set()
+        assert [each.result().sum().item() for each in done] == [6, 6]
+    seen.assert_no_graph_breaks()
+
+
+def test_what_another_thread_compiles_does_not_hide_a_silent_call() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    silent, busy = compiled(again.doubled), compiled(again.by_global)
+    with FlopCounterMode(display=False):
+        silent(ones())
+    called, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        silent(ones())
+        called.set()
+        go_on.wait(10)
+
+    with ThreadPoolExecutor(1) as pool, watch() as seen:
+        done = pool.submit(work)
+        called.wait(10)
+        busy(ones())
+        busy(ones())
+        go_on.set()
+        done.result()
+    with pytest.raises(
+        AssertionError, match=r"doubled \(.*\): its call ran eagerly: Dynamo did not"
+    ):
+        seen.assert_no_recompiles()
+
+
+# -- the compiler itself ---------------------------------------------------------------------------
+
+
+def test_a_reset_inside_is_survived() -> None:
+    with watch() as seen:
+        for _ in range(5):
+            torch._dynamo.reset()
+            compiled(again.doubled, "aot_eager")(ones(requires_grad=True)).sum().backward()
+            gc.collect()
+    assert seen.executions == {"0/0": 5, "0/0 backward": 5}
+    seen.assert_graph_count(forward=5, backward=5)
+    seen.assert_no_graph_breaks()
+    assert seen.recompiles == ()
+
+
+def test_a_backend_may_call_compiled_code() -> None:
+    inner = compiled(again.by_global)
+
+    def backend(module: Any, inputs: Any) -> Any:
+        inner(ones())
+        return module.forward
+
+    function = torch.compile(again.doubled, backend=backend)
+    with watch() as seen:
+        function(ones())
+        function(ones())
+    seen.assert_no_graph_breaks()
+    seen.assert_no_recompiles()
+
+
+def test_logging_of_the_users_own_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    torch._logging.set_logs(graph_breaks=True, recompiles=True)
+    try:
+        for inside in (False, True):
+            torch._dynamo.reset()
+            with watch() as seen:
+                if inside:
+                    torch._logging.set_logs(graph_breaks=True, recompiles=True, output_code=False)
+                compiled(hooked.three_parts, "aot_eager")(ones())
+                compiled(again.scaled)(ones(), 2)
+                compiled(again.scaled)(ones(), 3)
+            assert len(seen.breaks) == 2
+            assert len(seen.recompiles) == 1
+    finally:
+        torch._logging.set_logs()
+
+
+def test_compiled_autograds_own_log_goes_on() -> None:
+    torch._logging.set_logs(compiled_autograd_verbose=True)
+    try:
+        with watch() as seen:
+            for loss in (
+                (ones(requires_grad=True) * 2).sum(),
+                (ones(requires_grad=True) / 2).sum(),
+            ):
+                with engine._enable(torch.compile(backend="eager")):
+                    loss.backward()
+    finally:
+        torch._logging.set_logs()
+    assert "DivBackward0" in str(seen.recompiles[0])
+
+
+def test_disabled_logging_hides_nothing() -> None:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with watch() as seen:
+            compiled(hooked.three_parts)(ones())
+    finally:
+        logging.disable(before)
+    assert len(seen.breaks) == 2
+    assert len(seen.graphs) == 3
+
+
+# -- what it costs ---------------------------------------------------------------------------------
+
+
+def frames_of_ours(call: Callable[[], Any]) -> int:
+    count = 0
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            count += 1
+
+    skip_code(look.__code__)  # else Dynamo looks at it where it is called in compiled code
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
+    model = nn.Sequential(Block(), Block())
+    function = compiled(model, backend)
+    x = ones(2, 3)
+
+    def step() -> None:
+        function(x).sum().backward()
+
+    step()
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign, assignment]
+    with watch() as seen:
+        step()
+        logging.getLogger("torch.__trace").addHandler(handler)
+        try:
+            assert frames_of_ours(step) <= 1
+            assert frames_of_ours(lambda: [step() for _ in range(10)]) <= 10
+        finally:
+            logging.getLogger("torch.__trace").removeHandler(handler)
+    assert records == []
+    assert seen.executions["0/0"] == 12
+
+
+def test_frames_of_ours_can_be_counted() -> None:
+    assert frames_of_ours(lambda: watch()) > 0
+
+
+def test_a_call_with_breaks_costs_one_frame() -> None:
+    function = compiled(hooked.three_parts)
+    function(ones())
+    with watch():
+        function(ones())
+        assert frames_of_ours(lambda: function(ones())) == 1
+
+
+def test_nothing_grows_in_a_thousand_warm_calls() -> None:
+    function = compiled(again.doubled, "aot_eager")
+    x = ones(requires_grad=True)
+
+    def step() -> None:
+        function(x).sum().backward()
+
+    with watch() as seen:
+        for _ in range(200):
+            step()
+        tracemalloc.start()
+        try:
+            before = ours(tracemalloc.take_snapshot())
+            tables = sizes()
+            for _ in range(1000):
+                step()
+            after = ours(tracemalloc.take_snapshot())
+        finally:
+            tracemalloc.stop()
+        assert sizes() == tables
+    assert after - before < 2000
+    assert seen.executions == {"0/0": 1200, "0/0 backward": 1200}
+
+
+def ours(snapshot: tracemalloc.Snapshot) -> int:
+    kept = snapshot.filter_traces([tracemalloc.Filter(True, f"{OURS}/*")])
+    return sum(each.size for each in kept.statistics("filename"))
+
+
+def sizes() -> list[int]:
+    """How large the tables are in which a watch keeps anything."""
+    regions, executions = HUB._regions, HUB._executions
+    return [
+        len(each)
+        for each in (
+            regions._all,
+            regions._found,
+            regions._calls,
+            regions._threads,
+            regions._heard_of,
+            regions._empty,
+            regions._given_up,
+            executions._counters,
+            executions._undo,
+            executions._seen,
+            executions._classes,
+            *(recorder.events for recorder in HUB._open),
+        )
+    ]
+
+
+def test_threads_that_ended_are_forgotten() -> None:
+    with watch() as seen:
+        for _ in range(20):
+            thread = threading.Thread(target=lambda: compiled(lambda x: x * 2)(ones()))
+            thread.start()
+            thread.join()
+        assert len(HUB._regions._threads) < 5
+    assert len(seen.watched.regions) == 20
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_no_tensor_outlives_the_watch(backend: str) -> None:
+    def run() -> tuple[Capture, weakref.ref[Any], weakref.ref[Any]]:
+        model = Block()
+        function = compiled(model, backend)
+        with watch() as seen:
+            function(ones(2, 3)).sum().backward()
+            function(ones(2, 3))
+        seen.assert_graph_count(forward=1, backward=1 if backend == "aot_eager" else 0)
+        return seen, weakref.ref(model), weakref.ref(model.layers[0].weight)
+
+    seen, model, weight = run()
+    torch._dynamo.reset()
+    gc.collect()
+    assert seen.graphs
+    assert model() is None
+    assert weight() is None
+
+
+def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
+    with watch() as seen:
+        references = []
+        for _ in range(3):
+            x = ones(requires_grad=True)
+            loss = (x * 2).sum()
+            references.append(weakref.ref(loss))
+            with torch._dynamo.config.patch(compiled_autograd=True):
+                compiled(lambda loss=loss: loss.backward())()
+            del loss, x
+        torch._dynamo.reset()
+        gc.collect()
+        assert [each() for each in references] == [None] * 3
+        assert len(seen.watched.regions) >= 3

@@ -1,0 +1,304 @@
+"""No assertion passes where nothing was compiled, and each says why nothing was."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+from watching.ways import WAYS, compiled, ones, plain
+
+from pytest_torchgraph import Capture, CaptureError, Graph, watch
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch")
+
+Check = Callable[[Capture], Any]
+ANY = (0, None)
+
+NEED_COMPILED: dict[str, Check] = {
+    "op_counts": lambda c: c.assert_op_counts({"aten.mul": ANY}),
+    "exact_op_counts": lambda c: c.assert_op_counts({"aten.*": ANY}, exact=True),
+    "no_ops": lambda c: c.assert_no_ops("aten.mm"),
+    "graph_count": lambda c: c.assert_graph_count(forward=ANY, backward=ANY),
+    "default_graph_count": lambda c: c.assert_graph_count(),
+    "any_total": lambda c: c.assert_graph_count(total=ANY),
+    "no_breaks": lambda c: c.assert_no_graph_breaks(),
+    "no_breaks_but": lambda c: c.assert_no_graph_breaks(allow="."),
+    "no_breaks_elsewhere": lambda c: c.assert_no_graph_breaks(within=os.__file__),
+    "breaks": lambda c: c.assert_graph_breaks(count=ANY),
+    "few_breaks": lambda c: c.assert_graph_breaks(max=100),
+    "single_backward": lambda c: c.assert_single_backward_graph(),
+}
+NEED_RUNS: dict[str, Check] = {
+    "no_graph": lambda c: c.assert_graph_count(total=0),
+    "no_recompiles": lambda c: c.assert_no_recompiles(),
+    "recompiles": lambda c: c.assert_recompiles(count=ANY),
+    "few_recompiles": lambda c: c.assert_recompiles(max=100),
+}
+CHECKS = {**NEED_COMPILED, **NEED_RUNS}
+FORWARD_ONLY = "compiled autograd captured nothing here|compiled autograd captured no backward"
+
+
+def watched(run: Callable[[], Any]) -> Capture:
+    with watch() as seen:
+        run()
+    return seen
+
+
+def message_of(check: Check, seen: Capture) -> str:
+    """What a check says; it has to fail."""
+    with pytest.raises(AssertionError) as failure:
+        check(seen)
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", WAYS)
+def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
+    way = WAYS[name]
+    seen = watched(way.make())
+    if way.ran and check in NEED_RUNS:
+        CHECKS[check](seen)
+        return
+    message = message_of(CHECKS[check], seen)
+    if check == "single_backward" and (way.ran or seen.executions):
+        assert re.search(FORWARD_ONLY, message)
+    elif check == "no_breaks" and way.broke:
+        (found,) = seen.breaks
+        assert (
+            f"expected 0, found 1\n  1. {found.file}:{found.line} in {found.function}: " in message
+        )
+        assert found.kind.removeprefix("frame skipped: ") in message
+    else:
+        assert re.search(way.cause, message), message
+        assert re.match(
+            "no graph was compiled:|nothing compiled ran:|not a single backward graph:\nnothing c",
+            message,
+        )
+    assert not re.search(r"0x[0-9a-f]{6}|/site-packages/", message)
+
+
+def test_all_thirteen_ways_are_tried() -> None:
+    assert len(WAYS) >= 14  # the third in two variants
+    assert len(CHECKS) == 16
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_there_is_nothing_to_compare(name: str) -> None:
+    seen = watched(WAYS[name].make())
+    for ask in (
+        lambda: seen.assert_matches_eager(),
+        lambda: seen.forward,
+        lambda: seen.backward,
+        lambda: seen.at("aot"),
+    ):
+        with pytest.raises((CaptureError, AssertionError)) as failure:
+            ask()
+        assert re.search(rf"{WAYS[name].cause}|no graph was captured", str(failure.value))
+    assert seen.graphs == ()
+    assert sum(seen.op_counts.values()) == 0
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_snapshot_of_nothing_fails_with_the_cause(name: str, graph_snapshot: Any) -> None:
+    seen = watched(WAYS[name].make())
+    message = message_of(lambda c: c == graph_snapshot, seen)
+    assert message.startswith("no graph was compiled:")
+    assert re.search(WAYS[name].cause, message)
+
+
+@pytest.mark.parametrize("variable", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_the_environment_can_switch_it_off(variable: str) -> None:
+    script = Path(__file__).with_name("switched_off.py")
+    done = subprocess.run(
+        [sys.executable, str(script), *CHECKS],
+        env={**os.environ, variable: "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("check ")]
+    assert len(lines) == len(CHECKS)
+    for line in lines:
+        assert f"torch.compile is switched off by the environment variable {variable}=1" in line
+
+
+# -- beside what was compiled ----------------------------------------------------------------------
+
+SILENT = [
+    name
+    for name in WAYS
+    if name
+    not in {
+        "nothing_was_called",
+        "only_the_decorator_ran",
+        "everything_inside_is_disabled",
+        "the_stance_is_eager",
+        "there_is_no_tensor",
+        "it_came_from_the_cache",
+    }
+]
+"""The ways in which something that should have been compiled was not."""
+
+
+def tripled(x: Tensor) -> Tensor:
+    return x * 3
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", SILENT)
+def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
+    way = WAYS[name]
+    run, other = way.make(), compiled(tripled)
+    seen = watched(lambda: [run(), other(ones()), other(ones())])
+    assert len(seen.graphs) == 1
+    if way.broke and check in ("no_breaks_but", "no_breaks_elsewhere", "breaks", "few_breaks"):
+        CHECKS[check](seen)  # the break is looked at, and tolerated
+        return
+    message = message_of(CHECKS[check], seen)
+    if check == "single_backward":
+        assert re.search(FORWARD_ONLY, message)
+    elif check == "no_breaks" and way.broke:
+        assert "expected 0, found 1" in message
+    else:
+        assert message.startswith("not all of it ran compiled, so the graphs are not all that ran:")
+        assert re.search(way.cause, message), message
+        assert "tripled" not in message
+
+
+def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
+    run, other = WAYS["the_code_was_marked_before"].make(), compiled(tripled)
+    seen = watched(lambda: [run(), other(ones())])
+    message = message_of(lambda c: c == graph_snapshot, seen)
+    assert message.startswith("not all of it ran compiled")
+    assert re.search(WAYS["the_code_was_marked_before"].cause, message)
+
+
+@pytest.mark.parametrize(
+    "name", ["there_is_no_tensor", "the_stance_is_eager", "only_the_decorator_ran"]
+)
+def test_what_needs_no_compilation_beside_is_no_problem(name: str) -> None:
+    run, other = WAYS[name].make(), compiled(tripled)
+    seen = watched(lambda: [run(), other(ones()), other(ones())])
+    seen.assert_no_graph_breaks()
+    seen.assert_no_recompiles()
+    seen.assert_graph_count(total=1)
+
+
+def test_one_silent_call_of_many_is_named() -> None:
+    function = compiled(plain)
+
+    def run() -> None:
+        function(ones())
+        function(ones())
+        with FlopCounterMode(display=False):
+            compiled(tripled)(ones())
+        function(ones())
+
+    message = message_of(CHECKS["no_recompiles"], watched(run))
+    assert "tripled (" in message
+    assert "plain" not in message
+
+
+def test_calls_are_counted() -> None:
+    function = compiled(plain)
+
+    def run() -> None:
+        for _ in range(3):
+            function(ones())
+        torch._dynamo.reset()
+        with FlopCounterMode(display=False):
+            function(ones())
+        function(ones())
+
+    message = message_of(CHECKS["no_breaks"], watched(run))
+    assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: _FlopCounterMode is act", message)
+    assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: Dynamo did not even look", message)
+
+
+def test_compiled_code_runs_also_where_nothing_more_is_compiled() -> None:
+    function = compiled(plain)
+
+    def run() -> None:
+        function(ones())
+        with torch._dynamo.config.patch(disable=True):
+            function(ones())
+
+    seen = watched(run)
+    assert seen.executions == {"0/0": 2}
+    seen.assert_no_graph_breaks()
+
+
+def test_a_silent_call_inside_another_compiled_one_is_named() -> None:
+    inner = compiled(plain)
+    with FlopCounterMode(display=False):
+        inner(ones())
+
+    @torch.compiler.disable
+    def between(x: Tensor) -> Tensor:
+        return inner(x)
+
+    outer = compiled(lambda x: between(x + 1) * 2)
+    outer(ones())
+    message = message_of(CHECKS["no_recompiles"], watched(lambda: [outer(ones()), outer(ones())]))
+    assert re.search(r"plain \(.*\): 2 of 2 calls ran eagerly: Dynamo did not even look", message)
+
+
+def test_a_frame_given_up_is_explained_also_when_it_is_called_again() -> None:
+    run = WAYS["an_lstm_skips_the_frame"].make()
+    message = message_of(CHECKS["op_counts"], watched(lambda: [run(), run(), run()]))
+    assert "3 of 3 calls ran eagerly: Attempted to wrap RNN" in message
+
+
+def test_a_watch_that_was_never_entered_says_so() -> None:
+    never = watch()
+    for check in CHECKS.values():
+        with pytest.raises(AssertionError, match="the watch was never entered: use `with graph_ca"):
+            check(never.capture)
+
+
+# -- what is evidence ------------------------------------------------------------------------------
+
+
+def test_a_watch_passes_where_something_was_compiled_and_ran_twice() -> None:
+    function = compiled(plain)
+    seen = watched(lambda: [function(ones()), function(ones())])
+    for name, check in CHECKS.items():
+        if name not in ("default_graph_count", "single_backward", "no_graph"):
+            check(seen)
+        elif name != "default_graph_count":
+            message_of(check, seen)
+
+
+def test_from_the_cache_only_executions_are_evidence() -> None:
+    seen = watched(WAYS["it_came_from_the_cache"].make())
+    assert seen.executions == {"0/0": 1}
+    for check in NEED_RUNS.values():
+        check(seen)
+    for name, check in NEED_COMPILED.items():
+        assert name == "single_backward" or "served from Dynamo's cache" in message_of(check, seen)
+
+
+def test_a_backward_alone_is_evidence_that_compiled_code_ran() -> None:
+    function = compiled(plain)
+    loss = function(torch.ones(3, requires_grad=True)).sum()
+    seen = watched(loss.backward)
+    assert seen.executions == {"0/0 backward": 1}
+    seen.assert_graph_count(total=0)
+
+
+def test_graphs_that_are_compared_are_those_that_there_are() -> None:
+    function = compiled(plain)
+    seen = watched(lambda: function(ones()))
+    again = Graph.from_text(seen.forward.to_text())
+    assert seen.forward == again
+    assert watched(lambda: None) != seen

@@ -1,0 +1,513 @@
+"""Recompilations: each with the guard in words, and none passes unseen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from watching import again
+from watching.again import Net
+
+from pytest_torchgraph import Capture, CaptureError, capture, watch
+from pytest_torchgraph.watching.recompiles import guard_in_words
+
+FILE = str(Path(again.__file__).relative_to(Path.cwd()))
+Call = Callable[[Any], Any]
+
+
+def ones(*size: int, **options: Any) -> Tensor:
+    return torch.ones(*size, **options)
+
+
+def called(*args: Any, **kwargs: Any) -> Call:
+    return lambda function: function(*args, **kwargs)
+
+
+def under(context: Callable[[], Any], *args: Any) -> Call:
+    def call(function: Any) -> None:
+        with context():
+            function(*args)
+
+    return call
+
+
+def after(owner: Any, name: str, value: Any, *args: Any) -> Call:
+    """A call behind an assignment to an attribute."""
+
+    def call(function: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, value)
+            function(*args)
+
+    return call
+
+
+def in_evaluation(function: Any) -> None:
+    function.eval()
+    function(ones(4))
+
+
+def watched(target: Any, *calls: Call, backend: str = "eager", **options: Any) -> Capture:
+    function = torch.compile(target, backend=backend, **options)
+    with watch() as seen:
+        for call in calls:
+            call(function)
+    return seen
+
+
+BOX = [2]
+
+
+def boxed(function: Any) -> None:
+    BOX[0] = 9
+    function(ones(3))
+    BOX[0] = 2
+
+
+CASES: dict[str, tuple[Any, Call, Call, str]] = {
+    "size": (
+        again.doubled,
+        called(ones(3, 4)),
+        called(ones(3, 5)),
+        "argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",
+    ),
+    "stride": (
+        again.doubled,
+        called(ones(3, 4)),
+        called(ones(4, 3).t()),
+        "argument x: stride of dim 0 was 4, is 1",
+    ),
+    "rank": (
+        again.doubled,
+        called(ones(3, 4)),
+        called(ones(3)),
+        "argument x: had 2 dims, has 1",
+    ),
+    "dtype": (
+        again.doubled,
+        called(ones(3)),
+        called(ones(3).double()),
+        "argument x: dtype was Float, is Double",
+    ),
+    "requires_grad": (
+        again.doubled,
+        called(ones(3)),
+        called(ones(3, requires_grad=True)),
+        "argument x: requires_grad was False, is True",
+    ),
+    "no_longer_requires_grad": (
+        again.doubled,
+        called(ones(3, requires_grad=True)),
+        called(ones(3)),
+        "argument x: requires_grad was True, is False",
+    ),
+    "parameter": (
+        again.doubled,
+        called(ones(3)),
+        called(torch.nn.Parameter(ones(3))),
+        "argument x: was a Tensor, is a torch.nn.parameter.Parameter",
+    ),
+    "device": (
+        again.doubled,
+        called(ones(3)),
+        called(ones(3, device="meta")),
+        r"argument x: dispatch keys were CPU, .*, are Meta, .*",
+    ),
+    "integer": (
+        again.scaled,
+        called(ones(3), 2),
+        called(ones(3), 3),
+        "argument scale: was 2, is another value",
+    ),
+    "text": (
+        again.chosen,
+        called(ones(3), "sin"),
+        called(ones(3), "cos"),
+        "argument how: was 'sin', is another value",
+    ),
+    "type": (
+        again.first,
+        called(ones(3), [2, 3]),
+        called(ones(3), (2, 3)),
+        "argument parts: the type is another: was list",
+    ),
+    "none": (
+        again.optional,
+        called(ones(3), ones(3)),
+        called(ones(3), None),
+        "argument y: was a Tensor, is a NoneType",
+    ),
+    "length": (
+        again.total,
+        called([ones(3)] * 2),
+        called([ones(3)] * 3),
+        "argument parts: length was 2, is another",
+    ),
+    "key": (
+        again.looked_up,
+        called(ones(3), {"scale": 2}),
+        called(ones(3), {"other": 2}),
+        re.escape("table['scale']: is not there any more"),
+    ),
+    "same_tensor_twice": (
+        again.optional,
+        called(ones(3), ones(3)),
+        lambda function: function(*[ones(3)] * 2),
+        'the same tensor was not, but is now: "x", "y"',
+    ),
+    "function": (
+        again.applied,
+        called(ones(3), torch.sin),
+        called(ones(3), torch.cos),
+        "argument call: is another object",
+    ),
+    "global": (
+        again.by_global,
+        called(ones(3)),
+        after(again, "SCALE", 7, ones(3)),
+        "global SCALE: was 2, is another value",
+    ),
+    "setting": (
+        again.by_setting,
+        called(ones(3)),
+        after(again, "SETTINGS", {"scale": 7}, ones(3)),
+        r"global SETTINGS.scale: was 2, is another value",
+    ),
+    "closure": (
+        again.by_closure(BOX),
+        called(ones(3)),
+        boxed,
+        re.escape("box[0]: was 2, is another value"),
+    ),
+    "evaluation": (
+        Net(),
+        called(ones(4)),
+        in_evaluation,
+        "drop.training: was True, is False",
+    ),
+    "grad_mode": (
+        again.doubled,
+        called(ones(3)),
+        under(torch.no_grad, ones(3)),
+        "the state of the process: grad mode changed",
+    ),
+    "autocast": (
+        again.doubled,
+        called(ones(3)),
+        under(lambda: torch.autocast("cpu"), ones(3)),
+        "the state of the process: autocast on cpu changed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
+    target, first, second, words = CASES[case]
+    seen = watched(target, first, second)
+    (found,) = seen.recompiles
+    assert re.fullmatch(words + r"(; first dynamic at compile 0/1)?", found.reasons[0])
+    assert len(found.reasons) == 1
+    assert (found.compile_id, found.limit_hit) == ("0/1", False)
+    assert found.file == FILE
+    lines = Path(again.__file__).read_text().splitlines()
+    assert found.function in lines[found.line - 1]
+    seen.assert_recompiles(1)
+    message = re.escape(f"0/1 {found.function} ({FILE}:{found.line}): ") + words
+    with pytest.raises(AssertionError, match="(?s)expected 0, found 1.*" + message) as failure:
+        seen.assert_no_recompiles()
+    assert not re.search(r"0x[0-9a-f]{6}|\d{7}|/site-packages/|___check", str(failure.value))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_call_again_recompiles_nothing(case: str) -> None:
+    target, first, _, _ = CASES[case]
+    seen = watched(target, first, first)
+    assert seen.recompiles == ()
+    seen.assert_no_recompiles()
+    seen.assert_recompiles(max=0)
+
+
+def test_several_guards_are_all_named_the_latest_compilation_first() -> None:
+    seen = watched(
+        again.doubled, *(called(x) for x in (ones(3), ones(3).double(), ones(3, 3).int()))
+    )
+    assert [each.reasons for each in seen.recompiles] == [
+        ("argument x: dtype was Float, is Double",),
+        ("argument x: dtype was Double, is Int", "argument x: dtype was Float, is Int"),
+    ]
+    with pytest.raises(AssertionError, match=r"is Int; argument x: dtype was Float"):
+        seen.assert_recompiles(max=1)
+
+
+def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
+    for guard in (
+        "0/1: ___check_obj_id(L['self'], 140222076674848), type=<class 'code'>",
+        "0/1: ___check_type_id(x, 93980907862656), type=<class 'list'>",
+        "0/1: ___something_new(x, 140222076674848)",
+    ):
+        assert not re.search(r"\d{7}", guard_in_words(guard))
+    assert (
+        guard_in_words("0/1: ___something_new(x)") == "does not hold any more: ___something_new(x)"
+    )
+
+
+# -- shapes that become dynamic --------------------------------------------------------------------
+
+
+def test_a_shape_that_becomes_dynamic_counts_once() -> None:
+    seen = watched(again.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
+    (found,) = seen.recompiles
+    assert found.reasons == ("argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",)
+    assert seen.executions == {"0/0": 1, "0/1": 4}
+
+
+def test_the_second_size_that_becomes_dynamic_is_not_called_the_first() -> None:
+    sizes = ((3, 4), (3, 5), (4, 6))
+    seen = watched(again.doubled, *(called(ones(*size)) for size in sizes))
+    assert [" first dynamic " in str(each) for each in seen.recompiles] == [True, False]
+
+
+def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
+    x = ones(3, 4)
+    torch._dynamo.mark_dynamic(x, 0)
+    watched(
+        again.doubled, *(called(each) for each in (x, ones(5, 4), ones(6, 4)))
+    ).assert_no_recompiles()
+    torch._dynamo.reset()
+    seen = watched(again.doubled, *(called(ones(n, 4)) for n in (3, 5)), dynamic=True)
+    seen.assert_no_recompiles()
+
+
+def test_a_range_that_is_left_is_said_in_words() -> None:
+    seen = watched(again.by_size, *(called(ones(n)) for n in (3, 4, 9)))
+    assert seen.recompiles[1].reasons == (
+        "does not hold any more: 2 <= size of dim 0 of argument x <= 5",
+        "argument x: size of dim 0 was 3, is 9",
+    )
+
+
+def test_a_steady_state_is_watched_by_itself() -> None:
+    function = torch.compile(again.doubled, backend="eager")
+    with watch() as warm:
+        function(ones(3))
+        function(ones(4))
+    with watch() as steady:
+        function(ones(5))
+    warm.assert_recompiles(1)
+    steady.assert_no_recompiles()
+    assert steady.executions == {"0/1": 1}
+    with watch() as changed:
+        function(ones(5, 5))
+    with pytest.raises(AssertionError, match="argument x: had 1 dims, has 2"):
+        changed.assert_no_recompiles()
+
+
+# -- the limit -------------------------------------------------------------------------------------
+
+
+def test_reaching_the_limit_always_fails() -> None:
+    seen = watched(again.doubled, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
+    line = again.doubled.__code__.co_firstlineno
+    head = "the recompile limit was reached, so doubled runs eagerly from then on"
+    place = re.escape(f"doubled ({FILE}:{line}): ")
+    limit = f"(?s)\\A{head}.*{place}.*the recompile limit: from here on it runs eagerly\\Z"
+    for check in (
+        lambda: seen.assert_recompiles(max=100),
+        lambda: seen.assert_recompiles(count=(0, None)),
+        lambda: seen.assert_recompiles(count=len(seen.recompiles)),
+        seen.assert_no_recompiles,
+    ):
+        with pytest.raises(AssertionError, match=limit):
+            check()
+    eager = r"not all of it ran compiled(?s:.*)doubled .*the recompile limit was reached, and from"
+    for check in (
+        seen.assert_no_graph_breaks,
+        lambda: seen.assert_graph_count(total=(1, None)),
+        lambda: seen.assert_no_ops("torch.sin"),
+    ):
+        with pytest.raises(AssertionError, match=eager):
+            check()
+    assert [each.limit_hit for each in seen.recompiles] == [*[False] * 7, True]
+
+
+def test_one_less_than_the_limit_does_not_fail() -> None:
+    seen = watched(again.doubled, *(called(ones(n)) for n in range(2, 10)), dynamic=False)
+    seen.assert_recompiles(7)
+    seen.assert_no_graph_breaks()
+
+
+def test_the_limit_of_a_part_behind_a_break_is_reached_too() -> None:
+    seen = watched(again.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
+    with pytest.raises(AssertionError, match="the recompile limit was reached, so broken runs eag"):
+        seen.assert_recompiles(max=100)
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+def test_recompilations_are_counted() -> None:
+    seen = watched(again.doubled, *(called(ones(n)) for n in (2, 3, 4)), dynamic=False)
+    seen.assert_recompiles(2)
+    seen.assert_recompiles(count=(1, None))
+    seen.assert_recompiles(count={"cpu": 2})
+    seen.assert_recompiles(max=2)
+    for arguments, message in (
+        ({"count": 1}, "expected 1, found 2"),
+        ({"count": 3}, "expected 3, found 2"),
+        ({"max": 1}, "expected at most 1, found 2"),
+    ):
+        with pytest.raises(AssertionError, match=f"recompilations: {message}"):
+            seen.assert_recompiles(**arguments)
+
+
+def test_too_few_say_that_there_are_none() -> None:
+    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    with pytest.raises(AssertionError, match=r"\Arecompilations: expected 1, found none\Z"):
+        seen.assert_recompiles(1)
+
+
+def test_a_count_of_nothing_is_a_mistake() -> None:
+    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    with pytest.raises(TypeError, match=r"assert_recompiles\(\) checks nothing: give count="):
+        seen.assert_recompiles()
+    with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
+        seen.assert_recompiles({"cuda": 0})
+
+
+def test_a_capture_that_cannot_know_says_so() -> None:
+    for ask in (
+        lambda c: c.recompiles,
+        lambda c: c.executions,
+        lambda c: c.counters,
+        lambda c: c.assert_no_recompiles(),
+    ):
+        with pytest.raises(
+            CaptureError, match=r"a capture via 'dispatch' knows no .* use\s+via='aot'"
+        ):
+            ask(capture(again.doubled, ones(3), via="dispatch"))
+
+
+# -- where nothing could have been compiled again --------------------------------------------------
+
+
+def test_one_call_shows_nothing_about_recompilations() -> None:
+    seen = watched(again.doubled, called(ones(3)))
+    for check in (
+        seen.assert_no_recompiles,
+        lambda: seen.assert_recompiles(max=5),
+        lambda: seen.assert_recompiles(count=0),
+    ):
+        with pytest.raises(
+            AssertionError,
+            match=r"no compiled code was entered twice \(0/0 once\), and none had been compiled",
+        ):
+            check()
+
+
+def test_a_backward_is_no_second_call() -> None:
+    seen = watched(
+        again.doubled,
+        lambda function: function(ones(3, requires_grad=True)).sum().backward(),
+        backend="aot_eager",
+    )
+    assert seen.executions == {"0/0": 1, "0/0 backward": 1}
+    with pytest.raises(AssertionError, match="no compiled code was entered twice"):
+        seen.assert_no_recompiles()
+
+
+def test_one_call_of_what_was_compiled_before_shows_it() -> None:
+    function = torch.compile(again.doubled, backend="eager")
+    function(ones(3))
+    with watch() as seen:
+        function(ones(3))
+    seen.assert_no_recompiles()
+
+
+def test_two_functions_called_once_show_nothing() -> None:
+    first, second = (torch.compile(f, backend="eager") for f in (again.doubled, again.by_global))
+    with watch() as seen:
+        first(ones(3))
+        second(ones(3))
+    with pytest.raises(AssertionError, match=r"entered twice \(0/0 once, 1/0 once\)"):
+        seen.assert_no_recompiles()
+
+
+# -- parts of it -----------------------------------------------------------------------------------
+
+
+def test_instances_of_one_class_compile_each_other_again() -> None:
+    first, second = (torch.compile(Net(scale), backend="eager") for scale in (2, 3))
+    with watch() as seen:
+        first(ones(4))
+        second(ones(4))
+    (found,) = seen.recompiles
+    assert found.reasons == ("self.scale: was 2, is another value",)
+    assert found.function == "forward"
+
+
+def test_one_function_can_be_looked_at() -> None:
+    steady = torch.compile(again.doubled, backend="eager")
+    changing = torch.compile(again.scaled, backend="eager")
+    with watch() as seen:
+        for n in range(2, 5):
+            steady(ones(3))
+            changing(ones(3), str(n) == "2" or n)
+    seen.only(function="doubled").assert_no_recompiles()
+    seen.only(function="d*d").assert_graph_count(total=1)
+    with pytest.raises(AssertionError, match=r" scaled \("):
+        seen.only(function="scaled").assert_no_recompiles()
+    with pytest.raises(AssertionError, match=r" scaled \("):
+        seen.assert_no_recompiles()
+    with watch() as later:
+        steady(ones(3))
+    later.only(function="doubled").assert_no_recompiles()
+    with pytest.raises(AssertionError, match=r"no compiled function .* for function='scaled'"):
+        later.only(function="scaled").assert_no_recompiles()
+
+
+@pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
+def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
+    module = torch.compile(Net(), backend="eager")
+    other = torch.compile(again.Other(), backend="eager")
+    with watch() as seen:
+        module(ones(4))
+        module(ones(4))
+        other(ones(4))
+    part = seen.only(function=name)
+    part.assert_no_recompiles()
+    part.assert_no_graph_breaks()
+    part.assert_graph_count(total=2 if name in ("forward", "*.forward") else 1)
+
+
+def test_a_name_that_nobody_has_passes_nothing() -> None:
+    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    none = seen.only(function="tripled")
+    for check in (none.assert_no_recompiles, none.assert_no_graph_breaks):
+        with pytest.raises(AssertionError, match="was called for function='tripled' inside the"):
+            check()
+
+
+def test_a_place_can_be_looked_at() -> None:
+    def mine(x: Tensor, scale: Any) -> Tensor:
+        return x * scale
+
+    function = torch.compile(mine, backend="eager")
+    theirs = torch.compile(again.doubled, backend="eager")
+    with watch() as seen:
+        function(ones(3), 2)
+        function(ones(3), "3" == "3")
+        theirs(ones(3))
+        theirs(ones(3))
+    seen.only(within=again.__file__).assert_no_recompiles()
+    with pytest.raises(AssertionError, match=r" mine \(.*test_recompiles.py"):
+        seen.only(within=__file__).assert_no_recompiles()
+    with pytest.raises(AssertionError, match=r" mine \("):
+        seen.only(within="watching").assert_no_recompiles()
+    assert len(seen.only(within="watching", function="doubled").graphs) == 1
+    with pytest.raises(ValueError, match="within='nowhere' is neither"):
+        seen.only(within="nowhere")

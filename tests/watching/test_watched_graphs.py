@@ -1,0 +1,287 @@
+"""The graphs of a watch are those that a capture gives, from the text of the trace alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from watching import again, hooked
+
+from pytest_torchgraph import Aot, Capture, CaptureError, capture, watch
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
+
+
+class Small(nn.Module):
+    """Its parts are declared in alphabetical order, which is the order of a watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 8)
+        self.out = nn.Linear(8, 2)
+        self.register_buffer("scale", torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.fc(x).relu()) * self.scale
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = nn.Linear(4, 4, bias=False)
+        self.query = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).transpose(-1, -2)
+        return scores.softmax(-1) @ x
+
+
+def subtracted(x: Tensor, y: Tensor) -> Tensor:
+    return x - y
+
+
+def subtracted_backwards(x: Tensor, y: Tensor) -> Tensor:
+    return y - x
+
+
+def updated(x: Tensor) -> Tensor:
+    y = x.clone()
+    y.add_(1)
+    return torch.nn.functional.dropout(y, 0.5) * 2
+
+
+def checkpointed(x: Tensor) -> Tensor:
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(lambda y: y.sin().cos(), x, use_reentrant=False) * 2
+
+
+def conditional(x: Tensor) -> Tensor:
+    return torch.cond(x.shape[0] > 2, torch.sin, torch.cos, (x,))
+
+
+SUBJECTS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "mlp": (Small, (3, 4)),
+    "attention": (Attention, (3, 4)),
+    "in_place": (lambda: updated, (3, 4)),
+    "checkpoint": (lambda: checkpointed, (3, 4)),
+    "broken": (lambda: hooked.three_parts, (3, 4)),
+}
+
+
+def data(*size: int, grad: bool = True) -> Tensor:
+    return torch.linspace(0, 1, int(torch.tensor(size).prod())).view(size).requires_grad_(grad)
+
+
+def watched(
+    target: Any, *args: Any, backend: str, backward: bool = True, **options: Any
+) -> Capture:
+    torch._dynamo.reset()
+    with watch() as seen:
+        output = torch.compile(target, backend=backend, **options)(*args)
+        if backward:
+            output.sum().backward()
+    return seen
+
+
+def difference(a: Capture, b: Capture) -> str:
+    return f"{a.to_text()}\n--- is not ---\n{b.to_text()}"
+
+
+# -- as captured -----------------------------------------------------------------------------------
+
+MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager does
+LEVELS = (("aot_eager", "aot", MIN_CUT), ("eager", "dynamo", "dynamo"))
+
+
+@pytest.mark.parametrize(("backend", "level", "via"), LEVELS, ids=["aot", "dynamo"])
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_graphs_are_those_of_a_capture(name: str, backend: str, level: Any, via: Any) -> None:
+    make, size = SUBJECTS[name]
+    seen = watched(make(), data(*size), backend=backend)
+    assert {graph.level for graph in seen.graphs} == {level}
+    captured = capture(make(), data(*size), via=via)
+    # A capture has the backwards in the order in which they ran, a watch each with its forward.
+    for a, b in (
+        (seen.forwards, captured.forwards),
+        (seen.backwards, captured.backwards[::-1]),
+    ):
+        assert [graph.kind for graph in a] == [graph.kind for graph in b]
+        assert a == b, difference(seen, captured)
+    again_at = watched(make(), data(*size), backend="aot_eager").at(level)
+    assert again_at.graphs == seen.graphs
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention"])
+def test_inductors_graphs_are_those_of_a_capture(name: str) -> None:
+    make, size = SUBJECTS[name]
+    seen = watched(make(), data(*size), backend="inductor")
+    captured = capture(make(), data(*size), via="inductor")
+    assert seen.at("post_grad") == captured, difference(seen.at("post_grad"), captured)
+    assert [k.name for k in seen.kernels] == [k.name for k in captured.kernels]
+
+
+def test_the_joint_graph_is_that_of_a_capture() -> None:
+    seen = watched(Small(), data(3, 4), backend="aot_eager")
+    captured = capture(Small(), data(3, 4), via=MIN_CUT)
+    assert seen.joint == captured.joint
+    with pytest.raises(CaptureError, match="no joint graph"):
+        watched(Small(), data(3, 4), backend="eager").joint
+
+
+def test_a_dynamic_graph_is_that_of_a_capture() -> None:
+    seen = watched(Attention(), data(3, 4), backend="aot_eager", dynamic=True)
+    via = Aot(dynamic=True, partition="min_cut")
+    assert seen.forward == capture(Attention(), data(3, 4), via=via).forward
+
+
+def test_the_own_level_is_what_the_backend_made() -> None:
+    assert {g.level for g in watched(Small(), data(3, 4), backend="eager").graphs} == {"dynamo"}
+    for backend in ("aot_eager", "inductor"):
+        assert {g.level for g in watched(Small(), data(3, 4), backend=backend).graphs} == {"aot"}
+
+
+def test_a_level_that_is_not_there_is_an_error() -> None:
+    seen = watched(Small(), data(3, 4), backend="eager")
+    with pytest.raises(CaptureError, match="knows nothing at level 'post_grad'; it has dynamo"):
+        seen.at("post_grad")
+    with pytest.raises(CaptureError, match="generates no code, so it has no kernels"):
+        seen.kernels
+
+
+# -- equal and not ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_order_of_arguments_counts(backend: str) -> None:
+    x, y = data(3), data(3)
+    one, other = (
+        watched(target, x, y, backend=backend) for target in (subtracted, subtracted_backwards)
+    )
+    assert one.forward != other.forward
+    assert one.forward == watched(subtracted, x, y, backend=backend).forward
+
+
+def test_the_first_use_of_arguments_does_not_count() -> None:
+    def first(x: Tensor, y: Tensor) -> Tensor:
+        a = x.sin()
+        b = y.cos()
+        return a - b
+
+    def second(x: Tensor, y: Tensor) -> Tensor:
+        b = y.cos()
+        a = x.sin()
+        return a - b
+
+    x, y = data(3), data(3)
+    one, other = (watched(each, x, y, backend="aot_eager") for each in (first, second))
+    assert one == other
+
+
+def test_parameters_have_their_full_names() -> None:
+    seen = watched(Small(), data(3, 4), backend="aot_eager")
+    text = seen.forward.to_text()
+    for name in ("fc.bias", "fc.weight", "out.bias", "out.weight"):
+        assert f"%{name} = parameter" in text
+    assert "%scale = buffer" in text
+    assert "%x = input" in text
+
+
+def test_the_same_watch_twice_has_the_same_text() -> None:
+    texts = {watched(Small(), data(3, 4), backend="aot_eager").to_text() for _ in range(2)}
+    assert len(texts) == 1
+    assert "0x" not in texts.pop()
+
+
+# -- caches ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_cold_and_warm_caches_give_the_same(
+    backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    model = Small()
+    torch._dynamo.utils.counters.clear()
+    with torch.set_grad_enabled(backward):
+        cold, warm = (
+            watched(model, data(3, 4), backend="inductor", backward=backward) for _ in range(2)
+        )
+    counted = torch._dynamo.utils.counters
+    assert counted["aot_autograd"]["autograd_cache_miss"] == 1
+    assert counted["aot_autograd"]["autograd_cache_hit"] == 1
+    assert os.listdir(tmp_path)
+    assert cold == warm, difference(cold, warm)
+    assert cold.to_text() == warm.to_text()
+    for level in ("dynamo", "aot", "post_grad"):
+        assert cold.at(level).to_text() == warm.at(level).to_text()  # type: ignore[arg-type]
+    assert cold.kernels == warm.kernels
+    assert len(cold.kernels) > 0
+    assert cold.executions == warm.executions
+    assert len(cold.backwards) == len(warm.backwards) == int(backward)
+
+
+# -- what ran --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["aot_eager"])
+def test_a_backward_counts_only_if_it_ran(backend: str) -> None:
+    seen = watched(Small(), data(3, 4), backend=backend, backward=False)
+    seen.assert_graph_count(forward=1, backward=0)
+    assert seen.forward.kind == "forward"
+    with pytest.raises(CaptureError, match=r"no backward graphs, not one: .* counts only if it"):
+        seen.backward
+    with pytest.raises(AssertionError, match="backward: expected 1, found 0"):
+        seen.assert_graph_count()
+    watched(Small(), data(3, 4), backend=backend).assert_graph_count()
+
+
+def test_a_backward_that_runs_later_counts_for_the_watch_that_saw_it() -> None:
+    function = torch.compile(again.doubled, backend="aot_eager")
+    first = watch()
+    with first:
+        loss = function(data(3)).sum()
+    loss.backward()
+    assert len(first.capture.backwards) == 0
+    loss = function(data(3)).sum()
+    with first:
+        loss.backward()
+    assert len(first.capture.backwards) == 1
+    assert first.capture.executions == {"0/0": 1, "0/0 backward": 1}
+
+
+def test_without_gradients_there_is_an_inference_graph() -> None:
+    with torch.no_grad():
+        seen = watched(Small(), data(3, 4), backend="aot_eager", backward=False)
+    assert [g.kind for g in seen.graphs] == ["inference"]
+    seen.assert_graph_count(forward=1, backward=0)
+
+
+def test_graphs_of_several_functions_are_told_apart() -> None:
+    with watch() as seen:
+        for target in (again.doubled, again.by_global):
+            torch.compile(target, backend="aot_eager")(data(3)).sum().backward()
+    assert [g.name for g in seen.graphs] == ["forward_0", "backward_0", "forward_1", "backward_1"]
+    with pytest.raises(CaptureError, match=r"2 forward graphs, not one: there is forward_0 \("):
+        seen.forward
+
+
+def test_ops_are_counted_over_all_graphs() -> None:
+    seen = watched(Small(), data(3, 4), backend="aot_eager")
+    seen.assert_op_counts({"aten.addmm": 2, "aten.relu": 1, "aten.threshold_backward": 1})
+    with pytest.raises(AssertionError, match=r"aten.addmm: expected 3, found 2"):
+        seen.assert_op_counts({"aten.addmm": 3})
+    with pytest.raises(AssertionError, match=r"aten.relu: found 1\n.*test_watched_graphs.py:\d+: "):
+        seen.assert_no_ops("aten.relu")
+    with pytest.raises(ValueError, match=r"aten\.linear"):
+        seen.assert_no_ops("aten.linear")
+
+
+def test_a_capture_inside_a_watch_is_an_error() -> None:
+    with watch(), pytest.raises(CaptureError, match="watch"):
+        capture(again.doubled, data(3))

@@ -1,0 +1,209 @@
+"""The ways of compiling nothing: each gives something to call in a watch, and names the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of compiling nothing.
+
+    Attributes:
+        make: gives what is called inside the watch.
+        cause: a regular expression for what every assertion has to say.
+        broke: whether Dynamo reports a graph break, which is another way to say it.
+        ran: whether compiled code ran all the same.
+    """
+
+    make: Callable[[], Run]
+    cause: str
+    broke: bool = False
+    ran: bool = False
+
+
+WAYS: dict[str, Way] = {}
+
+
+def way(cause: str, **options: bool) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
+    """Registers a way."""
+
+    def register(make: Callable[[], Run]) -> Callable[[], Run]:
+        WAYS[make.__name__] = Way(make, cause, **options)
+        return make
+
+    return register
+
+
+def compiled(target: Any, **options: Any) -> Any:
+    return torch.compile(target, **{"backend": "aot_eager", **options})
+
+
+def ones() -> Tensor:
+    return torch.ones(3, 4)
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 2 + 1
+
+
+# 1
+@way("no compiled function or module was called inside the watch")
+def nothing_was_called() -> Run:
+    return lambda: plain(ones())
+
+
+# 2
+@way("alone compiles nothing, the first call of what it returns does")
+def only_the_decorator_ran() -> Run:
+    return lambda: compiled(plain)
+
+
+# 3
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0])
+
+
+@way(r"Tagger \(.*ways.py:\d+\): its call ran eagerly: Attempted to wrap RNN", broke=True)
+def an_lstm_skips_the_frame() -> Run:
+    tagger = compiled(Tagger())
+    return lambda: tagger(torch.ones(2, 3, 4))
+
+
+def rows(x: Tensor) -> Tensor:
+    for index in range(2):
+        for row in x[index].nonzero():
+            x = x + row
+    return x
+
+
+@way(r"rows \(.*ways.py:\d+\): its call ran eagerly: Dynamic shape operator", broke=True)
+def a_loop_over_nonzero_skips_the_frame() -> Run:
+    function = compiled(rows)
+    return lambda: function(torch.ones(2, 1))
+
+
+# 4
+@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: _FlopCounterMode is active")
+def a_dispatch_mode_is_active() -> Run:
+    function = compiled(plain)
+
+    def run() -> None:
+        with FlopCounterMode(display=False):
+            function(ones())
+
+    return run
+
+
+# 5
+@torch.compiler.disable
+def disabled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def only_disabled(x: Tensor) -> Tensor:
+    return disabled(x)
+
+
+@way("Skip calling `torch.compiler.disable\\(\\)`d function", broke=True)
+def everything_inside_is_disabled() -> Run:
+    function = compiled(only_disabled)
+    return lambda: function(ones())
+
+
+# 6
+@way(r"plain \(.*\): its call ran eagerly: torch.compiler.set_stance\('force_eager'\) is in force")
+def the_stance_is_eager() -> Run:
+    function = compiled(plain)
+
+    def run() -> None:
+        with torch.compiler.set_stance("force_eager"):
+            function(ones())
+
+    return run
+
+
+# 7, for the environment variables see the test
+@way("torch.compile is switched off by torch._dynamo.config.disable")
+def the_config_disables() -> Run:
+    function = compiled(plain)
+
+    def run() -> None:
+        with torch._dynamo.config.patch(disable=True):
+            function(ones())
+
+    return run
+
+
+# 8
+@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: the recompile limit had been reached before")
+def the_limit_was_reached_before() -> Run:
+    function = compiled(plain, dynamic=False)
+    for size in range(2, 12):
+        function(torch.ones(size))
+    return lambda: function(torch.ones(50))
+
+
+# 9
+@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: backend='bad' raised", broke=True)
+def a_backend_failed_silently() -> Run:
+    def bad(module: Any, inputs: Any) -> Any:
+        raise ValueError("not today")
+
+    function = compiled(plain, backend=bad)
+
+    def run() -> None:
+        with torch._dynamo.config.patch(suppress_errors=True):
+            function(ones())
+
+    return run
+
+
+# 10
+def next_number(number: int) -> int:
+    return number + 1
+
+
+@way("Dynamo found no tensor operation in next_number")
+def there_is_no_tensor() -> Run:
+    function = compiled(next_number)
+    return lambda: [function(1), function(1), function(2)]
+
+
+# 11
+@way(r"compiled code ran \(0/0 1 times\), but it had been compiled before and was served", ran=True)
+def it_came_from_the_cache() -> Run:
+    function = compiled(plain)
+    function(ones())
+    return lambda: function(ones())
+
+
+# 12
+@way(r"plain \(.*\): its call ran eagerly: Dynamo did not even look at it. Its code was marked")
+def the_code_was_marked_before() -> Run:
+    function = compiled(plain)
+    with FlopCounterMode(display=False):
+        function(ones())
+    return lambda: function(ones())
+
+
+# 13
+@way(r"Linear \(.*\): its call ran eagerly: .* a module of torch's own is not compiled by itself")
+def a_layer_of_torch_is_compiled() -> Run:
+    layer = nn.Linear(4, 3)
+    layer.compile(backend="aot_eager")
+    return lambda: layer(ones())
