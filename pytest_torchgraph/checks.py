@@ -97,7 +97,7 @@ def assert_matches_eager(
     if comparison is None:
         raise CaptureError(
             "there is no run to compare with: the capture was loaded from a file, or made with "
-            "fake=True"
+            "fake=True or by watch()"
         )
     from .capturing.eager import difference
 

@@ -6,6 +6,7 @@ does it: torch, graphviz and our own packages are imported by the fixture that n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["syrupy"]
 
-OURS = frozenset({"graph_capture", "graph_snapshot", "graph_device"})
+NEEDING_TORCH = frozenset({"graph_capture", "graph_device"})
+OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 _TRACKER = pytest.StashKey[Tracker]()
 
@@ -182,16 +184,24 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     """What a test that uses graphs needs around it. Others pass through."""
     devices.expect_during(request)
-    chosen = settings.get(request.config)
-    if not chosen.isolation or (
-        OURS.isdisjoint(request.fixturenames) and _limits(request.node) is None
-    ):
+    if not settings.get(request.config).isolation or not _compiles(request):
         yield
         return
     from .isolation import isolated
 
     with isolated(getattr(request.config, "workerinput", {}).get("workerid", "")):
         yield
+
+
+def _compiles(request: pytest.FixtureRequest) -> bool:
+    """Whether a test may compile anything, as far as we are concerned.
+
+    One that only stores graphs needs torch as little as the graphs do: if nobody has imported it,
+    there is nothing to forget.
+    """
+    if OURS.isdisjoint(request.fixturenames):
+        return _limits(request.node) is not None
+    return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
 def _limits(item: pytest.Item) -> marker.Limits | None:

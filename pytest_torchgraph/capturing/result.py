@@ -483,6 +483,7 @@ class Capture:
             CaptureError: for a capture without a run to compare with.
         """
         __tracebackhide__ = True
+        compiled_checks.need_graphs(self)
         checks.assert_matches_eager(self, self._comparison, rtol, atol)
 
 

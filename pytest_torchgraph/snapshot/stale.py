@@ -85,6 +85,10 @@ class Tracker:
             self.ran.add(file)
             self.kept.setdefault(file, f"{file} was skipped when it was imported")
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run was broken off, also by `pytest.exit`, which may say that all is well."""
+        self.left_out("the run was interrupted")
+
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Tests that do not run."""
         if items:

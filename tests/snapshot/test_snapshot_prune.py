@@ -64,8 +64,9 @@ def test_what_no_test_compares_any_more_is_removed_and_named(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     before = stored(pytester, run)
-    pytester.makepyfile(test_net=suite(devices='["cpu"]').replace("test_step", "test_stepped"))
-    run(*workers, "--torchgraph-update").assert_outcomes(passed=5)
+    cpu = suite(devices='["cpu"]')
+    pytester.makepyfile(test_net=cpu.replace("test_step", "test_stepped"), test_other=cpu)
+    run(*workers, "--torchgraph-update").assert_outcomes(passed=4)
     told = run(*workers)
     stale = "__snapshots__/test_net/test_step.tgraph"
     assert lines(told) == [
@@ -113,6 +114,13 @@ CASES = {
     "a keyboard interrupt": {"before": "raise KeyboardInterrupt"},
     "a file that cannot be imported": {"header": "import no_such_module"},
 }
+IN_WORKERS = (
+    "a parameter left out where there is no CUDA",
+    "a module skipped at import",
+    "an exception before the assertion",
+    "pytest.exit",
+)
+"""Those in which a worker knows something else than the controller."""
 EVERYTHING = ("--torchgraph-prune", "--torchgraph-update", "--snapshot-update")
 FILTERS = {
     "-k": ("-k", "step"),
@@ -127,20 +135,26 @@ FILTERS = {
 }
 
 
-@WORKERS
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "workers"),
+    [(case, ()) for case in CASES] + [(case, ("-p", "xdist", "-n2")) for case in IN_WORKERS],
+)
 def test_nothing_is_lost_whatever_did_not_run(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...], case: str
 ) -> None:
     before = stored(pytester, run)
     pytester.makepyfile(test_net=suite(**CASES[case]))
+    if "CUDA" in case:
+        pytester.makepyfile(test_other=suite(**CASES[case]))
     for flags in (["--torchgraph-prune"], ["-x", *EVERYTHING]):
         run(*workers, *flags)
         assert files(pytester) == before, flags
 
 
-@WORKERS
-@pytest.mark.parametrize("case", FILTERS)
+@pytest.mark.parametrize(
+    ("case", "workers"),
+    [(case, ()) for case in FILTERS] + [(case, ("-p", "xdist", "-n2")) for case in ("-k", "-x")],
+)
 def test_nothing_is_lost_in_a_run_of_a_part(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...], case: str
 ) -> None:

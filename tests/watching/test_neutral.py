@@ -669,6 +669,8 @@ def test_threads_that_ended_are_forgotten() -> None:
             thread = threading.Thread(target=lambda: compiled(lambda x: x * 2)(ones()))
             thread.start()
             thread.join()
+            while thread.ident in sys._current_frames():  # joined, and not yet gone
+                time.sleep(0.001)
         assert len(HUB._regions._threads) < 5
     assert len(seen.watched.regions) == 20
 
