@@ -24,6 +24,7 @@ from torch._dynamo.compiled_autograd import AutogradCompilerInstance
 
 from pytest_torchgraph import torch_private, watch
 from pytest_torchgraph.isolation import isolated
+from pytest_torchgraph.torch_private.settings import _matmul_precision
 
 dynamo, inductor = torch._dynamo.config, torch._inductor.config
 functorch: Any = torch._functorch.config
@@ -181,7 +182,7 @@ def test_loggers_of_others_are_left_alone() -> None:
 def precisions() -> list[object]:
     places: list[Any] = [torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
     places += [torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.mkldnn]
-    return [torch_private._matmul_precision(), *(place.fp32_precision for place in places)]
+    return [_matmul_precision(), *(place.fp32_precision for place in places)]
 
 
 def precise(place: Any, value: Any, name: str = "fp32_precision") -> Callable[[], None]:

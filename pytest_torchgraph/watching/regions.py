@@ -293,9 +293,13 @@ class Regions:
 
     def _drop_ended_threads(self) -> None:
         alive = sys._current_frames()
-        for thread in [each for each in self._threads if each.ident not in alive]:
-            self._settle(thread)
-            self._threads.remove(thread)
+        latest = {
+            each.ident: each for each in self._threads
+        }  # a new thread gets an old one's ident
+        for thread in list(self._threads):
+            if thread.ident not in alive or latest[thread.ident] is not thread:
+                self._settle(thread)
+                self._threads.remove(thread)
 
     def snapshot(self) -> Snapshot:
         """The state at this moment."""

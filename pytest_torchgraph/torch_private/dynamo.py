@@ -1,0 +1,107 @@
+"""The state of Dynamo: reset, stance, what keeps it from compiling."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .names import get
+
+
+def reset_dynamo() -> None:
+    """Reset Dynamo, keeping the compilation callbacks, which the reset would drop."""
+    handler = get("callbacks")
+    start, end = list(handler.start_callbacks), list(handler.end_callbacks)
+    get("reset")()
+    handler.start_callbacks[:] = start
+    handler.end_callbacks[:] = end
+
+
+@contextlib.contextmanager
+def fresh_dynamo() -> Iterator[None]:
+    """Reset Dynamo before and after, and let go of what it would keep for ever.
+
+    Dynamo's guards watch the objects that they depend on with `weakref.finalize`. For the functions
+    and modules of torch that is until the process ends, and each holds the fake tensors of its
+    compilation: about 250 kB for a small model. After a reset there is nothing left to invalidate.
+    """
+    reset_dynamo()
+    registry: Any = getattr(weakref.finalize, "_registry", {})
+    before = set(registry)
+    try:
+        yield
+    finally:
+        reset_dynamo()
+        for finalizer in [each for each in registry if each not in before]:
+            alive = finalizer.peek()
+            bound = getattr(alive[1], "func", None) if alive else None
+            if type(getattr(bound, "__self__", None)).__name__ == "CheckFunctionManager":
+                finalizer.detach()
+
+
+def stance() -> str:
+    """The stance that `torch.compiler.set_stance` set; "default" lets things compile."""
+    return str(get("stance").stance)
+
+
+def compile_is_disabled() -> str:
+    """What switches `torch.compile` off for the whole process, or ""."""
+    for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        if os.environ.get(variable, "0") == "1":
+            return f"the environment variable {variable}=1"
+    return "torch._dynamo.config.disable" if get("config").disable else ""
+
+
+def is_compiled(target: Any) -> bool:
+    """Whether a target has been through `torch.compile` already."""
+    if isinstance(target, get("optimized")):
+        return True
+    if isinstance(target, torch.nn.Module):
+        return getattr(target, "_compiled_call_impl", None) is not None
+    return hasattr(target, "_torchdynamo_orig_callable")
+
+
+@contextlib.contextmanager
+def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
+    """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
+
+    Every entry calls the wrapped global, from the frame `compile_wrapper` for a compiled function.
+    """
+    original = get("entry")
+    module = sys.modules["torch._dynamo.eval_frame"]
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "compile_wrapper":
+            entered(caller.f_locals.get("fn"))
+        return original(*args, **kwargs)
+
+    module._callback_from_stance = wrapped  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module._callback_from_stance = original  # type: ignore[attr-defined]
+
+
+def frames_seen() -> int:
+    """How many frames Dynamo looked at since its counters were cleared."""
+    return sum(get("counters")["frames"].values())
+
+
+def modes_that_stop_compilation() -> list[str]:
+    """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first."""
+    get("ignore")
+    return [
+        type(mode).__name__ for mode in get("modes")() if not type(mode).ignore_compile_internals()
+    ]
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is fake: it has a shape and no memory."""
+    return isinstance(tensor, get("fake_tensor"))
