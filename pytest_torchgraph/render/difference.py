@@ -1,37 +1,35 @@
-"""The drawing of a difference: what changed, a little of what is around it, and nothing else."""
+"""The drawing of a difference: what changed and the layer around it, the rest folded to boxes."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff import Change, ChangeKind, GraphDiff
+from ..graph.diff import Change, GraphDiff
+from ..graph.model import Graph
 from . import labels
+from .canvas import Canvas, Edge, Look, Piece
 from .families import Paint
-from .overlay import Item, Mark, Overlay
-from .scene import GREY, Place, Scene, Segment, common_place, module_place
+from .marks import PAINT, SIGNS, MarkKind
+from .overlay import Item, Overlay
+from .pieces import MAX_RETURNED
+from .scene import Element, Place, Scene, Segment, module_place
 from .whole import folded_label
-from .wording import SIGNS, change_lines, source_line
+from .wording import change_lines, source_line
 
 if TYPE_CHECKING:
     import graphviz
 
-MAX_NODES = 200
+    from .picture import Picture
+
 MAX_BOXES = 150
 NEIGHBOURS = 5
 """How many operands, and how many users, of a box are context at most, the nearest first."""
+LAYER = 24
+"""How many boxes the module around a change has at most for all of it to be shown."""
 
-PAINT: dict[ChangeKind, Paint] = {
-    "added": Paint("#009E73", "#9FDCC8"),
-    "removed": Paint("#D55E00", "#F3B893"),
-    "changed": Paint("#E69F00", "#FBDB94"),
-    "rewired": Paint("#0072B2", "#A6CFE6"),
-}
 CONTEXT = {"color": "#AAAAAA", "fillcolor": "#FFFFFF", "fontcolor": "#555555"}
-ELLIPSIS = "\N{MIDLINE HORIZONTAL ELLIPSIS}"
-KEY = ", ".join(f"{sign} {kind}" for kind, sign in SIGNS.items())
+KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
 
 
 class _Spot(NamedTuple):
@@ -45,64 +43,86 @@ def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
     """Draw a difference.
 
     Each changed node is coloured and signed, and stands among what is at most `hops` edges away
-    from it; a removed node where it was. What is left out is counted at an ellipsis. Consequences
-    are drawn paler, as far as there is room: a drawing has at most 200 nodes.
+    from it, and in the rest of its module where that is small; a removed node stands where it was.
+    What did not change is folded: to a box for each stretch of modules or ops between the changes,
+    with their number. Consequences are drawn paler. A drawing has a few hundred nodes at most:
+    changes for which there is no room are counted in the boxes that they are folded into.
 
     Args:
         diff: what to draw; nothing in it gives a drawing that says so.
         hops: how much context, 0 for none.
     """
+    return picture(diff, hops).digraph
+
+
+def picture(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Picture:
+    """The same as `diff_to_dot`, with what each element of the SVG stands for."""
+    from .picture import Picture
+
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
-    scene = Scene("difference", title)
+    scene = Scene("difference", title, prefix)
+    for pair in diff.graphs:
+        for graph in (pair.before, pair.after):
+            scene.classes.update(graph.classes if graph is not None else {})
     changes = [c for finding in diff.findings for c in (*finding.changes, *finding.consequences)]
     overlays = [Overlay(pair, changes) for pair in diff.graphs]
-    selection = _Selection(diff, overlays, hops)
-    for overlay in overlays:
+    canvas = Canvas(scene, look, port_paint)
+    spots = _Spots(diff, overlays, hops)
+    numbers: dict[_Spot, int] = {}
+    for number, overlay in enumerate(overlays):
         if overlay.pair.before is None or overlay.pair.after is None:
-            _whole_graph(scene, overlay)
-        elif selection.shown[overlay]:
-            _Drawing(scene, overlay, selection).draw()
-    if selection.left_out:
-        scene.title.append(f"{selection.left_out} more changed nodes are not drawn")
-    return scene.digraph()
+            _whole_graph(scene, overlay.pair.after or overlay.pair.before, overlay)
+        else:
+            _add(canvas, overlay, number, spots, numbers)
+    focus = [numbers[spot] for spot in spots.wanted if spot in numbers]
+    units = canvas.draw(MAX_BOXES, focus, compact=True) if canvas.pieces else []
+    folded = sum(
+        canvas.pieces[n].mark is not None for unit in units if unit.is_group for n in unit.members
+    )
+    if folded:
+        scene.title.append(
+            f"{folded:,} more changed nodes are counted in the boxes that they are folded into"
+        )
+    return Picture.of(scene)
 
 
-class _Selection:
-    """Which items are drawn: changes, then their context, then consequences and theirs."""
+class _Spots:
+    """What is to be seen, in the order of importance."""
 
     def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
-        self.shown: dict[Overlay, dict[Item, None]] = {overlay: {} for overlay in overlays}
-        self._room = MAX_BOXES - sum(
-            overlay.pair.before is None or overlay.pair.after is None for overlay in overlays
-        )
         primary, derived = _spots(diff, overlays)
         self.consequences = derived
-        self._add(primary)
+        self.wanted = dict.fromkeys(primary)
         self._surround(primary, hops)
-        self._add(derived)
+        if hops:
+            layers = dict.fromkeys((spot.overlay, _layer(spot)) for spot in primary)
+            for overlay, path in list(layers)[:MAX_BOXES]:
+                self.wanted.update((_Spot(overlay, item), None) for item in overlay.members(path))
+        self.wanted.update(dict.fromkeys(derived))
         self._surround(derived, min(hops, 1))
-        self.left_out = sum(
-            spot.item not in self.shown[spot.overlay] for spot in (*primary, *derived)
-        )
-
-    def _add(self, spots: Iterable[_Spot]) -> None:
-        for overlay, item in spots:
-            if self._room > 0 and item not in self.shown[overlay]:
-                self.shown[overlay][item] = None
-                self._room -= 1
 
     def _surround(self, spots: Iterable[_Spot], hops: int) -> None:
-        border = [spot for spot in spots if spot.item in self.shown[spot.overlay]]
+        border = list(spots)
         for _ in range(hops):
             border = [
                 _Spot(overlay, near)
                 for overlay, item in border
                 for near in overlay.around(item, NEIGHBOURS)
-                if near not in self.shown[overlay]
+                if _Spot(overlay, near) not in self.wanted
             ]
             border = list(dict.fromkeys(border))
-            self._add(border)
-            border = [spot for spot in border if spot.item in self.shown[spot.overlay]]
+            self.wanted.update(dict.fromkeys(border))
+
+
+def _layer(spot: _Spot) -> str:
+    """The largest module around an item that is small enough for all of it to be shown, or ""."""
+    overlay, item = spot
+    path = overlay.box(item).node.module
+    largest = ""
+    while path and overlay.is_small(path, LAYER):
+        largest = path
+        path = path.rpartition(".")[0]
+    return largest
 
 
 def _spots(diff: GraphDiff, overlays: list[Overlay]) -> tuple[dict[_Spot, None], dict[_Spot, None]]:
@@ -125,16 +145,25 @@ def _spots(diff: GraphDiff, overlays: list[Overlay]) -> tuple[dict[_Spot, None],
     return primary, {spot: None for spot in derived if spot not in primary}
 
 
-def _whole_graph(scene: Scene, overlay: Overlay) -> None:
-    graph = overlay.pair.after or overlay.pair.before
-    if graph is None or len(scene) >= MAX_NODES:
+def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
+    if graph is None or len(scene) >= MAX_BOXES:
         return
-    kind: ChangeKind = "removed" if overlay.pair.after is None else "added"
+    kind: MarkKind = "removed" if overlay.pair.after is None else "added"
     border, fill = PAINT[kind]
     calls = sum(graph.op_counts.values())
     scene.add_box(
         [f"{SIGNS[kind]} {graph.kind} graph {graph.name}", f"{calls} ops"],
         (),
+        " ",
+        ("group", kind),
+        Element(
+            "group",
+            graph.name,
+            tuple(node.name for node in graph.nodes),
+            graph.name,
+            kind,
+            is_old=kind == "removed",
+        ),
         color=border,
         fillcolor=fill,
         penwidth="2",
@@ -142,106 +171,83 @@ def _whole_graph(scene: Scene, overlay: Overlay) -> None:
     )
 
 
-class _Drawing:
-    """Puts the selected items of one pair of graphs into the scene."""
-
-    def __init__(self, scene: Scene, overlay: Overlay, selection: _Selection):
-        self.scene = scene
-        self.overlay = overlay
-        self.shown = selection.shown[overlay]
-        self.consequences = selection.consequences
-        self.keys: dict[Item, str] = {}
-        self.places: dict[Item, Place] = {}
-        graph = overlay.pair.after
-        assert graph is not None
-        kind = "" if graph.kind == graph.name else f" ({graph.kind})"
-        self.base: Place = (Segment("graph", f"{graph.name}{kind}"),)
-
-    def draw(self) -> None:
-        for item in sorted(self.shown, key=self.overlay.positions.__getitem__):
-            self._box(item)
-        for edge, (before, after) in self.overlay.edges.items():
-            if edge.tail in self.keys and edge.head in self.keys:
-                self._edge(self.keys[edge.tail], self.keys[edge.head], before, after)
-        self._ellipses()
-
-    def _box(self, item: Item) -> None:
-        box = self.overlay.box(item)
-        mark = self.overlay.marks.get(item)
-        place = self.places[item] = module_place(box.node.module, self.base)
-        if mark is None:
-            lines = labels.node_lines(box.node)
-            lines += [folded_label(node, box.node) for node in box.folded[:2]]
-            attributes = CONTEXT
-        else:
-            lines = change_lines(mark, box.node)
-            if not mark.lines:
-                lines += [folded_label(node, box.node) for node in box.folded[:2]]
-            lines += source_line(box.node)
-            attributes = self._paint(mark, _Spot(self.overlay, item) in self.consequences)
-        lines = lines[: labels.MAX_LINES]
-        tooltip = labels.tooltip(box.node)
-        self.keys[item] = self.scene.add_box(lines, place, tooltip, **attributes)
-
-    def _paint(self, mark: Mark, follows: bool) -> dict[str, str]:
-        border, fill = PAINT[mark.kind]
-        style = "filled,rounded"
-        if follows:
-            return {"color": border, "fillcolor": "#FFFFFF", "style": f"{style},dashed"}
-        return {"color": border, "fillcolor": fill, "style": style, "penwidth": "2"}
-
-    def _edge(self, tail: str, head: str, before: str | None, after: str | None) -> None:
+def _add(
+    canvas: Canvas, overlay: Overlay, number: int, spots: _Spots, numbers: dict[_Spot, int]
+) -> None:
+    """Put a pair of graphs on the canvas."""
+    graph = overlay.pair.after
+    assert graph is not None
+    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
+    base: Place = (Segment("graph", f"{graph.name}{kind}", str(number)),)
+    for item in sorted(overlay.positions, key=overlay.positions.__getitem__):
+        if _is_busy_return(overlay, item) and item not in overlay.marks:
+            continue
+        spot = _Spot(overlay, item)
+        box = overlay.box(item)
+        place = module_place(box.node.module, base)
+        mark = overlay.marks.get(item)
+        if mark is not None:
+            mark.follows = spot in spots.consequences
+        piece = Piece(graph.name, box, place, mark, is_old=not item.is_new)
+        piece.no_box = box.node.op == "saved" and mark is None and bool(overlay.below.get(item))
+        numbers[spot] = canvas.add(piece)
+    for edge, (before, after) in overlay.edges.items():
+        if _is_busy_return(overlay, edge.head) and None not in (before, after):
+            continue
+        ends = [numbers.get(_Spot(overlay, item)) for item in (edge.tail, edge.head)]
+        if None in ends:
+            continue
+        tail, head = (end for end in ends if end is not None)
         if after is None:
-            self.scene.add_link(
-                tail, head, before or "", color=PAINT["removed"].border, style="dashed"
-            )
+            canvas.edges.append(Edge(tail, head, edge.path, before or "", "removed"))
         elif before is None:
-            self.scene.add_link(tail, head, after, color=PAINT["added"].border, penwidth="2")
+            canvas.edges.append(Edge(tail, head, edge.path, after, "added"))
         elif before != after:
             label = f"{before} \N{RIGHTWARDS ARROW} {after}"
-            self.scene.add_link(tail, head, label, color=PAINT["changed"].border)
+            canvas.edges.append(Edge(tail, head, edge.path, label, "changed"))
         else:
-            self.scene.add_link(tail, head, after)
+            canvas.edges.append(Edge(tail, head, edge.path, after))
 
-    # -- what is left out --------------------------------------------------------------------------
 
-    def _ellipses(self) -> None:
-        """One ellipsis for each stretch of the graph between two groups of shown items."""
-        positions = self.overlay.positions
-        groups = self.overlay.components(self.shown)
-        starts = [positions[group[0]] for group in groups]
-        gaps = {
-            item: bisect_right(starts, position)
-            for item, position in positions.items()
-            if item not in self.shown
-        }
-        counts = Counter(gaps.values())
-        into: defaultdict[int, list[Item]] = defaultdict(list)
-        out: defaultdict[int, list[Item]] = defaultdict(list)
-        for item in self.shown:
-            below = [gaps[near] for near in self.overlay.below[item] if near in gaps]
-            above = [gaps[near] for near in self.overlay.above[item] if near in gaps]
-            if below:
-                into[min(below)].append(item)
-            if above:
-                out[max(above)].append(item)
-        for gap, count in sorted(counts.items()):
-            if len(self.scene) >= MAX_NODES:
-                break
-            self._ellipsis(count, into[gap], out[gap])
+def _is_busy_return(overlay: Overlay, item: Item) -> bool:
+    """Whether so much is returned that edges to the return would hide everything else."""
+    return overlay.box(item).node.kind == "output" and len(overlay.above[item]) > MAX_RETURNED
 
-    def _ellipsis(self, count: int, into: list[Item], out: list[Item]) -> None:
-        noun = "node" if count == 1 else "nodes"
-        places = [self.places[item] for item in (*into, *out)]
-        key = self.scene.add_box(
-            [f"{ELLIPSIS} {count:,} {noun} not shown"],
-            common_place(places) if into and out else self.base,
-            shape="plaintext",
-            style="",
-            fontcolor=GREY,
-        )
-        for item in into:
-            self.scene.add_link(self.keys[item], key, style="dotted", arrowhead="none")
-        for item in out:
-            if item not in into:
-                self.scene.add_link(key, self.keys[item], style="dotted", arrowhead="none")
+
+def look(piece: Piece, named: bool) -> Look:
+    """What a box looks like where marks are what matters: what has none is pale."""
+    node, mark = piece.node, piece.mark
+    if mark is None:
+        lines = labels.node_lines(node)
+        lines += [folded_label(each, node) for each in piece.box.folded[:2]]
+    else:
+        lines = change_lines(mark, node)
+        if not mark.lines:
+            lines += [folded_label(each, node) for each in piece.box.folded[:2]]
+    if named and node.kind != "placeholder":
+        lines.append(f"= {node.name}")
+    lines += piece.lines
+    if mark is None:
+        return Look(lines[: labels.MAX_LINES], CONTEXT, ("context",))
+    lines = [*lines, *source_line(node)][: labels.MAX_LINES]
+    return Look(lines, *_paint(PAINT[mark.kind], mark.kind, mark.follows))
+
+
+def port_paint(piece: Piece) -> tuple[Paint, str]:
+    """The paint of a port where marks are what matters, and its class."""
+    if piece.mark is None:
+        return Paint(CONTEXT["color"], CONTEXT["fillcolor"]), "context"
+    return PAINT[piece.mark.kind], piece.mark.kind
+
+
+def _paint(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tuple[str, ...]]:
+    style = "filled,rounded"
+    if follows:
+        attributes = {"color": paint.border, "fillcolor": "#FFFFFF", "style": f"{style},dashed"}
+        return attributes, (kind, "follows")
+    return {
+        "color": paint.border,
+        "fillcolor": paint.fill,
+        "style": style,
+        "penwidth": "2",
+    }, (kind,)

@@ -157,6 +157,10 @@ def _write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer
                 command(text, picture, kind), directory, timeout, _environment()
             ) or _flaw(picture, kind)
             if not problem:
+                if kind == "svg":
+                    from .style import add_dark
+
+                    add_dark(picture)
                 os.replace(picture, path)
                 return renderer, problems
             problems.append(f"{renderer}: {problem}")
@@ -204,6 +208,19 @@ def _flaw(picture: Path, kind: str) -> str:
         return "wrote no picture"
     if not data:
         return "wrote an empty file"
-    if starts[kind] not in data[:4096] or ends[kind] not in data[-1024:]:
+    whole = starts[kind] in data[:4096] and ends[kind] in data[-1024:]
+    if not whole or (kind == "svg" and not _is_xml(data)):
         return f"wrote something that is no {kind.upper()}"
     return ""
+
+
+def _is_xml(data: bytes) -> bool:
+    """Whether something is well-formed XML; nothing that it declares is expanded or loaded."""
+    from xml.parsers import expat
+
+    parser = expat.ParserCreate()
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, ValueError):
+        return False
+    return True

@@ -1,7 +1,8 @@
 """Which family an op belongs to, and the colour that shows it.
 
-The colours are those of Okabe and Ito, which people with any of the usual colour vision
-deficiencies can tell apart; boxes are filled with a tint so that black text stays readable.
+The colours are those of Okabe and Ito, some of them lighter or darker, so that any two differ in
+border or fill also for people with one of the usual colour vision deficiencies; boxes are filled
+with a tint so that black text stays readable.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..graph.model import Node
+from ..graph.model import Atom, Node
 
 
 class Paint(NamedTuple):
@@ -21,13 +22,14 @@ class Paint(NamedTuple):
 
 
 FAMILIES: dict[str, Paint] = {
-    "matmul": Paint("#0072B2", "#A6CFE6"),
-    "pointwise": Paint("#009E73", "#B3E2D5"),
-    "reduction": Paint("#D55E00", "#F5CFB3"),
-    "view": Paint("#8C8C8C", "#EBEBEB"),
-    "copy/cast": Paint("#E69F00", "#FBE2AF"),
-    "collective": Paint("#CC79A7", "#F3D3E4"),
-    "random": Paint("#A89B00", "#F7F1A1"),
+    "matmul": Paint("#0072B2", "#8CBFE0"),
+    "pointwise": Paint("#009E73", "#A9E0CE"),
+    "reduction": Paint("#C24E00", "#F2B48C"),
+    "view": Paint("#A6A6A6", "#F5F5F5"),
+    "copy/cast": Paint("#E69F00", "#F9D284"),
+    "collective": Paint("#B0437F", "#E2A3C6"),
+    "random": Paint("#8F8400", "#F8F08C"),
+    "custom": Paint("#000000", "#B0B0B0"),
     "other": Paint("#444444", "#FFFFFF"),
     "input": Paint("#56B4E9", "#DDF0FB"),
 }
@@ -44,7 +46,7 @@ _NAMES = {
         | bfloat16 | int | long | bool | type | type_as | cuda | cpu | lift_fresh\w* | lift
         | convert_element_type | device_put | cat | concat | concatenate | stack | repeat
         | repeat_interleave | pad | constant_pad_nd | \w*scatter\w* | empty_like | \w*_copy | roll
-        | flip""",
+        | flip | embedding | index | index_select | gather | take | take_along_dim""",
     "view": r"""view | unsafe_view | view_as\w* | reshape | reshape_as | t | transpose | permute
         | expand | expand_as | squeeze | unsqueeze | slice | select | split | split_with_sizes
         | unsafe_split\w* | tensor_split | chunk | as_strided | alias | detach | flatten | unflatten
@@ -79,6 +81,12 @@ _FAMILY = re.compile(
 _COLLECTIVES = re.compile(
     r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|wait_tensor|barrier|isend|irecv)\w*"
 )
+_OWN_NAMESPACES = frozenset(
+    """aten prims prim torch operator _operator math builtins Tensor higher_order inductor
+    quantized quantized_decomposed profiler rngprims symm_mem fsdp
+    torchvision debugprims streams _inductor_test""".split()
+)
+"""Where ops are that come with torch; what is elsewhere is custom."""
 _PLAIN_NAMESPACES = ("torch.", "operator.", "math.", "builtins.", "Tensor.", "_operator.")
 
 
@@ -91,6 +99,8 @@ def family(node: Node) -> str:
         return "collective"
     if "random" in kinds:
         return "random"
+    if node.op.startswith("higher_order.") and node.args and isinstance(node.args[0], Atom):
+        return _family(node.args[0].name)  # what it wraps, as auto_functionalized does
     return _family(node.op)
 
 
@@ -107,6 +117,8 @@ def _family(op: str) -> str:
     base = re.sub(r"_(backward|grad|jvp)\w*$", "", name)
     if base != name and "dropout" in base:
         return "pointwise"
+    if namespace not in _OWN_NAMESPACES:
+        return "custom"
     match = _FAMILY.fullmatch(base)
     if match is None or match.lastgroup is None:
         return "other"

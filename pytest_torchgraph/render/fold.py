@@ -39,13 +39,21 @@ class Value:
 
 @dataclass(slots=True)
 class Box:
-    """A node that is drawn, with what was folded into it."""
+    """A node that is drawn, with what was folded into it.
+
+    Attributes:
+        operands: what it reads from other boxes.
+        folded: the parameters, buffers and constants that it reads.
+        after: the boxes' nodes that must run before it although it reads nothing of them.
+        projections: the nodes that take one of its results.
+    """
 
     node: Node
     position: int
     operands: list[Value] = field(default_factory=list)
     folded: list[Node] = field(default_factory=list)
     after: list[Node] = field(default_factory=list)
+    projections: list[Node] = field(default_factory=list)
 
 
 class Folded:
@@ -102,13 +110,19 @@ class Folded:
             self._values[node.name] = Value(
                 operand.producer, (*operand.path, index), value_label(node)
             )
+            self.boxes[operand.producer.name].projections.append(node)
             return
         box = self.boxes[node.name] = Box(node, position)
+        seen: set[tuple[str, tuple[int, ...]]] = set()
         for name in dict.fromkeys(node.refs):
             value = self.value(name)
-            if value is not None and value not in box.operands:
-                box.operands.append(value)
-            elif value is None and name in self._folded:
+            if value is not None:
+                # A graph's output can read tens of thousands of values: no search in a list.
+                key = (value.producer.name, value.path)
+                if key not in seen:
+                    seen.add(key)
+                    box.operands.append(value)
+            elif name in self._folded:
                 box.folded.append(self._folded[name])
                 self._shown_in.setdefault(name, box)
         given = {value.producer.name for value in box.operands}

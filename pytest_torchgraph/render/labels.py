@@ -19,6 +19,22 @@ MAX_TOOLTIP_LINE = 160
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
 """Keyword arguments that nobody looks for in a picture. They are in the tooltip."""
 
+EFFECTS = {
+    "mutates": "mutates something",
+    "random": "draws random numbers",
+    "communicates": "communicates",
+    "syncs": "waits for the device",
+    "opaque": "has unknown effects",
+}
+"""What the side effects of an op are called in drawings."""
+
+HOOKS = {
+    "self_invoke": "runs a hook",
+    "call_hook": "runs a hook",
+    "register_hook": "registers a hook",
+}
+"""Ops behind which code of a hook is, by the last part of their names."""
+
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -71,11 +87,15 @@ def node_lines(node: Node) -> list[str]:
     constants = constants_label(node)
     if constants:
         lines.append(constants)
-    lines += [
+    hook = HOOKS.get(node.op.removesuffix(".default").rpartition(".")[2])
+    if hook and node.is_call:
+        lines.append(hook)
+    lines += dict.fromkeys(
         f"mutates {effect.target.name}"
-        for effect in node.effects
         if effect.kind == "mutates" and effect.target is not None
-    ]
+        else EFFECTS[effect.kind]
+        for effect in node.effects
+    )
     return lines
 
 

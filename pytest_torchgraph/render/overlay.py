@@ -7,15 +7,15 @@ module correspond in their order, whatever they are called.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..graph.diff import Change, ChangeKind, PairDiff
 from ..graph.model import Graph, Node
 from .fold import Box, Folded
 from .labels import value_label
+from .marks import Mark
 
 EMPTY = Graph(())
 
@@ -33,22 +33,6 @@ class Edge(NamedTuple):
     tail: Item
     path: tuple[int, ...]
     head: Item
-
-
-@dataclass(slots=True)
-class Mark:
-    """What happened to an item.
-
-    Attributes:
-        kind: the kind of change.
-        before, after: the node in both graphs, None where there is none.
-        lines: changes of what was folded into the box, as (kind, text).
-    """
-
-    kind: ChangeKind
-    before: Node | None
-    after: Node | None
-    lines: list[tuple[ChangeKind, str]] = field(default_factory=list)
 
 
 class Overlay:
@@ -79,6 +63,29 @@ class Overlay:
         for edge in self.edges:
             self.below[edge.tail].append(edge.head)
             self.above[edge.head].append(edge.tail)
+        self._own: defaultdict[str, list[Item]] = defaultdict(list)
+        for item in self.positions:
+            self._own[self.box(item).node.module].append(item)
+        self._sizes: Counter[str] = Counter()
+        for path, items in self._own.items():
+            while path:
+                self._sizes[path] += len(items)
+                path = path.rpartition(".")[0]
+
+    def is_small(self, path: str, most: int) -> bool:
+        """Whether at most so many items are in a module and the modules in it."""
+        return self._sizes[path] <= most
+
+    def members(self, path: str) -> list[Item]:
+        """The items in a module and the modules in it; none outside of any module."""
+        if not path:
+            return []
+        return [
+            item
+            for module, items in self._own.items()
+            if module == path or module.startswith(f"{path}.")
+            for item in items
+        ]
 
     def box(self, item: Item) -> Box:
         """The box of an item."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-MEMORY = 4 << 30
+MEMORY = 1 << 30
 """Address space of a renderer in bytes, where the platform can limit it."""
 FILE_SIZE = 256 << 20
 GRACE = 5.0

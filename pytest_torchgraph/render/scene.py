@@ -6,13 +6,15 @@ place knows how DOT is written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from .labels import dot_text
-from .sequence import separators
+from .sequence import anchors, separators, stacked
 
 if TYPE_CHECKING:
     import graphviz
@@ -26,13 +28,44 @@ GREY = "#666666"
 
 
 class Segment(NamedTuple):
-    """One step of the way to a cluster: "module", "body", "graph" or "legend", and its label."""
+    """One step of the way to a cluster.
+
+    Attributes:
+        kind: "module", "body", "graph" or "legend".
+        label: what is written there; of a module its path.
+        key: tells clusters of the same label apart.
+    """
 
     kind: str
     label: str
+    key: str = ""
 
 
 Place = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """What an element of the picture stands for; its key is the `id` in the SVG.
+
+    Attributes:
+        kind: "node", "group" (several nodes in one box), "port" (a value made elsewhere), "break",
+            or of a cluster "module", "body" or "graph".
+        graph: name of the graph, "" for a cluster.
+        nodes: names of the nodes: those that have this box, and those folded into it (parameters,
+            projections); of a port the node that makes the value.
+        label: what a cluster, a group or a break is called; of a module its path.
+        change: "added", "removed", "changed", "rewired", "surplus", or "" for none.
+        is_old: whether the nodes are those of the old graph.
+    """
+
+    kind: str
+    graph: str = ""
+    nodes: tuple[str, ...] = ()
+    label: str = ""
+    change: str = ""
+    is_old: bool = False
+
 
 CLUSTER_STYLE = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
@@ -42,6 +75,7 @@ CLUSTER_STYLE = {
 }
 
 
+@lru_cache(maxsize=4096)
 def module_place(path: str, base: Place = (), inside: str = "") -> Place:
     """The place of a module path below `base`, which already stands for module `inside`."""
     if not path:
@@ -55,6 +89,11 @@ def module_place(path: str, base: Place = (), inside: str = "") -> Place:
     else:
         ends = list(range(start + 1, len(parts) + 1))
     return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
+
+
+def css_classes(names: Iterable[str]) -> str:
+    """Classes for the SVG, as `render.style` and pages know them."""
+    return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
 def common_place(places: Sequence[Place]) -> Place:
@@ -111,33 +150,63 @@ class _Cluster:
 
 
 class Scene:
-    """Collects boxes and links; `digraph` writes them."""
+    """Collects boxes and links; `digraph` writes them.
 
-    def __init__(self, name: str, title: Iterable[str] = ()):
+    Args:
+        name: name of the drawing.
+        title: lines above it.
+        prefix: what every `id` begins with, for a page that holds several pictures.
+
+    Attributes:
+        elements: what each box and cluster stands for, by its `id`; complete after `digraph`.
+        classes: names of the modules' classes by path, as far as they are known.
+    """
+
+    def __init__(self, name: str, title: Iterable[str] = (), prefix: str = ""):
         self.name = name
         self.title = list(title)
+        self.prefix = prefix
+        self.elements: dict[str, Element] = {}
+        self.classes: dict[str, str] = {}
         self.links: list[tuple[str, str, dict[str, str]]] = []
         self.attributes: dict[str, str] = {}
         self._root = _Cluster()
         self._places: dict[str, Place] = {}
+        self._ports: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._places)
 
     def add_box(
-        self, lines: Iterable[str], place: Place, tooltip: str = " ", **attributes: str
+        self,
+        lines: Iterable[str],
+        place: Place,
+        tooltip: str = " ",
+        classes: Iterable[str] = (),
+        element: Element | None = None,
+        **attributes: str,
     ) -> str:
-        """Add a box and return its id. `tooltip` is a finished DOT string, `lines` are not."""
+        """Add a box and return its key. `tooltip` is a finished DOT string, `lines` are not."""
         key = f"n{len(self._places)}"
         self._places[key] = place
+        attributes["id"] = f"{self.prefix}box-{len(self._places)}"
+        attributes["class"] = css_classes(classes)
+        if element is not None:
+            if element.kind == "port":
+                self._ports.add(key)
+            self.elements[attributes["id"]] = element
         cluster = self._root
         for segment in place:
             cluster = cluster.children.setdefault(segment, _Cluster(segment))
         cluster.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
 
-    def add_link(self, tail: str, head: str, label: str = "", **attributes: str) -> None:
+    def add_link(
+        self, tail: str, head: str, label: str = "", classes: Iterable[str] = (), **attributes: str
+    ) -> None:
         """Add an arrow. `label` is plain text."""
+        attributes["id"] = f"{self.prefix}edge-{len(self.links) + 1}"
+        attributes["class"] = css_classes(classes)
         if label:
             attributes["label"] = dot_text([f" {label} "])
         self.links.append((tail, head, attributes))
@@ -155,9 +224,11 @@ class Scene:
             nodesep="0.2",
             ranksep="0.25",
             bgcolor="white",
+            id=f"{self.prefix}picture",
             label=dot_text(self.title, 120),
             labelloc="t",
             tooltip=" ",
+            **{"class": css_classes(["picture"])},
             **self.attributes,
         )
         drawing.attr(
@@ -174,6 +245,9 @@ class Scene:
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
         drawn = [link[:2] for link in self.links if link[2].get("constraint") != "false"]
+        for tail, head, weight in list(self._invisible(drawn)):
+            drawn.append((tail, head))
+            drawing.edge(tail, head, style="invis", weight=weight)
         for tail, head in separators(drawn, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
         self._write(drawing, self._root, count())
@@ -185,20 +259,44 @@ class Scene:
             drawing.edge(tail, head, **attributes)
         return drawing
 
+    def _invisible(self, drawn: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+        """Links that nobody sees, for what would float about without them, and how they pull."""
+        root = Segment("graph", "")
+        placed = [
+            (key, place if place and place[0].kind == "graph" else (root, *place))
+            for key, place in self._places.items()
+            if not place or place[0].kind != "legend"
+        ]
+        tied = anchors(placed, drawn)
+        yield from ((tail, head, "1") for tail, head in tied)
+        graphs: dict[Segment, list[str]] = {}
+        for key, place in placed:
+            if place[0] is not root and key not in self._ports:
+                graphs.setdefault(place[0], []).append(key)
+        between = stacked(list(graphs.values()), [*drawn, *tied])
+        yield from ((tail, head, "0") for tail, head in between)
+
     def _write(self, drawing: graphviz.Digraph, cluster: _Cluster, numbers: Iterator[int]) -> None:
         for key, attributes in cluster.boxes:
             drawing.node(key, **attributes)
         for child in cluster.children.values():
             inner = child.simplified()
             assert inner.segment is not None
-            kind, label = inner.segment
+            kind, label, _ = inner.segment
+            number = next(numbers)
+            known = self.classes.get(label, "") if kind == "module" else ""
+            title = f"{label} · {known}" if known else label
             attributes = {
-                "label": dot_text([label], 80),
-                "tooltip": dot_text([label], 160),
+                "label": dot_text([title], 80),
+                "tooltip": dot_text([title], 160),
                 "fontsize": "9",
                 "labeljust": "l",
+                "id": f"{self.prefix}cluster-{number + 1}",
+                "class": css_classes([kind]),
                 **CLUSTER_STYLE[kind],
             }
-            with drawing.subgraph(name=f"cluster_{next(numbers)}") as part:
+            if kind != "legend":
+                self.elements[attributes["id"]] = Element(kind, label=label)
+            with drawing.subgraph(name=f"cluster_{number}") as part:
                 part.attr(**attributes)
                 self._write(part, inner, numbers)

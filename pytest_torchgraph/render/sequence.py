@@ -8,7 +8,9 @@ pushed down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from .ranks import Link, Ranks
@@ -54,6 +56,73 @@ def separators(
             ranks.update()
         found += added
     return found
+
+
+def anchors(boxes: Sequence[tuple[str, Sequence[Hashable]]], links: Iterable[Link]) -> list[Link]:
+    """Links that tie what nothing connects with the rest to its neighbours in the graph.
+
+    A chain whose operands are all ports or parameters would float to the top, and stretch the
+    cluster that it is in to the height of the drawing.
+
+    Args:
+        boxes: the boxes in the order of the graph, each with its place, from the outside in; what
+            has no outermost place in common is left apart.
+        links: the drawn links between them.
+    """
+    joined: dict[str, str] = {}
+
+    def root(box: str) -> str:
+        while (above := joined.setdefault(box, box)) != box:
+            joined[box] = joined[above]
+            box = above
+        return box
+
+    for tail, head in links:
+        joined[root(tail)] = root(head)
+    sizes = Counter(root(box) for box, _ in boxes)
+    found: list[Link] = []
+    for order, forward in ((boxes, True), (boxes[::-1], False)):
+        latest: dict[Hashable, list[str]] = {}
+        for box, place in order:
+            own = root(box)
+            around = [tuple(place[:end]) for end in range(len(place), 0, -1)]
+            other = next(
+                (each for at in around for each in latest.get(at, ()) if root(each) != own), None
+            )
+            if other is not None and sizes[root(other)] >= sizes[own]:
+                found.append((other, box) if forward else (box, other))
+                sizes[root(other)] += sizes[own]
+                joined[own] = root(other)
+            for at in around:
+                latest[at] = [box, *latest.get(at, ())[:1]]
+    return found
+
+
+def stacked(groups: Sequence[Sequence[str]], links: Iterable[Link]) -> Iterator[Link]:
+    """Links that put groups of boxes which nothing connects below each other.
+
+    Args:
+        groups: the boxes of each, from the first to the last.
+        links: the drawn links.
+    """
+    links = list(links)
+    group_of = {box: number for number, boxes in enumerate(groups) for box in boxes}
+    joined = {
+        frozenset((group_of[tail], group_of[head]))
+        for tail, head in links
+        if tail in group_of and head in group_of
+    }
+    known = group_of.keys()
+    busy = {tail for tail, head in links if head in known}
+    fed = {head for tail, head in links if tail in known}
+    for number, (before, behind) in enumerate(pairwise(groups)):
+        if frozenset((number, number + 1)) in joined:
+            continue
+        ends = [box for box in before if box not in busy] or [*before[-1:]]
+        starts = [box for box in behind if box not in fed] or [*behind[:1]]
+        for end in ends[-MOST:]:
+            for start in starts[:MOST]:
+                yield end, start
 
 
 def _separate(before: _Span, behind: _Span, ranks: Ranks) -> Iterator[Link]:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..graph.diff import ChangeKind
 from ..graph.model import Node
 from ..graph.text import format_node
 from . import labels
-from .overlay import Mark
+from .marks import SIGNS, Mark
 
-SIGNS: dict[ChangeKind, str] = {
-    "added": "+",
-    "removed": "-",
-    "changed": "~",
-    "rewired": "\N{CLOCKWISE TOP SEMICIRCLE ARROW}",
-}
 ARROW = "\N{RIGHTWARDS ARROW}"
 MAX_OPERANDS = 2
 WINDOW = 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff import Change, PairDiff
 from pytest_torchgraph.render import diff_to_dot
+from pytest_torchgraph.render.marks import PAINT
 
-GREEN, RED, ORANGE, BLUE = "#009E73", "#D55E00", "#E69F00", "#0072B2"
+GREEN, RED, ORANGE, BLUE = (
+    PAINT[kind].border for kind in ("added", "removed", "changed", "rewired")
+)
 
 
 def call(name: str, op: str, *operands: object, module: str = "", dtype: str = "float32") -> Node:
@@ -173,12 +177,67 @@ def test_context_reaches_so_many_hops_and_no_further(look, hops, shown):
     assert ("aten.sin" in seen.boxes) == (hops > 0)
 
 
-def test_what_is_left_out_is_counted_before_and_behind(look):
+def test_what_did_not_change_is_folded_before_and_behind_with_its_number(look):
     seen = look(diff_to_dot(inserted(length=10), hops=1))
 
-    # x and b0..b9 before sin, c1..c9 and the output behind c0
-    assert seen.has_edge("⋯ 11 nodes not shown", "aten.sin")
-    assert seen.has_edge("aten.c0", "⋯ 10 nodes not shown")
+    before, behind = "x … b9\n10 ops, 1 input", "c1 … output\n9 ops"
+    assert seen.has_edge(before, "aten.sin")
+    assert seen.has_edge("aten.c0", behind)
+
+
+def test_unchanged_layers_are_module_boxes_and_the_changed_one_is_open(look):
+    nodes = chain()
+    for layer in range(12):
+        for step in ("mm", "sin", "gelu", "cos"):
+            module = f"encoder.layer.{layer}"
+            nodes.append(
+                call(f"{module}/{step}", f"aten.{step}.default", Ref(nodes[-1].name), module=module)
+            )
+    old = graph(nodes)
+    edited = [
+        replace(n, op="aten.relu.default") if n.name == "encoder.layer.7/gelu" else n for n in nodes
+    ]
+    new = graph(edited)
+    pair = PairDiff(old, new, changed=((old["encoder.layer.7/gelu"], new["encoder.layer.7/gelu"]),))
+
+    seen = look(diff_to_dot(difference(pair), hops=1))
+
+    inside = seen.clusters["encoder.layer.7"]
+    assert inside == {"aten.mm", "aten.sin", "~ aten.gelu → aten.relu", "aten.cos"}
+    assert any(text.startswith("layer.0 … layer.6\n7 modules, 28 ops") for text in seen.boxes)
+    assert any(text.startswith("layer.8 … layer.11\n4 modules, 16 ops") for text in seen.boxes)
+    assert seen.edge("layer.0 … layer.6", "aten.mm")["text"] == "f32[2, 4]"
+
+
+def test_edges_to_a_long_return_do_not_hide_the_rest(look):
+    nodes = chain(*(f"a{i}" for i in range(40)))
+    returned = tuple(Ref(n.name) for n in nodes)
+    old = Graph((*nodes, Node("output", "output", "output", (returned,))), name="g")
+    new_nodes = [replace(n, op="aten.new.default") if n.name == "a20" else n for n in nodes]
+    new = Graph((*new_nodes, old["output"]), name="g")
+    pair = PairDiff(old, new, changed=((old["a20"], new["a20"]),))
+
+    seen = look(diff_to_dot(difference(pair)))
+
+    assert seen.box("~ aten.a20 → aten.new")
+    assert not any("return" in text for text in seen.boxes)
+
+
+def test_what_is_saved_for_the_backward_is_a_pale_port(look):
+    nodes = [
+        Node("mask", "placeholder", "saved", result=TensorMeta("float32", (2, 4))),
+        *chain("sin", "cos"),
+    ]
+    nodes[-1] = replace(nodes[-1], args=(Ref("sin"), Ref("mask")))
+    old = graph(nodes, "backward")
+    new = graph(
+        [replace(n, op="aten.tan.default") if n.name == "sin" else n for n in nodes], "backward"
+    )
+
+    seen = look(diff_to_dot(difference(PairDiff(old, new, changed=((old["sin"], new["sin"]),)))))
+
+    assert seen.has_edge("mask", "aten.cos")
+    assert seen.box("mask")["fillcolor"] == "#FFFFFF"
 
 
 def test_forward_and_backward_are_separate_clusters(look):
@@ -230,8 +289,14 @@ def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, conseque
 
     digraph = diff_to_dot(difference(small, pair) if consequences else difference(pair))
 
-    assert 100 < look(digraph).count <= 200
-    assert "more changed nodes are not drawn" in digraph.source
+    seen = look(digraph)
+    alone = [text for text in seen.boxes if text.startswith("~ ")]
+    assert 40 < seen.count <= 200
+    assert 20 < len(alone) < 300
+    hidden = 300 + consequences - len(alone)
+    assert f"{hidden} more changed nodes are counted in the boxes" in digraph.source
+    counted = [int(n) for text in seen.boxes for n in re.findall(r"~ (\d+) changed", text)]
+    assert sum(counted) == hidden
     if consequences:
         assert "~ aten.sin → aten.cos" in look(digraph).boxes
 

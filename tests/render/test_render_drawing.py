@@ -156,6 +156,7 @@ BROKEN = {
     "is killed": ("kill -9 $$", "dot: killed by signal 9"),
     "prints garbage": ("echo garbage", "dot: wrote no picture"),
     "writes garbage": ('echo garbage > "$3"', "dot: wrote something that is no SVG"),
+    "writes broken XML": ('echo "<svg><g></svg>" > "$3"', "dot: wrote something that is no SVG"),
     "writes half": ('echo "<svg>" > "$3"', "dot: wrote something that is no SVG"),
     "writes nothing": (': > "$3"', "dot: wrote an empty file"),
     "is no program": ("", "dot: wrote no picture"),
@@ -227,8 +228,33 @@ def test_a_renderer_has_limited_memory(tmp_path, digraph, fake_dot, no_pygraphvi
 
     draw(digraph, tmp_path / "g.svg")
 
-    assert (tmp_path / "limit").read_text().strip() == str((4 << 30) // 1024)
+    assert (tmp_path / "limit").read_text().strip() == str((1 << 30) // 1024)
     assert (tmp_path / "size").read_text().strip() != "unlimited"
+
+
+@posix
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_a_renderer_that_wants_more_memory_than_that_fails_alone(
+    tmp_path, digraph, fake_dot, no_pygraphviz
+):
+    hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
+    fake_dot(f"exec {sys.executable} -S -c '{hungry}'")
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert "dot: exit status 1: MemoryError" in drawing.note
+
+
+@posix
+def test_a_renderer_that_fills_the_disk_is_stopped(tmp_path, digraph, fake_dot, no_pygraphviz):
+    fake_dot('exec head -c 400000000 /dev/zero > "$3"')
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert "dot: " in drawing.note
+    assert left_over(tmp_path) == []
 
 
 @posix

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph import Atom, Effect, Graph, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.render import to_dot
 from pytest_torchgraph.render.families import FAMILIES, family
 
@@ -195,8 +195,10 @@ def test_the_source_line_is_in_the_tooltip(look):
         ("_c10d_functional.all_reduce.default", "collective"),
         ("aten.native_dropout.default", "random"),
         ("aten.native_dropout_backward.default", "pointwise"),
-        ("mylib.frobnicate.default", "other"),
-        ("op", "other"),
+        ("mylib.frobnicate.default", "custom"),
+        ("mylib.mm.default", "custom"),
+        ("aten.zeros.default", "other"),
+        ("aten.embedding.default", "copy/cast"),
     ],
 )
 def test_ops_are_coloured_by_family(look, op, expected):
@@ -307,6 +309,59 @@ def test_layers_that_follow_each_other_are_not_drawn_side_by_side(look):
     assert max(centres) - min(centres) < 300
 
 
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("random", "draws random numbers"),
+        ("communicates", "communicates"),
+        ("syncs", "waits for the device"),
+        ("opaque", "has unknown effects"),
+        ("mutates", "mutates x"),
+    ],
+)
+def test_effects_are_said(look, kind, line):
+    effect = Effect(kind, Ref("x") if kind == "mutates" else None)
+    nodes = [*chain(1)]
+    nodes[1] = replace(nodes[1], effects=(effect, effect))
+
+    assert f"aten.op0\n{line}" in look(to_dot(graph(nodes, "op0"))).boxes
+
+
+@pytest.mark.parametrize(
+    ("op", "line"),
+    [
+        ("higher_order.register_hook", "registers a hook"),
+        ("torch._dynamo._trace_wrapped_higher_order_op.self_invoke", "runs a hook"),
+    ],
+)
+def test_hooks_are_said(look, op, line):
+    nodes = [*chain(1)]
+    nodes[1] = replace(nodes[1], op=op)
+
+    assert any(text.endswith(f"\n{line}") for text in look(to_dot(graph(nodes, "op0"))).boxes)
+
+
+def test_what_a_wrapper_wraps_decides_its_family():
+    wrapped = (Atom("mylib.scale.default"), Ref("x"))
+
+    node = Node("y", "call_function", "higher_order.auto_functionalized_v2", wrapped)
+
+    assert family(node) == "custom"
+
+
+def test_what_hangs_on_parameters_alone_stands_in_its_module_and_not_at_the_top(look):
+    """Such as the counter of batches in a BatchNorm, which stretched its module's cluster."""
+    nodes = chain(20, module="stem")
+    nodes.append(Node("n", "placeholder", "buffer", result=tensor(1)))
+    nodes.append(Node("count", "call_function", "aten.add.Tensor", (Ref("n"), 1), module="head"))
+    nodes.append(Node("last", "call_function", "aten.last", (Ref("op19"),), module="head"))
+
+    seen = look(to_dot(graph(nodes, "last", "count")))
+
+    heights = [float(seen.box(name)["pos"].split(",")[1]) for name in ("aten.op19", "aten.add")]
+    assert heights[1] < heights[0] + 100
+
+
 def test_an_empty_graph_can_be_drawn(look):
     assert look(to_dot(Graph(()))).count == 0
 
@@ -411,7 +466,7 @@ def test_any_graph_gives_dot_that_graphviz_accepts(rows):
 
 
 def test_edges_of_a_very_large_graph_keep_their_labels():
-    source = to_dot(graph(chain(2600), "op2599")).source
+    source = to_dot(graph(chain(2600), "op2599"), limit=None).source
 
     assert source.count('taillabel=" f32[2] "') == 2601
 
@@ -430,3 +485,22 @@ def test_a_sum_of_gradients_is_drawn_between_the_modules_that_it_connects(look, 
 
     assert "aten.add.Tensor" in seen.clusters["net"]
     assert "head" not in seen.clusters
+
+
+def test_clusters_say_the_class_of_their_module_where_it_is_known() -> None:
+    text = """torchgraph 1
+
+forward @ aot {
+  %x = input : f32[2]
+  %net.act/relu = aten.relu.default(%x) : f32[2]
+  %net.act/neg = aten.neg.default(%net.act/relu) : f32[2]
+  %net/exp = aten.exp.default(%net.act/neg) : f32[2]
+  return %net/exp
+}
+"""
+    known = replace(Graph.from_text(text), classes={"net": "Net", "net.act": "Act<script>"})
+    source = known.to_dot().source
+    assert "net · Net" in source
+    assert "net.act · Act" in source
+    assert "·" not in Graph.from_text(text).to_dot().source
+    assert known == Graph.from_text(known.to_text())

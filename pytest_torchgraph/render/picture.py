@@ -1,0 +1,66 @@
+"""A drawing with what its elements stand for, so that a page can lead from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .scene import Element, Scene
+
+if TYPE_CHECKING:
+    import graphviz
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing.
+
+    Attributes:
+        digraph: the drawing as DOT.
+        elements: what each box and each cluster stands for, by the `id` that it has in the SVG.
+    """
+
+    digraph: graphviz.Digraph
+    elements: Mapping[str, Element]
+
+    @classmethod
+    def of(cls, scene: Scene) -> Picture:
+        """The picture that a scene gives."""
+        return cls(scene.digraph(), dict(scene.elements))
+
+    def id_of(self, graph: str, node: str, *, is_old: bool = False) -> str | None:
+        """The `id` of the box that shows a node, alone or with others; None where none does.
+
+        Args:
+            graph: name of the graph, or what a `Change` calls it (`old -> new` where they differ).
+            node: name of the node; a parameter or a projection is shown in its user's box, a value
+                saved for the backward that is read as a port.
+            is_old: whether the node is one that only the old graph of a difference has.
+        """
+        for name in (graph, graph.rpartition(" -> ")[2]):
+            for old in (is_old, None):
+                found = self._boxes.get((name, node, old))
+                if found is not None:
+                    return found
+        return None
+
+    @cached_property
+    def _boxes(self) -> dict[tuple[str, str, bool | None], str]:
+        """The boxes by graph and node; of a group, which may be of both graphs, under None."""
+        boxes: dict[tuple[str, str, bool | None], str] = {}
+        for key, element in self.elements.items():
+            if element.kind in ("node", "group"):
+                old = element.is_old if element.kind == "node" else None
+                for node in element.nodes:
+                    boxes.setdefault((element.graph, node, old), key)
+        for key, element in self.elements.items():
+            if element.kind == "port":
+                for node in element.nodes:
+                    boxes.setdefault((element.graph, node, None), key)
+        return boxes
+
+    def as_data(self) -> dict[str, dict[str, Any]]:
+        """The elements as what JSON can hold."""
+        return {key: asdict(element) for key, element in self.elements.items()}

@@ -1,0 +1,205 @@
+"""Drawings of graph breaks and of ops that should not be there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
+from pytest_torchgraph.render import breaks, surplus
+from pytest_torchgraph.render.scene import Element
+
+META = TensorMeta("float32", (2,))
+RED = "#C24E00"
+SIGN = "\N{BLACK SCISSORS}"
+
+
+@dataclass
+class Break:
+    """What the drawing reads of a `GraphBreak`."""
+
+    line: int
+    compile_id: str
+    kind: str = "Data-dependent branching"
+    reason: str = "Detected data-dependent branching, which is not supported."
+    hint: str = "Use torch.cond"
+    file: str = "model.py"
+    code: str = "    if y.sum() > 0:"
+    function: str = "forward"
+    occurrences: int = 1
+
+
+@dataclass
+class Capture:
+    """What the drawing reads of a `Capture`."""
+
+    forwards: tuple[Graph, ...]
+    breaks: tuple[Break, ...]
+    executions: dict[str, int] = field(default_factory=dict)
+
+
+def chain(name: str, *ops: str, module: str = "") -> Graph:
+    nodes = [Node("x", "placeholder", "input", result=META)]
+    for number, op in enumerate(ops):
+        operand = (Ref(nodes[-1].name),)
+        nodes.append(
+            Node(f"n{number}", "call_function", f"aten.{op}.default", operand, {}, META, module)
+        )
+    output = Node("output", "output", "output", (Ref(nodes[-1].name),))
+    return Graph((*nodes, output), name=name, level="aot")
+
+
+def cut(*compile_ids: str, break_ids: tuple[str, ...] = ("0/0",)) -> Any:
+    """Graphs `sin` and `cos` with breaks between them."""
+    return Capture(
+        (chain("forward_0", "sin"), chain("forward_1", "cos")),
+        tuple(Break(10 + number, each) for number, each in enumerate(break_ids)),
+        dict.fromkeys(compile_ids, 1) | {"0/0 backward": 1, "!0": 1},
+    )
+
+
+def test_a_break_stands_between_the_graphs_that_it_separates(look):
+    seen = look(breaks.to_dot(cut("0/0", "1/0")))
+
+    (shown,) = (text for text in seen.boxes if text.startswith(SIGN))
+    assert shown.splitlines() == [
+        f"{SIGN} graph break 1: Data-dependent branching",
+        "model.py:10 in forward",
+        "    if y.sum() > 0:",
+        "Detected data-dependent branching, which is not supported.",
+    ]
+    above, below = (e for e in seen.edges if SIGN in e[0] + e[1])
+    assert (above[0], below[1]) == ("return", "x\nf32[2]")
+    assert {above[2]["color"], below[2]["color"]} == {RED}
+    heights = [
+        float(seen.box(name)["pos"].split(",")[1]) for name in ("aten.sin", SIGN, "aten.cos")
+    ]
+    assert heights == sorted(heights, reverse=True)
+    assert "aten.sin" in seen.clusters["forward_0: 3 nodes"]
+    assert "aten.cos" in seen.clusters["forward_1: 3 nodes"]
+
+
+def test_a_second_break_before_anything_was_compiled_follows_the_first(look):
+    seen = look(breaks.to_dot(cut("0/0", "2/0", break_ids=("0/0", "1/0"))))
+
+    assert seen.has_edge("return", f"{SIGN} graph break 1")
+    assert seen.has_edge(f"{SIGN} graph break 1", f"{SIGN} graph break 2")
+    assert seen.has_edge(f"{SIGN} graph break 2", "x")
+
+
+def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look):
+    seen = look(breaks.to_dot(cut("0/0", "0/1")))
+
+    assert any("aten.sin" in text for text in seen.boxes)
+    assert not any("aten.cos" in text for text in seen.boxes)
+    assert "not drawn: 1 graph, compiled again" in breaks.to_dot(cut("0/0", "0/1")).source
+
+
+def test_an_unknown_order_is_said(look):
+    source = breaks.to_dot(cut()).source
+
+    assert "which graph ended at which break is not known" in source
+    assert "which graph" not in breaks.to_dot(cut("0/0", "1/0")).source
+
+
+def test_where_nothing_was_compiled_the_break_is_all_there_is(look):
+    seen = look(breaks.to_dot(Capture((), (Break(3, "0/0"),))))  # type: ignore[arg-type]
+
+    assert [text.splitlines()[1] for text in seen.boxes] == ["model.py:3 in forward"]
+
+
+def test_large_graphs_are_folded_but_for_what_is_next_to_the_break(look):
+    ops = [f"op{i}" for i in range(800)]
+    capture = cut("0/0", "1/0")
+    capture.forwards = (chain("forward_0", *ops), chain("forward_1", *ops))
+
+    seen = look(breaks.to_dot(capture))
+
+    assert seen.count < 150
+    assert seen.has_edge("aten.op799", "return")
+    assert seen.has_edge("return", SIGN)
+    assert seen.has_edge(SIGN, "x")
+    assert seen.has_edge("x", "aten.op0")
+
+
+def test_a_break_is_an_element_of_the_picture():
+    picture = breaks.picture(cut("0/0", "1/0"), prefix="p-")
+
+    (found,) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
+    assert found[0].startswith("p-box-")
+    assert found[1] == Element("break", label="model.py:10 Data-dependent branching")
+
+
+def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
+    capture = cut("0/0", "1/0")
+    capture.breaks = (Break(1, "0/0", reason="word " * 200 + "end"),)
+
+    box = look(breaks.to_dot(capture)).box(SIGN)
+
+    assert box["label"].count("\\n") < 12
+    assert "end" in box["tooltip"]
+    assert "hint: Use torch.cond" in box["tooltip"]
+
+
+# -- surplus ---------------------------------------------------------------------------------------
+
+
+def test_surplus_ops_are_marked_among_their_neighbours(look):
+    graph = chain("forward", *(f"op{i}" for i in range(50)))
+
+    seen = look(surplus.to_dot([graph], [graph["n20"]], "aten.op20: expected 0, found 1"))
+
+    assert seen.box("! aten.op20")["color"] == RED
+    assert seen.has_edge("aten.op19", "! aten.op20")
+    assert seen.has_edge("! aten.op20", "aten.op21")
+    assert seen.count == 5, "three ops, and a box for what is before and for what is behind"
+
+
+def test_the_title_says_what_is_wrong_and_how_many_there_are():
+    graph = chain("forward", "sin", "clone", "clone")
+
+    source = surplus.to_dot([graph], graph.find("aten.clone"), "aten.clone: expected 0").source
+
+    assert "aten.clone: expected 0" in source
+    assert "! 2 ops in 1 graph" in source
+
+
+def test_graphs_without_surplus_ops_are_left_out(look):
+    one, other = chain("forward", "sin"), chain("backward", "clone")
+
+    seen = look(surplus.to_dot([one, other], [other["n0"]]))
+
+    assert "backward (forward)" in seen.clusters
+    assert not any("aten.sin" in text for text in seen.boxes)
+
+
+def test_a_surplus_op_in_a_body_is_marked(look):
+    body = chain("body_0", "clone")
+    call = Node("call", "call_function", "higher_order.wrap")
+    graph = Graph((call,), name="forward", subgraphs=(body,))
+
+    seen = look(surplus.to_dot([graph], [body["n0"]]))
+
+    assert "! aten.clone" in seen.boxes
+
+
+def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(look):
+    graph = chain("forward", *(["clone", "sin"] * 600))
+
+    digraph = surplus.to_dot([graph], graph.find("aten.clone"))
+
+    seen = look(digraph)
+    assert seen.count <= 250
+    assert "! 600 ops in 1 graph" in digraph.source
+    assert "of them are counted in the boxes of their groups" in digraph.source
+    assert any("surplus" in text for text in seen.boxes)
+
+
+@pytest.mark.parametrize("graphs", [[], [chain("forward", "sin")]])
+def test_nothing_surplus_gives_an_empty_drawing_that_says_so(look, graphs):
+    digraph = surplus.to_dot(graphs, [])
+
+    assert look(digraph).count == 0
+    assert "! 0 ops in 0 graphs" in digraph.source

@@ -1,0 +1,153 @@
+"""Names that try to be something else: markup, DOT, escapes, paths, very long, right to left."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.render import Picture, breaks, difference, draw, surplus, whole
+
+pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
+
+HOSTILE = {
+    "script": "<script>alert(1)</script>",
+    "svg": '"/><image href="http://example.org/x" onload="alert(1)"/>',
+    "comment": "--><script>alert(1)</script><!--",
+    "cdata": "]]><script>alert(1)</script>",
+    "style": "</style><script>alert(1)</script>",
+    "html label": "<<b>bold</b>>",
+    "entity": "&lt;script&gt;&#60;script&#62;&nbsp;",
+    "dot": '"]; evil [URL="javascript:alert(1)" label="',
+    "dot escapes": r"\N \G \E \T \H \L \l \r \n \"",
+    "backslash": "ends with \\",
+    "ansi": "\x1b[31mred\x1b[0m \x1b]8;;http://example.org\x07link",
+    "control": "a\x00b\x07c\x08d\x7fe\ufffef\uffffg\ud800h",
+    "lines": "one\ntwo\r\nthree\u2028four",
+    "path": "../../../etc/passwd",
+    "windows path": "C:\\..\\con",
+    "emoji": "layer \N{PILE OF POO}\N{ZERO WIDTH JOINER}\N{FIRE}",
+    "right to left": "\u202egpj.exe\u202c \u05d0\u05d1\u05d2 \u0627\u0628\u062a",
+    "combining": "e" + "\u0301" * 300,
+    "long": "x" * 10_000,
+    "dots": "." * 500,
+    "empty": " ",
+    "keyword": "graph",
+}
+ALLOWED = {"svg", "g", "title", "a", "path", "polygon", "polyline", "ellipse", "text", "style"}
+
+
+@dataclass
+class Break:
+    kind: str
+    reason: str
+    hint: str
+    file: str
+    line: int
+    code: str
+    function: str
+    compile_id: str = "0/0"
+    occurrences: int = 1
+
+
+def graph(text: str, layers: int = 3) -> Graph:
+    """A graph in which everything that a user names is called this."""
+    meta = TensorMeta("float32", (2,))
+    source = Source(text, 1, text, text)
+    nodes = [
+        Node(text, "placeholder", "input", result=meta, source=source),
+        Node(f"{text}.w", "placeholder", "parameter", target=text, result=meta),
+    ]
+    for number in range(layers):
+        operands = (Ref(nodes[-1].name if number else text), Ref(f"{text}.w"), text)
+        kwargs = {text: (text, {text: text})}
+        module = f"{text}.{number}"
+        name = f"{text}/{number}"
+        nodes.append(
+            Node(name, "call_function", text, operands, kwargs, meta, module, source, text)
+        )
+    body = replace(Graph((nodes[0],), name=text), kind="forward")
+    output = Node("output", "output", "output", (Ref(nodes[-1].name),))
+    return Graph((*nodes, output), name=text, subgraphs=(body,), saved=(Ref(nodes[-1].name),))
+
+
+def edited(one: Graph) -> Graph:
+    """The graph with another op at the end."""
+    nodes = list(one.nodes)
+    nodes[-2] = replace(nodes[-2], op=nodes[-2].op + "2")
+    return replace(one, nodes=tuple(nodes))
+
+
+def of_breaks(text: str) -> Picture:
+    found: Any = Break(text, text, text, text, 1, text, text)
+    return breaks.picture_of([graph(text), graph(text)], [found], ["0/0", "1/0"])
+
+
+PICTURES = {
+    "whole": lambda text: whole.picture(graph(text)),
+    "folded": lambda text: whole.picture(graph(text, 30), limit=5),
+    "difference": lambda text: difference.picture(
+        diff_graphs((graph(text, 30),), (edited(graph(text, 30)),))
+    ),
+    "surplus": lambda text: surplus.picture([graph(text)], graph(text).nodes[2:3], text),
+    "breaks": of_breaks,
+}
+
+
+def checked(picture: Picture, folder: Path) -> ET.Element:
+    """The SVG, in which nothing is but what Graphviz draws, and nothing leads anywhere."""
+    drawing = draw(picture.digraph, folder / "g.svg")
+    assert drawing.renderer == "dot", drawing.note
+    assert sorted(path.name for path in folder.iterdir()) == ["g.svg"]
+    svg = ET.parse(folder / "g.svg").getroot()
+    for element in svg.iter():
+        name = element.tag.rpartition("}")[2]
+        assert name in ALLOWED
+        for key, value in element.attrib.items():
+            key = key.rpartition("}")[2]
+            assert not key.startswith("on")
+            assert key not in ("href", "src", "style"), value
+        if name == "style":
+            assert (element.text or "").startswith("@media (prefers-color-scheme: dark)")
+    return svg
+
+
+def drawn(svg: ET.Element) -> list[str]:
+    """The classes of all boxes and edges."""
+    found = [element.get("class", "") for element in svg.iter()]
+    return sorted(each for each in found if each.startswith(("node", "edge")))
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_name_is_just_a_name(tmp_path, kind, text):
+    plain = checked(PICTURES[kind]("name"), tmp_path)
+    (tmp_path / "g.svg").unlink()
+
+    svg = checked(PICTURES[kind](text), tmp_path)
+
+    if text.strip(". "):  # a module path of dots is none
+        assert drawn(svg) == drawn(plain), "the same boxes and edges as with an ordinary name"
+    shown = "".join(svg.itertext())
+    assert not set(shown) & set("\x1b\x00\x07\x7f\u202e\u202c\u2028"), "nothing that acts"
+    assert max(len(each.text or "") for each in svg.iter() if each.tag.endswith("text")) <= 130
+
+
+def test_a_name_in_markup_is_shown_as_it_is(tmp_path):
+    svg = checked(PICTURES["whole"]("<b>&amp;\\N</b>"), tmp_path)
+
+    assert "<b>&amp;\\N</b>" in "".join(svg.itertext())
+
+
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(min_size=1, max_size=60), kind=st.sampled_from(sorted(PICTURES)))
+def test_any_name_gives_dot_that_graphviz_takes_and_xml(text, kind, tmp_path_factory):
+    checked(PICTURES[kind](text), tmp_path_factory.mktemp("any"))

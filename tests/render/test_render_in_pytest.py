@@ -1,0 +1,73 @@
+"""A renderer that is missing or broken does not change what a test run says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from projects import Run, section
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the fake renderers are shell scripts")
+
+RENDERERS = {
+    "missing": (None, "dot: not found on the PATH"),
+    "crashes": ("echo out of cheese >&2; kill -SEGV $$", "dot: killed by signal 11: out of cheese"),
+    "garbage": ('echo garbage > "$3"; echo garbage', "dot: wrote something that is no SVG"),
+}
+
+
+@pytest.fixture
+def differing(pytester: pytest.Pytester, run: Run) -> Run:
+    """A project whose graph is not the stored one."""
+    pytester.makepyfile(
+        test_net="""
+        import sys
+        sys.modules["pygraphviz"] = None  # as if it were not installed
+
+        from graphs import graph
+
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    return run
+
+
+def outcome(result: pytest.RunResult) -> list[str]:
+    """The section without the line about the picture, and the message of the assertion."""
+    lines = [line for line in section(result) if not line.startswith("picture: ")]
+    return [*lines, *(line for line in result.outlines if line.startswith("E "))]
+
+
+@pytest.mark.parametrize(("script", "problem"), RENDERERS.values(), ids=RENDERERS)
+def test_the_result_is_the_same_and_the_report_says_what_happened(
+    pytester: pytest.Pytester, differing: Run, script: str | None, problem: str
+) -> None:
+    if shutil.which("dot") is None:
+        pytest.skip("no `dot` on the PATH to compare with")
+    usual = differing(OP="gelu")
+    folder = pytester.mkdir("bin")
+    if script is not None:
+        dot = folder / "dot"
+        dot.write_text(f"#!/bin/sh\n{script}\n")
+        dot.chmod(dot.stat().st_mode | stat.S_IXUSR)
+
+    result = differing("--torchgraph-artifacts=out", OP="gelu", PATH=_path(folder, script))
+
+    result.assert_outcomes(failed=1)
+    assert outcome(result) == outcome(usual)
+    (said,) = (line for line in section(result) if line.startswith("picture: "))
+    assert said.startswith("picture: none, no picture: ")
+    assert problem in said
+    (written,) = (path for path in (pytester.path / "out").iterdir() if path.suffix == ".dot")
+    assert str(written) in said
+    assert written.read_text().startswith("digraph")
+    assert {path.suffix for path in (pytester.path / "out").iterdir()} == {".dot", ".txt"}
+
+
+def _path(folder: Path, script: str | None) -> str:
+    return str(folder) if script is None else f"{folder}{os.pathsep}{os.defpath}"

@@ -1,0 +1,368 @@
+"""What a page can rely on: ids, classes, elements, and both backgrounds."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
+from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.render import Element, Picture, difference, render, surplus, to_dot, whole
+from pytest_torchgraph.render.families import FAMILIES
+from pytest_torchgraph.render.marks import PAINT
+from pytest_torchgraph.render.style import BACKGROUND, TEXT, dark, dark_rules
+
+pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
+
+MLP = Graph.from_text("""torchgraph 1
+
+forward @ aot {
+  %x = input : f32[2, 16]
+  %fc.weight = parameter : f32[4, 16]
+  %fc/t = aten.t.default(%fc.weight) : f32[16, 4]
+  %fc/mm = aten.mm.default(%x, %fc/t) : f32[2, 4]
+  %max = aten.max.dim(%fc/mm, 1) : (f32[2], i64[2])
+  %max#0 = operator.getitem(%max, 0) : f32[2]
+  %relu = aten.relu.default(%max#0) : f32[2]
+  return %relu
+  save %relu
+}
+""")
+TIMES = "\N{MULTIPLICATION SIGN}"
+META = TensorMeta("float32", (2,))
+
+
+def layers(count: int, width: int = 10) -> Graph:
+    """So many layers of so many ops each, one behind the other."""
+    nodes = [Node("x", "placeholder", "input", result=META)]
+    for layer in range(count):
+        for step in range(width):
+            module = f"encoder.layer.{layer}"
+            name, operand = f"{module}/op{step}", Ref(nodes[-1].name)
+            op = f"aten.{('sin', 'mul', 'mm')[step % 3]}.default"
+            nodes.append(Node(name, "call_function", op, (operand,), {}, META, module))
+    output = Node("output", "output", "output", (Ref(nodes[-1].name),))
+    return Graph((*nodes, output), name="forward", level="aot")
+
+
+def drawn(picture: Picture, folder: Path) -> ET.Element:
+    return ET.parse(render(picture.digraph, folder / "g.svg")).getroot()
+
+
+def classes(svg: ET.Element) -> dict[str, list[str]]:
+    """The classes of each element that has an id."""
+    return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
+
+
+def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
+    picture = whole.picture(MLP, prefix="t1-")
+
+    svg = drawn(picture, tmp_path)
+
+    ids = [e.get("id") for e in svg.iter() if e.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(picture.elements) <= set(ids)
+    assert "t1-picture" in ids
+    assert all(each.removeprefix("a_").startswith("t1-") for each in ids)
+
+
+def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_path):
+    picture = whole.picture(MLP)
+
+    weight, t = (picture.id_of("forward", name) for name in ("fc.weight", "fc/t"))
+    assert weight == t is not None
+    assert picture.elements[t] == Element("node", "forward", ("fc/t", "fc.weight"))
+    assert picture.id_of("forward", "max#0") == picture.id_of("forward", "max")
+    assert picture.id_of("forward", "nothing") is None
+    svg = drawn(picture, tmp_path)
+    (box,) = (e for e in svg.iter() if e.get("id") == picture.id_of("forward", "relu"))
+    assert "aten.relu" in "".join(box.itertext())
+
+
+def test_what_the_backward_reads_from_the_forward_leads_to_its_port():
+    nodes = [
+        Node("mask", "placeholder", "saved", result=META),
+        Node("grad", "placeholder", "tangent", result=META),
+        Node("mul", "call_function", "aten.mul.Tensor", (Ref("grad"), Ref("mask")), {}, META),
+    ]
+    picture = whole.picture(Graph(tuple(nodes), name="backward", kind="backward"))
+
+    assert picture.elements[picture.id_of("backward", "mask") or ""].kind == "port"
+
+
+def test_the_nodes_of_a_group_lead_to_the_group():
+    picture = whole.picture(layers(40), limit=50)
+
+    element = picture.elements[picture.id_of("forward", "encoder.layer.3/op4") or ""]
+
+    assert element.kind == "group"
+    assert element.label == "encoder.layer.3"
+    assert len(element.nodes) == 10
+
+
+def test_a_removed_node_is_found_as_one_of_the_old_graph():
+    old = layers(3)
+    nodes = [n for n in old.nodes if n.name != "encoder.layer.1/op4"]
+    index = next(i for i, n in enumerate(nodes) if n.name == "encoder.layer.1/op5")
+    nodes[index] = replace(nodes[index], args=(Ref("encoder.layer.1/op3"),))
+
+    picture = difference.picture(diff_graphs((old,), (replace(old, nodes=tuple(nodes)),)))
+
+    gone = picture.id_of("forward", "encoder.layer.1/op4", is_old=True)
+    assert gone is not None
+    assert picture.elements[gone].change == "removed"
+
+
+def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
+    old, new = layers(3), replace(layers(3), name="other")
+    nodes = list(new.nodes)
+    nodes[5] = replace(nodes[5], op="aten.relu.default")
+    found = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
+    (change,) = found.findings[0].changes
+
+    picture = difference.picture(found)
+
+    assert change.graph == "forward -> other"
+    assert picture.elements[picture.id_of(change.graph, change.node.name) or ""].change == "changed"
+
+
+def test_classes_say_family_and_change(tmp_path):
+    whole_picture = whole.picture(MLP)
+    found = classes(drawn(whole_picture, tmp_path))
+    assert {"node", "tg-op", "tg-matmul"} <= set(found[whole_picture.id_of("forward", "fc/mm")])
+    assert {"tg-pointwise", "tg-saved"} <= set(found[whole_picture.id_of("forward", "relu")])
+    assert "tg-input" in found[whole_picture.id_of("forward", "x")]
+
+    edited = replace(
+        MLP,
+        nodes=tuple(
+            replace(n, op="aten.gelu.default") if n.name == "relu" else n for n in MLP.nodes
+        ),
+    )
+    picture = difference.picture(diff_graphs((MLP,), (edited,)))
+    found = classes(drawn(picture, tmp_path))
+    assert "tg-changed" in found[picture.id_of("forward", "relu")]
+    assert "tg-context" in found[picture.id_of("forward", "max")]
+
+
+def test_clusters_are_elements_with_their_paths():
+    picture = whole.picture(layers(2))
+
+    modules = {e.label for e in picture.elements.values() if e.kind == "module"}
+
+    assert modules == {"encoder.layer", "encoder.layer.0", "encoder.layer.1"}
+
+
+def test_elements_are_plain_data():
+    data = whole.picture(MLP).as_data()
+
+    assert json.loads(json.dumps(data))["box-1"]["graph"] == "forward"
+
+
+def test_the_same_graph_gives_the_same_picture():
+    one, other = (whole.picture(layers(60), focus=["encoder.layer.7/op3"], limit=70) for _ in "ab")
+
+    assert one.digraph.source == other.digraph.source
+    assert one.elements == other.elements
+
+
+# -- any size --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "width"), [(12, 100), (1, 2000), (700, 3)])
+def test_a_large_graph_is_folded_to_a_few_hundred_boxes_with_the_focus_in_sight(look, count, width):
+    graph = layers(count, width)
+    name = graph.nodes[len(graph.nodes) // 2].name
+    digraph = to_dot(graph, focus=[name])
+
+    seen = look(digraph)
+
+    assert 10 < seen.count <= 300
+    picture = whole.picture(graph, focus=[name])
+    node = graph[name]
+    user = next(n for n in graph.nodes if name in n.refs)
+    for each in (node.name, *node.refs, user.name):
+        assert picture.elements[picture.id_of("forward", each) or ""].kind == "node"
+    assert node.module in seen.clusters
+    assert "ops are folded into" in digraph.source
+
+
+def test_a_group_says_what_is_in_it(look):
+    nodes = layers(40).nodes
+    random = Node("r", "call_function", "aten.rand.default", module="encoder.layer.0")
+    graph = Graph((nodes[0], random, *nodes[1:]), name="forward", saved=(Ref(nodes[5].name),))
+
+    seen = look(to_dot(graph, limit=50))
+
+    box = next(text for text in seen.boxes if text.startswith("encoder.layer.0\n"))
+    assert box.splitlines()[1:] == [
+        "11 ops",
+        f"4 {TIMES} aten.sin, 3 {TIMES} aten.mul, 3 {TIMES} aten.mm",
+        f"1 {TIMES} aten.rand",
+        "1 saved for backward",
+    ]
+    assert seen.edge("encoder.layer.0", "encoder.layer.1")["text"] == "f32[2]"
+
+
+def test_several_values_between_two_groups_are_one_edge_with_their_number(look):
+    nodes = [Node("x", "placeholder", "input", result=META)]
+    for i in range(10):
+        nodes.append(Node(f"a{i}", "call_function", "aten.sin.default", (Ref("x"),), {}, META, "a"))
+    for i in range(10):
+        node = Node(f"b{i}", "call_function", "aten.cos.default", (Ref(f"a{i}"),), {}, META, "b")
+        nodes.append(node)
+
+    seen = look(to_dot(Graph(tuple(nodes)), limit=3))
+
+    assert seen.edge("a\n", "b\n")["text"] == f"10 {TIMES} f32[2]"
+
+
+def test_bodies_of_higher_order_ops_are_folded_too(look):
+    body = replace(layers(30), name="body_0")
+    call = Node("call", "call_function", "higher_order.wrap", (), module="head")
+    graph = Graph((call,), name="forward", subgraphs=(body,))
+
+    seen = look(to_dot(graph, limit=40))
+
+    assert seen.count <= 40
+    assert any(text.startswith("encoder.layer.3\n10 ops") for text in seen.boxes)
+
+
+def test_nothing_is_folded_without_a_limit(look):
+    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # and the legend
+
+
+def test_a_name_that_no_node_has_is_an_error():
+    with pytest.raises(KeyError, match="missing"):
+        to_dot(MLP, focus=["missing"])
+
+
+# -- colours ---------------------------------------------------------------------------------------
+
+Triple = tuple[float, float, float]
+VISIONS: dict[str, tuple[Triple, Triple, Triple]] = {
+    # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB
+    "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+
+def linear(colour: str) -> Triple:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return r, g, b
+
+
+def luminance(colour: str) -> float:
+    r, g, b = linear(colour)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(colour: str, vision: str) -> Triple:
+    r, g, b = (
+        min(1.0, max(0.0, sum(x * y for x, y in zip(row, linear(colour), strict=True))))
+        for row in VISIONS[vision]
+    )
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def distance(one: str, other: str, vision: str) -> float:
+    pairs = zip(lab(one, vision), lab(other, vision), strict=True)
+    return sum((a - b) ** 2 for a, b in pairs) ** 0.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("background", ["light", "dark"])
+@pytest.mark.parametrize(("what", "least"), [("families", 12), ("changes", 18)])
+def test_any_two_colours_can_be_told_apart(vision, background, what, least):
+    paints = FAMILIES if what == "families" else {k: p for k, p in PAINT.items() if k != "surplus"}
+    if background == "dark":
+        paints = {kind: dark(paint) for kind, paint in paints.items()}
+
+    for (one, a), (other, b) in combinations(paints.items(), 2):
+        apart = max(distance(a.border, b.border, vision), distance(a.fill, b.fill, vision))
+        assert apart >= least, (one, other)
+
+
+@pytest.mark.parametrize("kind", [*FAMILIES, *PAINT])
+def test_text_can_be_read_on_every_fill(kind):
+    paint = {**FAMILIES, **PAINT}[kind]
+
+    assert contrast("#000000", paint.fill) >= 4.5
+    assert contrast(TEXT, dark(paint).fill) >= 4.5
+    assert contrast(TEXT, BACKGROUND) >= 4.5
+
+
+def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
+    svg = drawn(whole.picture(MLP), tmp_path)
+
+    (style,) = (e for e in svg.iter() if e.tag.endswith("style"))
+    assert "@media (prefers-color-scheme: dark)" in (style.text or "")
+    assert dark_rules() in (style.text or "")
+
+
+def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
+    pictures = [
+        whole.picture(MLP),
+        surplus.picture([MLP], MLP.find("aten.relu")),
+        difference.picture(diff_graphs((MLP,), (layers(2),))),
+    ]
+    used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}
+
+    known = {"tg-break", "tg-graph", "tg-cut", "tg-follows", "tg-group", "tg-return", "tg-context"}
+    named = set(re.findall(r"\.(tg-[a-z-]+)", dark_rules()))
+    assert {"tg-picture", "tg-matmul", "tg-changed", "tg-surplus", "tg-context"} <= named & used | {
+        "tg-changed"
+    }
+    families = {f"tg-{re.sub('[^a-z]', '-', name)}" for name in FAMILIES}
+    assert named <= used | known | families | {f"tg-{kind}" for kind in PAINT}
+
+
+def test_rules_can_be_put_below_a_selector_of_the_page():
+    lines = dark_rules("html.dark").splitlines()
+
+    selectors = [
+        each.strip() for line in lines for each in re.split(r",(?![^(]*\))", line.split("{")[0])
+    ]
+    assert all(each.startswith("html.dark .tg-picture ") for each in selectors)
+
+
+def test_a_drawing_that_is_not_ours_is_left_alone(tmp_path):
+    import graphviz
+
+    digraph = graphviz.Digraph()
+    digraph.edge("a", "b")
+
+    assert "<style>" not in render(digraph, tmp_path / "g.svg").read_text()
