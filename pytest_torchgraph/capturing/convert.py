@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +24,7 @@ from ..graph.model import (
 )
 from ..graph.ops import base_name
 from ..graph.text import module_of
-from . import effects, named_effects, sources
+from . import effects, named_effects, sources, spelling
 from .descriptions import belongs_to, is_saved
 from .names import Canon, Namer, op_name
 from .roots import common_path, module_path
@@ -35,7 +36,8 @@ class Naming:
     """What the conversion asks of the mechanism that made the graph.
 
     Attributes:
-        inputs: (role, name) of a placeholder by its fx name.
+        inputs: (role, name) of a placeholder by its fx name; saved values in the order in which
+            the forward computes them.
         modules: path of a module by its id.
         ranks: the order in which inputs were declared, by name. With it inputs, saved values and
             what is returned for an input are put in that order: torch has them in the order of
@@ -60,7 +62,8 @@ class Converted:
     """A graph, and where it is from.
 
     Attributes:
-        names: which of its nodes each fx node became.
+        names: which of its nodes each fx node became, in their order; an alias that autograd made
+            comes right after what it is an alias of.
         owner: what has the attributes that the fx graph refers to.
         fx: the fx graph.
         canon: what gave the symbols and devices their names.
@@ -144,7 +147,9 @@ class _Converter:
                 nodes.append(self.node(node, roles.get(node, "input")))
         subgraphs = tuple(self.subgraphs.values())
         graph = Graph(tuple(nodes), name, kind, level, tuple(saved), subgraphs)
-        names = {node.name: name for node, name in self.names.items()}
+        order = {node: number for number, node in enumerate(self.names)}
+        values = sorted(self.names, key=lambda node: order[self.origin(node)])
+        names = {node.name: self.names[node] for node in values}
         return Converted(graph, names, self.owner, self.fx, self.canon, self.naming, self.returned)
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -163,9 +168,9 @@ class _Converter:
         effects_, after = self.effects(node, name)
         return Node(
             name,
-            node.op,  # type: ignore[arg-type]
+            "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            tuple([self.arg(arg) for arg in _arguments(node)]),
+            tuple([self.arg(arg) for arg in spelling.arguments(node)]),
             {key: self.arg(arg) for key, arg in node.kwargs.items()},
             self.result(node),
             path,
@@ -186,7 +191,7 @@ class _Converter:
             if called is None:
                 return "torch.nn.Module", target
             return _class_name(type(called)), target
-        return op_name(node.target), ""
+        return spelling.operator_name(node) or op_name(node.target), ""
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
         if node.op in ("get_attr", "call_module"):
@@ -209,7 +214,7 @@ class _Converter:
         return isinstance(self.results.get(producer), tuple)
 
     def module(self, node: torch.fx.Node) -> str:
-        if node.meta.get("is_gradient_acc"):
+        if spelling.sums_gradients(node, self.kind):
             return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
         if stack and (self.naming.plain or self.level == "fx"):
@@ -290,12 +295,27 @@ class _Converter:
     def rank(self, node: torch.fx.Node) -> tuple[int, int]:
         """The place of an input among the others: as declared, then saved values, then tangents."""
         role, name = self.naming.inputs.get(node.name, ("input", node.name))
+        if role == "saved":
+            return 1, self.saved_ranks.get(node.name, 0)
         ranks = self.naming.ranks
-        return {"saved": 1, "tangent": 2}.get(role, 0), ranks.get(name, len(ranks))
+        return 2 if role == "tangent" else 0, ranks.get(name, len(ranks))
 
-    def place(self, node: torch.fx.Node) -> tuple[int, int]:
-        """The place of a saved value: of an input its rank, else as it was given."""
-        return self.rank(node) if node.op == "placeholder" else (0, 0)
+    @cached_property
+    def saved_ranks(self) -> dict[str, int]:
+        """The order of the saved values that a backward is given (see `Naming.inputs`)."""
+        saved = [name for name, (role, _) in self.naming.inputs.items() if role == "saved"]
+        return {name: number for number, name in enumerate(saved)}
+
+    def place(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
+        """The place of a saved value: of an input its rank, else where it was computed."""
+        value = self.origin(node)
+        return (0, *self.rank(value)) if value.op == "placeholder" else (1, order[value])
+
+    def origin(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The value that this is an alias of, made by autograd: itself, as a rule."""
+        while node.target is torch.ops.aten.detach.default:
+            (node,) = node.args  # type: ignore[assignment]
+        return node
 
     def return_rank(self, description: Any, position: int, backward: bool) -> tuple[int, int]:
         """The place of an output: new values and gradients of inputs as those were declared."""
@@ -321,7 +341,8 @@ class _Converter:
                 if is_saved(desc) and isinstance(value[k], torch.fx.Node)
             ]
             if self.naming.ranks:
-                kept.sort(key=lambda k: (value[k].op != "placeholder", self.place(value[k])))
+                order = {each: number for number, each in enumerate(self.names)}
+                kept.sort(key=lambda k: self.place(value[k], order))
                 backward = self.kind == "backward"
                 places = {k: number for number, k in enumerate(real)}
                 real.sort(key=lambda k: self.return_rank(descriptions[k], places[k], backward))
@@ -367,16 +388,6 @@ LINE = "torchgraph_line"
 
 SCOPE = "torchgraph_scope"
 """Key in a node's meta for what stands in its name where no module path is known."""
-
-
-def _arguments(node: torch.fx.Node) -> tuple[Any, ...]:
-    """The arguments, without the key that torch's cache has for the body of invoke_subgraph.
-
-    It numbers the bodies of a graph: an edit that adds one would change the calls of all others.
-    """
-    if node.target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
-        return node.args[0], *node.args[2:]
-    return node.args
 
 
 def _value(node: torch.fx.Node) -> Any:

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from ..graph.canonical import canonical_op
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
 from ..graph.ops import base_name
 from .expressions import canonical
+from .spelling import builtin_name
 
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
@@ -55,7 +57,7 @@ def _callable_name(target: Any) -> str:
     if isinstance(target, types.MethodDescriptorType) and getattr(torch.Tensor, short, 0) is target:
         return f"torch.Tensor.{short}"
     module = {"_operator": "operator", "builtins": ""}.get(module, module)
-    return f"{module}.{name}" if module else name
+    return builtin_name(f"{module}.{name}") if module else name
 
 
 class Canon:
@@ -183,5 +185,5 @@ class Namer:
 
     def node(self, module: str, op: str) -> str:
         """A name for a node that runs `op` in `module`."""
-        base = base_name(op)
+        base = base_name(canonical_op(op))
         return self.claim(f"{module}/{base}" if module else base)

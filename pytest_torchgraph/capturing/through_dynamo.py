@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ import torch.fx
 
 from .. import torch_private
 from ..errors import CaptureError
+from ..watching.breaks import read_report
 from .descriptions import input_index
 from .roots import Roots, readable
-from .skipped import Skipped, lost
+from .skipped import Called, Lost, Rest, Skipped, calls_in_torch, refuse_lost
 from .sources import is_user_file, relative
 from .step import Step
 
@@ -61,12 +63,14 @@ def run_compiled(
     A graph break is no failure: the frame goes on in another graph, and the frames that it calls
     are compiled by themselves. What a frame means that Dynamo skips depends on whose it is:
 
-    - One of the user's code that Dynamo gave up on is refused if it runs operations itself (an LSTM
-      in its forward, say), also beside other graphs: they are in none, though it looks compiled.
-      One that only calls others, such as a decorator's wrapper, loses nothing.
+    - One of the user's code that Dynamo gave up on, as a whole or behind a break from which it
+      cannot resume, is refused if it runs operations itself there (an LSTM in its forward, say),
+      also beside other graphs: they are in none, though it looks compiled. One that only calls
+      others, such as a decorator's wrapper, loses nothing.
     - One of torch's own is skipped whenever it is not traced as a part of its caller: at a break
-      inside a module of torch.nn all of that module runs eagerly (nn.Transformer, which looks at
-      the data of its masks). That is refused as well.
+      inside a module of torch.nn, or in a module of the user's that it calls, all of it runs
+      eagerly (nn.Transformer, which looks at the data of its masks; the layers of torch's in a
+      Sequential). That is refused as well.
 
     Raises:
         CaptureError: if operations of the target ran eagerly, in no graph, for such a reason.
@@ -74,11 +78,10 @@ def run_compiled(
     Returns:
         The reason to give where nothing was captured.
     """
-    failures: list[str] = []
-    skipped: list[Skipped] = []
+    found = _Failures()
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
-        _collect(failures, skipped, metadata, payload)
+        found.record(metadata, payload)
         if trace is not None:
             trace(metadata, payload)
 
@@ -86,37 +89,65 @@ def run_compiled(
     with (
         torch_private.fresh_dynamo(),
         torch_private.quiet(),
+        torch_private.on_break_stack(found.at_break),
+        torch_private.on_rest_left(found.rest_left),
         torch_private.structured_trace(emit, _RECORDS),
     ):
         step.run(compiled, forward, backward)
-    within = next((each for each in failures if _is_in_torch_nn(each)), "")
+    within = next((each for each in found.reports if _is_in_torch_nn(each)), "")
     if within:
         raise CaptureError(_broken_in_torch(within))
-    gone = lost(skipped, step) if skipped else ""
-    if gone:
-        raise CaptureError(
-            "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
-            f"no graph. {gone}\nChange that code, capture the rest without it, or use "
-            "via='dispatch', which sees what runs."
-        )
-    return _why_none(failures)
+    refuse_lost(found.given_up, step)
+    return _why_none(found.reports)
 
 
-def _collect(
-    failures: list[str], skipped: list[Skipped], metadata: dict[str, Any], payload: str
-) -> None:
-    """Keep Dynamo's reasons for compiling nothing."""
-    artifact = metadata.get("artifact")
-    if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
-        failures.append(payload)
-    metrics = metadata.get("compilation_metrics")
-    if isinstance(metrics, dict) and metrics.get("fail_reason"):
-        failures.append(str(metrics["fail_reason"]))
-        file = str(metrics.get("co_filename"))
-        if is_user_file(file):
+class _Failures:
+    """What Dynamo says of what it does not compile.
+
+    Attributes:
+        reports: its reasons, in its own words.
+        given_up: what it left to the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self.reports: list[str] = []
+        self.given_up: list[Lost] = []
+        self._stack: list[tuple[str, int, str, str]] = []
+        self._broke: tuple[str, int, str] = ("", 0, "")
+        self._tried: set[tuple[str, str, int]] = set()
+
+    def at_break(self, frames: Iterable[Any], module: str) -> None:
+        """Dynamo is about to report a break with this stack."""
+        self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
+
+    def rest_left(self, code: CodeType, line: int) -> None:
+        """Dynamo leaves what comes in this code from this line on, because of the last break."""
+        if is_user_file(code.co_filename):
+            place = code.co_name, code.co_filename, code.co_firstlineno
+            self.given_up.append(Rest(*place, line, *self._broke))
+
+    def record(self, metadata: dict[str, Any], payload: str) -> None:
+        """Keep what a record of the trace says."""
+        artifact = metadata.get("artifact")
+        if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
+            self.reports.append(payload)
+            report = read_report(payload)
+            reason = "\n".join(filter(None, [f"{report.kind}: {report.reason}", report.hint]))
+            frames = self._stack or report.frames or [("", 0, "", "")]
+            users = [frame for frame in frames if is_user_file(frame[0])]
+            self._broke = (*(users or frames)[-1][:2], reason)
+            self.given_up += calls_in_torch(frames, reason)
+            self.given_up.append(Called(tuple(frames), self._tried, reason))
+            self._stack = []
+        metrics = metadata.get("compilation_metrics")
+        if isinstance(metrics, dict):
+            name, file = str(metrics.get("co_name")), str(metrics.get("co_filename"))
             line = int(metrics.get("co_firstlineno") or 0)
-            reason = str(metrics["fail_reason"])
-            skipped.append(Skipped(str(metrics.get("co_name")), file, line, reason))
+            self._tried.add((name, file, line))
+            if metrics.get("fail_reason"):
+                self.reports.append(str(metrics["fail_reason"]))
+                if is_user_file(file):
+                    self.given_up.append(Skipped(name, file, line, str(metrics["fail_reason"])))
 
 
 def _why_none(failures: list[str]) -> str:
@@ -190,7 +221,7 @@ def aot_inputs(
     Args:
         gm: a forward, backward or inference graph.
         dynamo: the inputs of the Dynamo graph that it was made from.
-        forward_names: for a backward, what the nodes of its forward are called.
+        forward_names: for a backward, what the nodes of its forward are called, in their order.
     """
     named: dict[str, tuple[str, str]] = {}
     for node in gm.graph.nodes:
@@ -203,8 +234,10 @@ def aot_inputs(
         elif type(description).__name__ == "TangentAOTInput":
             output = getattr(description.output, "idx", None)
             named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")
-        elif node.name in forward_names:
-            named[node.name] = ("saved", forward_names[node.name])
-        else:
+        elif node.name not in forward_names:
             named[node.name] = ("input", node.name)
+    placeholders = {node.name for node in gm.graph.nodes if node.op == "placeholder"}
+    for key, name in forward_names.items():
+        if key in placeholders and key not in named:
+            named[key] = ("saved", name)
     return named

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 
-MAX_EDITS = 3000
+MAX_EDITS = 1000
 """Beyond this many edits in one gap its elements are paired by token instead, in order."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from .align import align
-from .equal import flatten_pair, pairing
+from .canonical import canonical
+from .equal import Classes, pairing
 from .findings import Comparison, Part, bodies, compare, subgraph_names
 from .model import Graph, Node, Source, is_projection, iter_refs
 from .text import format_node
@@ -207,16 +208,20 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     whole: list[Finding] = []
     graphs: list[PairDiff] = []
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
-    for old, new in _pairs(before, after):
+    savers: dict[str, list[int]] = {}
+    classes = Classes()
+    for old, new in _pairs(canonical(before), canonical(after)):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
             (whole if kind == "backward" else findings).append(_whole_graph(old, new))
             graphs.append(PairDiff(old, new))
             continue
-        known = _saved_names(old, forwards) if kind == "backward" else {}
-        names = _compare(old, new, known, into, graphs)
+        known = _saved_names(old, forwards, savers) if kind == "backward" else {}
+        names = _compare(old, new, known, into, graphs, classes)
         if kind == "forward":
+            for name in {ref.name for ref in old.saved}:
+                savers.setdefault(name, []).append(len(forwards))
             forwards.append((old, names))
     if findings and backward:
         findings = _with_consequences(findings, backward)
@@ -227,15 +232,14 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
 
 
 def _saved_names(
-    backward: Graph, forwards: Sequence[tuple[Graph, Mapping[str, str]]]
+    backward: Graph,
+    forwards: Sequence[tuple[Graph, Mapping[str, str]]],
+    savers: Mapping[str, Sequence[int]],
 ) -> Mapping[str, str]:
     """How the values that a backward takes over are called now, by its own forward."""
-    taken = {node.name for node in backward.inputs}
-
-    def common(pair: tuple[Graph, Mapping[str, str]]) -> int:
-        return sum(ref.name in taken for ref in pair[0].saved)
-
-    return max(forwards, key=common)[1] if forwards else {}
+    taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:100])
+    best = max(taken, key=lambda k: (taken[k], -k), default=0)
+    return forwards[best][1] if forwards else {}
 
 
 def _compare(
@@ -244,21 +248,25 @@ def _compare(
     names: Mapping[str, str],
     findings: list[Finding],
     graphs: list[PairDiff],
+    classes: Classes,
 ) -> Mapping[str, str]:
     """Compare two graphs and their bodies; returns the names that correspond."""
-    if old == new:
+    if classes.number(old) == classes.number(new):
         return _names_of_equal(old, new)
-    comparison = compare(*flatten_pair(old, new), names)
+    comparison = compare(classes.flat(old), classes.flat(new), names)
     label = new.name if old.name == new.name else f"{old.name} -> {new.name}"
     found = [
         Finding(tuple(_change(comparison, part, label) for part in group))
         for group in comparison.groups
     ]
     graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
+    callers = _callers(old), _callers(new)
     for body_old, body_new in bodies(comparison):
         inside: list[Finding] = []
-        _compare(body_old, body_new, {}, inside, graphs)
-        found = _with_body(found, inside, (old, body_old.name), (new, body_new.name))
+        _compare(body_old, body_new, {}, inside, graphs, classes)
+        if inside:
+            calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
+            found = _with_body(found, inside, (old, new), calls)
     if not found:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
         found.append(Finding((last,)))
@@ -267,27 +275,29 @@ def _compare(
     return names
 
 
+def _callers(graph: Graph) -> dict[str, list[int]]:
+    """The ids of the nodes that refer to a body, by its name."""
+    callers: dict[str, list[int]] = {}
+    for node in graph.nodes if graph.subgraphs else ():
+        for name in subgraph_names((node.args, tuple(node.kwargs.values()))):
+            callers.setdefault(name, []).append(id(node))
+    return callers
+
+
 def _with_body(
-    found: list[Finding],
-    inside: list[Finding],
-    *callers: tuple[Graph, str],
+    found: list[Finding], inside: list[Finding], graphs: tuple[Graph, Graph], calls: Container[int]
 ) -> list[Finding]:
     """Findings of a graph and of a body, what follows from an edit of the body put to that.
 
     A body that saves one value more for its backward has one result more, and so have its calls.
 
     Args:
-        callers: the graph, old and new, and the name of the body in it.
+        graphs: the graph, old and new.
+        calls: the ids of the nodes that refer to the body.
     """
-    calls = {
-        id(node)
-        for graph, body in callers
-        for node in graph.nodes
-        if any(name == body for name in subgraph_names((node.args, tuple(node.kwargs.values()))))
-    }
 
     def of_a_call(change: Change) -> bool:
-        node, graph = change.node, callers[change.after is not None][0]
+        node, graph = change.node, graphs[change.after is not None]
         producer = graph.by_name.get(node.refs[0]) if node.refs else None
         return producer is not None and id(producer) in calls and is_projection(node, producer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,6 +14,7 @@ from .matching import Matching
 from .model import Arg, Graph, Node, SubgraphRef
 from .text import format_result
 
+ASSERTED = "aten._assert_tensor_metadata.default"
 PartKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[PartKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 
@@ -82,6 +84,8 @@ class _Comparer:
         self.b = matching.b
         self.parent: dict[tuple[str, int], tuple[str, int]] = {}
         self.parts: dict[tuple[str, int], Part] = {}
+        self.kept_a = _only_saved(self.a)
+        self.kept_b = _only_saved(self.b)
 
     def run(self) -> Comparison:
         for i, node in enumerate(self.a.nodes):
@@ -275,17 +279,20 @@ class _Comparer:
     ) -> dict[tuple[str, int], list[Part]]:
         """Parts that follow from some other edit are no edits of their own: they go to the nearest.
 
-        These are one more or one fewer output taken of an op, and a `detach` that autograd makes in
-        order to save a value.
+        These are one more or one fewer output taken of an op, what is computed in order to be saved
+        and for nothing else (a `detach` of autograd's, what the partitioner recomputes or not), and
+        what torch.export asserts of a value before a cast.
         """
         edits = {key: group for key, group in groups.items() if not all(map(self.follows, group))}
         if not edits:
             return groups
+        places = sorted((self.position(group[0]), key) for key, group in edits.items())
         for key, group in groups.items():
             if key not in edits:
                 at = self.position(group[0])
-                nearest = min(edits.values(), key=lambda edit: abs(self.position(edit[0]) - at))
-                nearest.extend(group)
+                k = bisect_left(places, (at, key))
+                nearest = min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))
+                edits[nearest[1]].extend(group)
         return edits
 
     def follows(self, part: Part) -> bool:
@@ -298,16 +305,12 @@ class _Comparer:
         if node.op == "operator.getitem":
             operands = flat.operands[number]
             return bool(operands) and partner[operands[0]] != -1
-        last = len(flat.nodes) - 1
-        saved_from = flat.arity[last] - len(flat.graph.saved)
-        return node.op == "aten.detach.default" and all(
-            user == last and slot >= saved_from for user, slot in flat.users[number]
-        )
+        return node.op == ASSERTED or number in (self.kept_a if gone else self.kept_b)
 
     def rank(self, part: Part) -> tuple[bool, int, float]:
         """The primary part first: an op before the inputs and projections that came with it."""
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
-        minor = node.kind == "placeholder" or node.op == "operator.getitem"
+        minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
         return minor, ORDER[part.kind], self.position(part)
 
     def position(self, part: Part) -> float:
@@ -315,3 +318,20 @@ class _Comparer:
         if part.after != -1:
             return part.after / len(self.b.nodes)
         return part.before / len(self.a.nodes)
+
+
+def _only_saved(flat: Flat) -> set[int]:
+    """The nodes that a forward computes for its backward alone."""
+    if not flat.graph.saved:
+        return set()
+    returned: set[int] = set()
+    last = len(flat.nodes) - 1
+    arity = flat.arity[last]
+    todo = flat.operands[last][: arity - len(flat.graph.saved)] + flat.operands[last][arity:]
+    while todo:
+        i = todo.pop()
+        if i not in returned:
+            returned.add(i)
+            todo.extend(flat.operands[i])
+    live = flat.live()
+    return {i for i in range(last) if live[i] and i not in returned and flat.nodes[i].is_call}

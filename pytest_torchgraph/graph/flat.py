@@ -75,7 +75,7 @@ class Flat:
         for effect in node.effects:
             if effect.kind == "opaque":
                 yield from (heads[key] for key in sorted(heads))
-                heads.update(dict.fromkeys(heads, i))
+                heads.clear()
                 heads["opaque"] = i
                 continue
             key: str = effect.kind
@@ -85,7 +85,7 @@ class Flat:
                 if kind == "placeholder":
                     key = f"mutates input {owner:09}"
                 elif kind == "get_attr":
-                    key = f"mutates {quote(target)}" if target else f"mutates {owner:09}"
+                    key = f"mutates {quote(target)}"
                 else:
                     continue  # a storage born in the graph: operands and `after` say it all
             if key in heads:
@@ -125,6 +125,10 @@ def _result(node: Node) -> str:
     return ""  # of a tuple the projections' results count; that it is an int, the value says
 
 
+def _first(item: tuple[str, Arg]) -> str:
+    return item[0]
+
+
 def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
     """The argument printed with its references left open; these are appended to `refs`."""
     if isinstance(value, Ref):
@@ -133,7 +137,7 @@ def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str])
     if isinstance(value, tuple):
         return f"[{','.join([_skeleton(item, refs, subgraph_label) for item in value])}]"
     if isinstance(value, dict):
-        items = sorted((format_arg(key), item) for key, item in value.items())
+        items = sorted(((format_arg(key), item) for key, item in value.items()), key=_first)
         return "{" + ",".join(f"{k}:{_skeleton(v, refs, subgraph_label)}" for k, v in items) + "}"
     if isinstance(value, slice):
         bounds = (value.start, value.stop, value.step)

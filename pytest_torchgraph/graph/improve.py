@@ -15,6 +15,10 @@ from .matching import Matching
 MAX_SHIFT = 100
 """How many nodes one step may move along a run of equal ops."""
 
+WORK = 100
+"""How many edges may be looked at, for each node of the graphs, before the matching is left as it
+is: where nearly everything differs no exchange helps."""
+
 
 def improve(matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]) -> None:
     """Improve `matching` in place; only nodes with equal tokens become partners."""
@@ -27,11 +31,12 @@ class _Improver:
         self.flats = (m.a, m.b)
         self.tokens = (tokens_a, tokens_b)
         self.partner = (m.forward, m.backward)
+        self.work = WORK * (len(m.forward) + len(m.backward)) + 100_000
 
     def run(self) -> None:
         todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
         budget = 20 * len(todo) + 200
-        while todo and budget:
+        while todo and budget and self.work > 0:
             budget -= 1
             i = todo.pop()
             j = self.m.forward[i]
@@ -71,7 +76,7 @@ class _Improver:
             self.assign(side, moving, -1)
             target = self.best_place(side, moving, old, banned)
         for _ in range(MAX_SHIFT):
-            if target == -1:
+            if target == -1 or self.work <= 0:
                 break
             displaced = there[target]
             for node in (moving, displaced):
@@ -110,7 +115,9 @@ class _Improver:
             self.assign(side, i, j)
 
     def cost(self, region: Iterable[int]) -> int:
-        return sum(map(self.m.bad_edges, region))
+        nodes = list(region)
+        self.work -= 2 * len(nodes)
+        return sum(map(self.m.bad_edges, nodes))
 
     def region(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
         """The nodes of `a` whose edges the step can have touched."""
@@ -140,6 +147,7 @@ class _Improver:
         # Behind the node that it just lost stands the next of the run.
         places.update(user for user, _ in other.users[moved.get(i, -1)][:64])
         token = self.tokens[side][i]
+        self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), there[j] == -1, -j)
             for j in places

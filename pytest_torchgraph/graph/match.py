@@ -194,20 +194,17 @@ class _Matcher:
 
     def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
         """The one free node of `b` next to the partners of `i`'s neighbours that agrees most."""
-        candidates: dict[int, int] = {}
+        places: dict[int, None] = {}
         for slot, operand in enumerate(self.a.operands[i]):
             partner = self.m.forward[operand]
             if partner != -1:
                 users = self.b.users[partner]
-                for user, user_slot in users if len(users) <= 64 else ():
-                    if user_slot == slot and self.m.backward[user] == -1 and fits(i, user):
-                        candidates[user] = 0
+                places.update((u, None) for u, at in users[:65] if at == slot and len(users) <= 64)
         for user, slot in self.a.users[i]:
             partner = self.m.forward[user]
             if partner != -1 and slot < len(self.b.operands[partner]):
-                operand = self.b.operands[partner][slot]
-                if self.m.backward[operand] == -1 and fits(i, operand):
-                    candidates[operand] = 0
+                places[self.b.operands[partner][slot]] = None
+        candidates = [j for j in places if self.m.backward[j] == -1 and fits(i, j)]
         if not candidates:
             return -1
         scores = {j: self.m.agreement(i, j) for j in candidates}

@@ -8,6 +8,7 @@ process that made it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -187,7 +188,8 @@ class Graph:
     Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
     inputs to the outputs and side effects, comparing op, constants, dtype and shape. Names, the
     order of independent nodes, strides, devices, module paths and sources do not count. A node that
-    is used twice differs from two equal nodes.
+    is used twice differs from two equal nodes. Ops that compute the same are equal (see
+    `graph.canonical`): a `view` and an `_unsafe_view`, and below autograd a `detach` is nothing.
 
     Attributes:
         nodes: the nodes, in an order in which they can run; the last is the output.
@@ -196,6 +198,8 @@ class Graph:
         level: the stage of the compiler that the graph was seen at.
         saved: values that a forward graph keeps for its backward, apart from the real outputs.
         subgraphs: bodies of higher-order ops.
+        classes: names of the modules' classes by path, where the capture knows them. They are
+            drawn, and neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -204,6 +208,7 @@ class Graph:
     level: Level = "fx"
     saved: tuple[Ref, ...] = ()
     subgraphs: tuple[Graph, ...] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -276,7 +281,11 @@ class Graph:
         return isomorphic(self, other)
 
     def __hash__(self) -> int:
-        return hash((len(self.nodes), frozenset(self.op_counts.items())))
+        from .canonical import canonical_graph
+
+        nodes = canonical_graph(self).nodes
+        counts = Counter(node.op for node in nodes if node.is_call)
+        return hash((len(nodes), frozenset(counts.items())))
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {self.kind} at {self.level}, {len(self.nodes)} nodes>"
@@ -356,17 +365,17 @@ class Graph:
 
 def iter_refs(value: Arg) -> Iterator[Ref]:
     """All node references inside an argument, in order, with repetition."""
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from iter_refs(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from iter_refs(item)
-    elif isinstance(value, slice):
-        for item in (value.start, value.stop, value.step):
-            yield from iter_refs(item)
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Ref):
+            yield value
+        elif isinstance(value, tuple):
+            todo.extend(reversed(value))
+        elif isinstance(value, Mapping):
+            todo.extend(reversed(list(value.values())))
+        elif isinstance(value, slice):
+            todo += value.step, value.stop, value.start
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:

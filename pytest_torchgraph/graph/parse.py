@@ -47,9 +47,11 @@ from .model import (
     TensorMeta,
     iter_refs,
 )
-from .text import DTYPES, VERSION, VIA_LEVELS, Header, module_of
+from .text import DTYPES, VERSION, VIA_LEVELS, Header, format_arg, module_of
 
 MAX_DEPTH = 60
+MAX_EQUAL_HASHES = 100
+"""How many keys of one dictionary may share a hash: each is compared with all before it."""
 DTYPE_NAMES = {short: name for name, short in DTYPES.items()}
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
@@ -112,10 +114,10 @@ class _Parser:
         return self.text.startswith(token, self.pos)
 
     def skip(self, token: str) -> bool:
-        if not self.at(token):
-            return False
-        self.pos += len(token)
-        return True
+        if self.text.startswith(token, self.pos):
+            self.pos += len(token)
+            return True
+        return False
 
     def expect(self, token: str) -> None:
         if not self.skip(token):
@@ -241,6 +243,7 @@ class _Parser:
         names: set[str] = set()
         saved: list[Ref] = []
         subgraphs: list[Graph] = []
+        bodies: set[str] = set()
         complete = False
         while self.next_line() and not self.at_end():
             if self.skip("  " * depth + "}"):
@@ -259,7 +262,7 @@ class _Parser:
             elif complete:
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
-                node = self.node({sub.name for sub in subgraphs})
+                node = self.node(bodies)
                 complete = node.kind == "output"
                 for ref in iter_refs((node.args, node.kwargs, node.after)):
                     self.known(ref, names, start)
@@ -274,8 +277,9 @@ class _Parser:
                 self.fail(f"expected a node, 'return' or '}}', found {self.found()}")
             else:
                 sub = self.graph(level, depth + 1)
-                if any(other.name == sub.name for other in subgraphs):
+                if sub.name in bodies:
                     self.fail(f"two subgraphs are named {sub.name!r}", start)
+                bodies.add(sub.name)
                 subgraphs.append(sub)
                 continue
             self.end_of_line()
@@ -408,9 +412,7 @@ class _Parser:
         if first == '"':
             return self.string()
         if first == "[":
-            values: list[Arg] = []
-            self.sequence("[", "]", lambda: values.append(self.value()))
-            return tuple(values)
+            return self.values()
         if first == "`":
             return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
         if first == "{":
@@ -432,6 +434,21 @@ class _Parser:
             return self.number(number)
         return self.word()
 
+    def values(self) -> tuple[Arg, ...]:
+        """A list: what `sequence` does, in one call less for each value."""
+        self.pos += 1
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail("values are nested too deeply")
+        values: list[Arg] = []
+        if not self.skip("]"):
+            values.append(self.value())
+            while self.skip(", "):
+                values.append(self.value())
+            self.expect("]")
+        self.depth -= 1
+        return tuple(values)
+
     def number(self, match: re.Match[str]) -> int | float:
         text = match.group()
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
@@ -442,17 +459,24 @@ class _Parser:
 
     def mapping(self) -> dict[Any, Arg]:
         items: dict[Any, Arg] = {}
+        printed: set[str] = set()
+        hashes: dict[int, int] = {}
 
         def item() -> None:
             start = self.pos
             key = self.value()
-            self.expect(": ")
-            try:
-                if key in items:
-                    self.fail("a key is given twice", start)
-                items[key] = self.value()
-            except TypeError:
+            if not _is_key(key):
                 self.fail("this cannot be a key", start)
+            number = hash(key)
+            hashes[number] = hashes.get(number, 0) + 1
+            if hashes[number] > MAX_EQUAL_HASHES:
+                self.fail("too many keys with one hash", start)
+            text = format_arg(key)
+            if text in printed or key in items:  # nan is not equal to itself
+                self.fail("a key is given twice", start)
+            printed.add(text)
+            self.expect(": ")
+            items[key] = self.value()
 
         self.sequence("{", "}", item)
         return items
@@ -513,3 +537,10 @@ class _Parser:
 
         self.sequence("[", "]", item)
         return tuple(sizes)
+
+
+def _is_key(value: Arg) -> bool:
+    """Whether a value can be a key: a constant, or a tuple of these."""
+    if isinstance(value, tuple):
+        return all(map(_is_key, value))
+    return not isinstance(value, Ref | SubgraphRef | dict | slice)

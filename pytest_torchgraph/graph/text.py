@@ -28,6 +28,8 @@ from .model import (
 )
 
 VERSION = 1
+WIDEST = 200
+"""No column of a table is padded beyond this: one long list would make every row as long."""
 LONG_RETURN = 3
 """A return of more values than this has one line for each."""
 
@@ -250,12 +252,13 @@ def format_result(result: Result, *, full: bool = False) -> str:
 
 def format_shape(shape: Iterable[int | Symbol]) -> str:
     """Sizes or strides, separated by commas; a lone symbol needs no backticks."""
-    return ", ".join(
-        size.expr
-        if isinstance(size, Symbol) and PLAIN_SYMBOL.match(size.expr)
-        else format_arg(size)
-        for size in shape
-    )
+    return ", ".join([str(size) if type(size) is int else _format_size(size) for size in shape])
+
+
+def _format_size(size: int | Symbol) -> str:
+    if isinstance(size, Symbol) and PLAIN_SYMBOL.match(size.expr):
+        return size.expr
+    return format_arg(size)
 
 
 def format_table(graph: Graph) -> str:
@@ -266,7 +269,7 @@ def format_table(graph: Graph) -> str:
         kwargs = ", ".join(f"{key}: {format_arg(arg)}" for key, arg in node.kwargs.items())
         args = ", ".join(format_arg(arg).replace("%", "") for arg in node.args)
         rows.append((node.kind, node.name, target, f"({args})", f"{{{kwargs.replace('%', '')}}}"))
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    widths = [min(max(len(row[i]) for row in rows), WIDEST) for i in range(5)]
     rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

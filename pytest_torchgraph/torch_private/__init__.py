@@ -14,6 +14,7 @@ from .autograd import (
     aot_autograd,
     boxed,
     current_autograd_node,
+    marks_gradient_sums,
     sequence_number,
     storage_ref,
 )
@@ -47,7 +48,9 @@ from .observers import (
     on_break_stack,
     on_capture,
     on_entry,
+    on_rest_left,
     on_skip,
+    traced_files,
 )
 from .ops import is_composite, registered_ops
 from .settings import (
@@ -91,12 +94,14 @@ __all__ = [
     "leave_alone",
     "leave_compilation",
     "logs_restored",
+    "marks_gradient_sums",
     "matmul_precision_restored",
     "modes_that_stop_compilation",
     "on_break_stack",
     "on_capture",
     "on_compiled_region",
     "on_entry",
+    "on_rest_left",
     "on_skip",
     "origin_of",
     "probe",
@@ -110,4 +115,5 @@ __all__ = [
     "stance_restored",
     "storage_ref",
     "structured_trace",
+    "traced_files",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -54,3 +56,9 @@ def aot_autograd(**compilers: Any) -> Callable[..., Any]:
 def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
     """A callable in the boxed calling convention."""
     return get("boxed")(call)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def marks_gradient_sums() -> bool:
+    """Whether AOTAutograd marks the nodes that add up gradients (2.11 does, 2.9 does not)."""
+    return importlib.util.find_spec("torch._functorch._aot_autograd.streams") is not None

@@ -129,6 +129,9 @@ NAMES = {
     "kernel": Private(
         "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"
     ),
+    "tolerances": Private(
+        "torch.testing._comparison:default_tolerances", "1.9", "assert_matches_eager(rtol=...)"
+    ),
     "precision": Private("torch._C:_get_fp32_precision_getter", "2.9", "isolating tests"),
     "assign_precision": Private("torch._C:_set_fp32_precision_setter", "2.9", "isolating tests"),
     "cache_dir": Private(
@@ -155,6 +158,14 @@ NAMES = {
         "2.6",
         "seeing that compiled code is entered",
     ),
+    "convert": Private(
+        "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
+        "2.0",
+        "saying that a frame was skipped",
+    ),
+    "in_skipfiles": Private(
+        "torch._dynamo.trace_rules:check", "2.2", "saying why a frame was skipped"
+    ),
     "skip_reason": Private(
         "torch._dynamo.convert_frame:add_skip_reason", "2.13", "saying why a frame was skipped"
     ),
@@ -173,6 +184,11 @@ NAMES = {
         "torch._dynamo.symbolic_convert:collapse_resume_frames",
         "2.9",
         "the whole stack at a graph break",
+    ),
+    "rest_left": Private(
+        "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step_graph_break",
+        "2.0",
+        "captures through Dynamo",
     ),
     "guard_hook": Private(
         "torch._C:_dynamo.eval_frame.set_guard_complete_hook",
@@ -250,6 +266,15 @@ def replaced(name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, last, before)
+
+
+def has(name: str) -> bool:
+    """Whether this torch has one of `NAMES`, for what can be done without."""
+    try:
+        get(name)
+    except TorchGraphError:
+        return False
+    return True
 
 
 def probe() -> dict[str, str]:

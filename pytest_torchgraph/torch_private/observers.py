@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from .names import get, replaced
+from .names import get, has, replaced
 
 
 @contextlib.contextmanager
@@ -72,6 +72,10 @@ _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
 @contextlib.contextmanager
 def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
     """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter."""
+    if not has("skip_reason"):
+        with _on_skip_without_reasons(skipped):
+            yield
+        return
     original = get("skip_reason")
 
     def observed(reason: str, frame: Any) -> Any:
@@ -83,8 +87,28 @@ def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_break_stack(reported: Callable[[Any], None]) -> Iterator[None]:
-    """Call `reported(frames)` with the stack that Dynamo is about to report a break with.
+def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[None]:
+    """The same where Dynamo keeps its reasons to itself: those that can be known are."""
+    original = get("convert")
+    in_skipfiles = get("in_skipfiles")
+
+    def observed(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, frame, *args, **kwargs)
+        if getattr(result, "guarded_code", None) is None:
+            if in_skipfiles(frame.f_code):
+                skipped("frame is in the Dynamo skipfiles list", frame)
+            else:
+                skipped("this release of torch does not say why", frame)
+        return result
+
+    with replaced("convert", observed):
+        yield
+
+
+@contextlib.contextmanager
+def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
+    """Call `reported(frames, module)` with the stack that Dynamo is about to report a break with,
+    and with its name of the module whose code broke, "" for the one that is compiled.
 
     The report itself has it after `collapse_resume_frames`, which takes every call between two
     functions of one name for the rest of the first: of a `forward` that calls a `forward` it shows
@@ -93,10 +117,43 @@ def on_break_stack(reported: Callable[[Any], None]) -> Iterator[None]:
     original = get("collapse")
 
     def observed(frames: Any) -> Any:
-        reported(frames)
+        reported(frames, _module_of(sys._getframe(1).f_locals.get("exc")))
         return original(frames)
 
     with replaced("collapse", observed):
+        yield
+
+
+def _module_of(error: BaseException | None) -> str:
+    """The module that Dynamo was tracing where this was raised, as `L['self'].layers.0`."""
+    found = ""
+    while error is not None and not found:
+        traceback = error.__traceback__
+        while traceback is not None:
+            translator = traceback.tb_frame.f_locals.get("self")
+            stack = getattr(translator, "nn_module_stack", None)
+            if isinstance(stack, dict) and stack:
+                found = str(list(stack.values())[-1][0])
+            traceback = traceback.tb_next
+        error = error.__context__  # of a break behind which Dynamo could not resume
+    return found
+
+
+@contextlib.contextmanager
+def on_rest_left(left: Callable[[CodeType, int], None]) -> Iterator[None]:
+    """Call `left(code, line)` where Dynamo compiles a frame as far as that line, and leaves all
+    that comes behind it to the interpreter, because it cannot resume there.
+
+    The code is what Dynamo traced: the rest of a function has a name of its own.
+    """
+    original = get("rest_left")
+
+    def observed(self: Any, instruction: Any) -> Any:
+        line = getattr(instruction.positions, "lineno", None) or instruction.starts_line
+        left(self.f_code, line or self.lineno)
+        return original(self, instruction)
+
+    with replaced("rest_left", observed):
         yield
 
 
@@ -157,6 +214,12 @@ def autograd_reasons() -> Iterator[None]:
             yield
     finally:
         install(None)
+
+
+def traced_files() -> frozenset[str]:
+    """The files of the functions that the compilation in progress has traced."""
+    context = get("tracing")()
+    return frozenset(code.co_filename for code in getattr(context, "traced_code", ()))
 
 
 def compiled_autograd_is_on() -> bool:

@@ -127,11 +127,17 @@ def _loggers() -> list[logging.Logger]:
 
 @contextlib.contextmanager
 def matmul_precision_restored() -> Iterator[None]:
-    """Put back `torch.set_float32_matmul_precision`, and `fp32_precision` of `torch.backends`."""
-    general, each = _matmul_precision(), _precisions()
+    """Put back `torch.set_float32_matmul_precision`, and `fp32_precision` of `torch.backends`.
+
+    And the flags of `torch.backends.cuda.matmul` and `cudnn` that let CUDA compute less precisely.
+    """
+    general, each, flags = _matmul_precision(), _precisions(), _flags()
     try:
         yield
     finally:
+        for (owner, name), value in flags.items():
+            if _flags().get((owner, name)) != value:
+                setattr(owner, name, value)
         for tried in ("highest", "high", "medium") if general is None else (general,):
             if (_matmul_precision(), _precisions()) == (general, each):
                 break
@@ -142,6 +148,24 @@ def matmul_precision_restored() -> Iterator[None]:
 _PRECISIONS = (
     ("generic", "all"),
     *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")),
+)
+
+
+def _flags() -> dict[tuple[Any, str], Any]:
+    """The flags, without those that torch refuses to tell: TF32 where `fp32_precision` differs."""
+    matmul: Any = torch.backends.cuda.matmul
+    names = [(matmul, name) for name in _REDUCED if hasattr(matmul, name)]
+    found = {}
+    for owner, name in [*names, (torch.backends.cudnn, "allow_tf32")]:
+        with contextlib.suppress(RuntimeError):
+            found[owner, name] = getattr(owner, name)
+    return found
+
+
+_REDUCED = (
+    "allow_fp16_accumulation",
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
 )
 
 

@@ -1,7 +1,9 @@
 """Every single edit at every position of a model without modules: how many are one finding.
 
-`python tests/benchmarks/bench_findings.py [models]`, about 20 seconds for each model of 300 ops.
-The tests take a sample of these positions.
+`python tests/benchmarks/bench_findings.py [models] [cases]`, about 20 seconds for each model of 300
+ops. The tests take a sample of these positions. Then several edits at once, by default 500 cases of
+each kind: findings for each edit, where nodes have module paths and where they have none, the edits
+in different layers, at some distance or side by side.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.timing import table
 from graph.build import difference
-from graph.edits import EDITS, chain, graph, topologically_shuffled
+from graph.edits import EDITS, Nodes, chain, exchange, graph, layers, topologically_shuffled
 
 
 def main() -> None:
@@ -39,7 +42,56 @@ def main() -> None:
                 right[kind] += (found[0].kind, named and named.name) == (edited.kind, edited.name)
     rows = [(kind, tried[kind], alone[kind], right[kind]) for kind in EDITS]
     table(("edit", "tried", "one finding", "named as edited"), rows)
-    print("Named otherwise are nodes in runs of equal ops, where it is arbitrary which one it was.")
+    print(
+        "Named otherwise are nodes in runs of equal ops, where it is arbitrary which one it was.\n"
+    )
+    several(int(sys.argv[2]) if len(sys.argv) > 2 else 500)
+
+
+SIZE = 12
+BASES: dict[str, Callable[[int], Nodes]] = {
+    "layers in modules": lambda seed: layers(40, scoped=True, size=SIZE),
+    "the same without": lambda seed: layers(40, scoped=False, size=SIZE),
+    "random, no modules": lambda seed: chain(40 * SIZE, seed),
+}
+
+
+def several(cases: int) -> None:
+    """Print how many findings there are for each of 2 to 10 edits."""
+    rows = []
+    for name, made in BASES.items():
+        for apart in (SIZE, 4, 2, 1):
+            edits = found = exact = 0
+            for seed in range(cases):
+                rng = random.Random(f"{name}{apart}{seed}")
+                base = made(seed)
+                edited, count = edited_at(base, apart, rng)
+                if seed % 2:
+                    edited = topologically_shuffled(edited, rng)
+                number = len(difference(graph(base), graph(edited)).findings)
+                edits += count
+                found += number
+                exact += number == count
+            rows.append((name, apart, cases, edits, found, found / edits, 100 * exact / cases))
+    heads = ("graphs of 480 ops", "apart", "cases", "edits", "findings", "ratio", "exact %")
+    table(heads, rows)
+    print("Edits of nodes next to each other are one finding by intention: ratios below 1.")
+
+
+def edited_at(base: Nodes, apart: int, rng: random.Random) -> tuple[Nodes, int]:
+    """The graph after some edits, the furthest apart in layers of their own."""
+    count = rng.randrange(2, 11)
+    first = next(k for k, node in enumerate(base) if node.kind != "placeholder")
+    if apart == SIZE:
+        places = [first + SIZE * k + rng.randrange(8, 11) for k in rng.sample(range(40), count)]
+    else:
+        start = first + rng.randrange(10, 300)
+        places = [start + apart * k for k in range(count)]
+    nodes = base
+    for at in sorted(places, reverse=True):
+        kind = rng.choice(("insert", "exchange", "remove", "rewire"))
+        nodes = (EDITS[kind](nodes, at, rng) or exchange(nodes, at, rng)).nodes
+    return nodes, count
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ def scattered(
     count: int,
     seed: int,
     kinds: Sequence[str] = ("insert", "exchange", "remove", "rewire"),
+    apart: int = 12,
 ) -> tuple[Nodes, list[tuple[str, str]]]:
     """The graph after `count` edits at least 12 nodes apart; the kind and node of each."""
     rng = random.Random(seed)

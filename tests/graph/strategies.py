@@ -243,6 +243,7 @@ def _assembled(
 # -- graphs that look like real ones ---------------------------------------------------------------
 
 FEW = ("sin", "cos", "add", "mul")
+EFFECTS: dict[str, EffectKind] = {"reduce": "communicates", "item": "syncs", "unknown": "opaque"}
 
 
 @st.composite
@@ -250,19 +251,21 @@ def plain_graphs(draw: st.DrawFn, max_calls: int = 12, inputs: int = 2) -> Graph
     """Small graphs of few ops, so that twins, dead code and near misses are common."""
     meta = TensorMeta("float32", (2, 3))
     nodes = [Node(f"x{i}", "placeholder", "input", result=meta) for i in range(inputs)]
-    for buffer in draw(st.sets(st.sampled_from("ab"))):
-        nodes.append(Node(buffer, "get_attr", "get_attr", target=f"self.{buffer}", result=meta))
+    for i, buffer in enumerate(
+        draw(st.lists(st.sampled_from(["self.a", "self.b", ""]), max_size=3))
+    ):
+        nodes.append(Node(f"buffer{i}", "get_attr", "get_attr", target=buffer, result=meta))
     written: dict[str, str] = {}
     for i in range(draw(st.integers(1, max_calls))):
         before = [node.name for node in nodes]
-        word = draw(st.sampled_from((*FEW, "rand", "add_", "reduce")))
+        word = draw(st.sampled_from((*FEW, "rand", "add_", "reduce", "item", "unknown")))
         args = [draw(st.sampled_from(before)) for _ in range(1 + (word in ("add", "mul")))]
         effects: tuple[Effect, ...] = ()
         after = tuple(Ref(written[name]) for name in dict.fromkeys(args) if name in written)
         if word == "rand":
             args, effects, after = [], (Effect("random"),), ()
-        elif word == "reduce":
-            effects = (Effect("communicates"),)
+        elif word in EFFECTS:
+            effects = (Effect(EFFECTS[word]),)
         elif word == "add_":
             effects = (Effect("mutates", Ref(args[0])),)
             written[args[0]] = f"n{i}"
@@ -302,7 +305,9 @@ def shuffled(graph: Graph, rng: random.Random) -> Graph:
                 needs[node.name].update(last.values())
                 last = dict.fromkeys([*last, "opaque"], node.name)
                 continue
-            resource = (effect.kind, effect.target)
+            owner = graph.by_name[effect.target.name] if effect.target else None
+            attribute = owner is not None and owner.kind == "get_attr"
+            resource = (effect.kind, owner.target if attribute else effect.target)
             needs[node.name].update(last[key] for key in (resource, "opaque") if key in last)
             last[resource] = node.name
         if node.kind == "placeholder":

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from graph.build import difference
+from graph.build import difference, document
 from graph.edits import (
     EDITS,
     Nodes,
@@ -205,3 +205,50 @@ def test_a_rewired_node_is_shown_with_its_old_and_new_operand() -> None:
     ((before, after),) = difference(graph(base), graph(edit.nodes)).rewired
     assert before.refs != after.refs
     assert before.name == after.name == edit.name
+
+
+def saving(op: str, kept: str) -> Graph:
+    """A forward that keeps something for its backward, beside what it returns."""
+    lines = ["%x = input", "%y = input", f"%a = {op}(%x)", *kept.splitlines(), "return %a"]
+    saved = ["save %k"] if kept else []
+    return Graph.from_text(document("\n".join([*lines, *saved])))
+
+
+def test_what_is_computed_only_to_be_saved_follows_from_an_edit() -> None:
+    kept = "%t = permute(%y)\n%k = clone(%t)"
+    base, edited = saving("sin", ""), saving("cos", kept)
+    (finding,) = difference(base, edited).findings
+    assert [(c.kind, c.node.op) for c in finding.changes] == [
+        ("changed", "cos"),
+        ("added", "permute"),
+        ("added", "clone"),
+    ]
+    (alone,) = difference(base, saving("sin", kept)).findings
+    assert [change.node.op for change in alone.changes] == ["permute", "clone"]
+
+
+MODULE_EDITS = st.lists(
+    st.tuples(st.integers(0, 39), st.sampled_from(["insert", "exchange", "remove", "rewire"])),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda edit: edit[0],
+)
+
+
+@checked
+@given(MODULE_EDITS, st.booleans(), SEEDS)
+def test_edits_in_distinct_modules_are_as_many_findings(
+    edits: list[tuple[int, str]], is_shuffled: bool, seed: int
+) -> None:
+    rng = random.Random(seed)
+    base = layers(40, scoped=True, weights=True, size=12)
+    first = next(k for k, node in enumerate(base) if node.kind != "placeholder")
+    nodes = base
+    for layer, kind in sorted(edits, reverse=True):
+        at = first + 12 * layer + rng.randrange(8, 11)
+        edit = EDITS[kind](nodes, at, rng) or exchange(nodes, at, rng)
+        nodes = edit.nodes
+    if is_shuffled:
+        nodes = topologically_shuffled(nodes, rng)
+    found = difference(graph(base), graph(nodes))
+    assert len(found.findings) == len(edits), found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
 import pytest
 from graph.build import document, graph
 from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Device, Graph, Node, Source, TensorMeta
@@ -218,6 +219,53 @@ def test_a_dead_twin_is_not_the_one_that_is_used() -> None:
     )
 
 
+def same_dead_code(a: Graph, b: Graph) -> bool:
+    """Whether two graphs of ops that nothing uses are the same, by trying every order."""
+    values = [[node for node in g.nodes if node.is_call] for g in (a, b)]
+    if len(values[0]) != len(values[1]):
+        return False
+    inputs = {one.name: two.name for one, two in zip(a.inputs, b.inputs, strict=True)}
+    return any(
+        all(
+            (one.op, tuple(names[ref] for ref in one.refs)) == (two.op, two.refs)
+            for one, two in zip(values[0], order, strict=True)
+        )
+        for order in itertools.permutations(values[1])
+        for names in [inputs | {n.name: m.name for n, m in zip(values[0], order, strict=True)}]
+    )
+
+
+DEAD_OPS = st.lists(
+    st.tuples(st.sampled_from("fg"), st.lists(st.integers(0, 9), min_size=1, max_size=2)),
+    min_size=2,
+    max_size=6,
+)
+
+
+def dead(ops: list[tuple[str, list[int]]], order: random.Random) -> Graph:
+    """Ops on the input and on each other, and nothing that uses the last."""
+    lines = []
+    for k, (op, operands) in enumerate(ops):
+        refs = ", ".join(f"%{'x' if o % (k + 1) == k else f'n{o % (k + 1)}'}" for o in operands)
+        lines.append(f"%n{k} = {op}({refs})")
+    return shuffled(renamed(graph("\n".join([*lines, "return %x"])), order), order)
+
+
+@settings(checked, max_examples=150)
+@given(DEAD_OPS, st.data(), SEEDS)
+def test_dead_code_is_compared_exactly(
+    ops: list[tuple[str, list[int]]], data: st.DataObject, seed: int
+) -> None:
+    rng = random.Random(seed)
+    one = dead(ops, rng)
+    assert not unequal(one, dead(ops, rng))
+    at = data.draw(st.integers(0, len(ops) - 1))
+    op, operands = ops[at]
+    operands = [*operands[:-1], data.draw(st.integers(0, 9))]
+    other = dead([*ops[:at], (op, operands), *ops[at + 1 :]], rng)
+    assert unequal(one, other) != same_dead_code(one, other)
+
+
 # -- bodies of higher-order ops --------------------------------------------------------------------
 
 
@@ -260,6 +308,9 @@ def test_equality_is_an_equivalence_relation(three: list[Graph], seed: int) -> N
         assert not unequal(g, g)
     if a == b and b == c:
         assert a == c
+    again = shuffled(renamed(a, rng), rng)
+    assert not unequal(a, again)
+    assert (again == b) == (a == b)
     if a == b:
         assert hash(a) == hash(b)
     assert (a == b) == (three[0] == three[1])

@@ -20,7 +20,8 @@ def patched() -> dict[str, Any]:
     return {
         "hook": hook,
         "entry": eval_frame._is_skip_guard_eval_unsafe_stance,
-        "skip": convert_frame.add_skip_reason,
+        "skip": getattr(convert_frame, "add_skip_reason", None),  # since torch 2.13
+        "convert": convert_frame.CatchErrorsWrapper.__call__,
         "capture": engine.AutogradCompilerInstance.end_capture,
         "reset": engine.reset,
         "handlers": [

@@ -1,0 +1,128 @@
+"""What releases of torch spell differently is equal, gives no finding and is stored alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.canonical import canonical, canonical_graph
+from pytest_torchgraph.graph.diff import diff_graphs
+
+FORWARD = """torchgraph 1
+
+forward @ {level} {{
+  %x = input : f32[2, 4]
+  %act/tanh = aten.tanh.default(%x) : f32[2, 4]
+{aliases}  %act/view = aten.{reshape}.default(%act/tanh, [8]) : f32[8]
+  return %act/view
+{saved}}}
+"""
+
+
+def forward(
+    level: str = "aot", aliases: tuple[str, ...] = (), reshape: str = "view", saved: str = "tanh"
+) -> Graph:
+    lines = [
+        f"  %act/{name} = aten.detach.default(%act/{of}) : f32[2, 4]\n"
+        for name, _, of in (alias.partition("=") for alias in aliases)
+    ]
+    text = FORWARD.format(
+        level=level,
+        aliases="".join(lines),
+        reshape=reshape,
+        saved="".join(f"  save %act/{name}\n" for name in saved.split()),
+    )
+    return Graph.from_text(text)
+
+
+def backward(*saved: str) -> Graph:
+    inputs = "".join(f"  %act/{name} = saved : f32[2, 4]\n" for name in saved)
+    factors = ", ".join(f"%act/{name}" for name in (saved[0], saved[-1]))
+    return Graph.from_text(
+        "torchgraph 1\n\nbackward @ aot {\n"
+        f"{inputs}"
+        "  %tangent.0 = tangent : f32[2, 4]\n"
+        f"  %mul = aten.mul.Tensor({factors}) : f32[2, 4]\n"
+        "  %mul.1 = aten.mul.Tensor(%mul, %tangent.0) : f32[2, 4]\n"
+        "  return %mul.1\n}\n"
+    )
+
+
+@pytest.mark.parametrize("reshape", ["_unsafe_view", "reshape"])
+def test_what_gives_the_same_values_in_another_shape_is_equal(reshape: str) -> None:
+    one, other = forward(), forward(reshape=reshape)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert not diff_graphs((one,), (other,))
+    assert other.op_counts[f"aten.{reshape}.default"] == 1
+
+
+def test_a_view_as_another_dtype_is_another_op() -> None:
+    text = forward().to_text()
+    assert Graph.from_text(text.replace("view.default", "view.dtype")) != forward()
+
+
+def test_below_autograd_a_detach_is_another_name_of_the_same_value() -> None:
+    plain = forward()
+    wrapped = forward(aliases=("detach=tanh", "detach.1=detach"), saved="detach.1")
+    assert plain == wrapped
+    assert hash(plain) == hash(wrapped)
+    assert not diff_graphs((plain,), (wrapped,))
+    assert wrapped.op_counts["aten.detach"] == 2
+
+
+@pytest.mark.parametrize("level", ["export", "dynamo"])
+def test_where_autograd_is_still_to_come_a_detach_counts(level: str) -> None:
+    assert forward(level) != forward(level, aliases=("detach=tanh",), saved="detach")
+
+
+def test_a_value_that_is_saved_twice_under_two_names_is_saved_once() -> None:
+    assert forward() == forward(aliases=("detach=tanh",), saved="tanh detach")
+
+
+def test_a_backward_is_given_values_by_the_names_of_what_they_are_aliases_of() -> None:
+    plain = forward(), backward("tanh")
+    wrapped = forward(aliases=("detach=tanh",), saved="detach"), backward("detach")
+    twice = forward(aliases=("detach=tanh",), saved="tanh detach"), backward("tanh", "detach")
+    texts = {"".join(graph.to_text() for graph in canonical(each)) for each in (plain, wrapped)}
+    assert len(texts) == 1
+    assert canonical(twice)[1] == plain[1]
+    assert not diff_graphs(plain, twice)
+
+
+def test_a_backward_that_has_a_value_of_that_name_keeps_its_own() -> None:
+    taken = Graph.from_text(backward("detach").to_text().replace("%mul", "%act/tanh"))
+    _, found = canonical((forward(aliases=("detach=tanh",), saved="detach"), taken))
+    assert [node.name for node in found.inputs] == ["act/detach", "tangent.0"]
+    assert found == taken
+
+
+def test_a_graph_with_nothing_to_unify_is_itself() -> None:
+    plain = forward()
+    assert canonical_graph(plain) is plain
+
+
+def test_bodies_of_higher_order_ops_are_unified_too() -> None:
+    text = """torchgraph 1
+
+forward @ aot {
+  body: forward {
+    %x = input : f32[2]
+    %view = aten.VIEW.default(%x, [2, 1]) : f32[2, 1]
+    return %view
+  }
+  %x = input : f32[2]
+  %call = higher_order.wrap(@body, %x) : f32[2, 1]
+  return %call
+}
+"""
+    one, other = (Graph.from_text(text.replace("VIEW", op)) for op in ("view", "_unsafe_view"))
+    assert one == other
+    assert one.to_text() == canonical_graph(other).to_text()
+
+
+def test_the_canonical_form_is_its_own() -> None:
+    wrapped = forward(aliases=("detach=tanh",), reshape="reshape", saved="detach")
+    once = canonical_graph(wrapped)
+    assert canonical_graph(once) is once
+    assert once == wrapped

@@ -1,0 +1,250 @@
+"""Texts made to be slow or to break something: they end soon, as a graph or a format error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from graph.build import graph
+from graph.hostile import FILES, READABLE, REPEATED, Text
+from graph.test_graph_diff_hard import calls
+
+from pytest_torchgraph import GraphFormatError
+from pytest_torchgraph.graph import Atom, Graph, Node, Ref
+from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.graph.parse import Document, parse_document
+from pytest_torchgraph.graph.text import format_document
+
+REFUSED = {"equal_hashes", "complex_hashes", "nan_keys", "reference_keys", "equal_names"}
+"""What looks like a graph and is none."""
+
+
+class _Audit:
+    """What Python's audit hook reports; a hook cannot be removed, so there is one for all tests."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.events: list[str] = []
+        sys.addaudithook(self)
+
+    def __call__(self, event: str, _args: Any) -> None:
+        if self.armed:
+            self.events.append(event)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Nothing is opened, imported, compiled or run inside."""
+        self.events.clear()
+        self.armed = True
+        try:
+            yield
+        finally:
+            self.armed = False
+        assert not self.events
+
+
+@pytest.fixture(scope="module")
+def audit() -> _Audit:
+    return _Audit()
+
+
+def read(text: str) -> Document | None:
+    """The document, None where the text is none."""
+    try:
+        return parse_document(text)
+    except GraphFormatError:
+        return None
+
+
+def test_a_piece_repeated_is_a_graph_or_a_format_error(audit: _Audit) -> None:
+    read("torchgraph 1\n")
+    for make in REPEATED.values():
+        text = make(3000)
+        with audit.silence():
+            read(text)
+    with pytest.raises(AssertionError), audit.silence():
+        compile("1", "", "eval")
+
+
+@pytest.mark.parametrize("name", [*READABLE, *FILES])
+def test_what_is_read_is_equal_to_itself_and_prints_what_was_read(name: str) -> None:
+    text = (READABLE | FILES)[name](5000)
+    found = read(text)
+    assert (found is None) == (name in REFUSED), "as the table says"
+    if found is None or not found.graphs:
+        return
+    for detail in ("dataflow", "full"):
+        printed = format_document(found.graphs, found.header, detail)
+        again = parse_document(printed)
+        assert format_document(again.graphs, again.header, detail) == printed
+        for one, other in zip(found.graphs, again.graphs, strict=True):
+            assert one == other
+            assert hash(one) == hash(other)
+        assert not diff_graphs(found.graphs, again.graphs)
+    edited = read(text.replace("f(", "zz(", 1))
+    if edited is not None and "f(" in text:
+        assert 1 <= len(diff_graphs(found.graphs, edited.graphs).findings) <= 3
+
+
+def work(make: Text, size: int) -> dict[str, int]:
+    """Function calls that reading and comparing take."""
+    text = make(size)
+    counted = {"read": calls(lambda: read(text))}
+    found, again = read(text), read(text)
+    edited = read(text.replace("f(", "zz(", 3))
+    if found is not None and again is not None and edited is not None:
+        a, b, c = found.graphs, again.graphs, edited.graphs
+        counted["print"] = calls(lambda: format_document(a, found.header))
+        counted["=="] = calls(lambda: all(x == y for x, y in zip(a, b, strict=True)))
+        counted["diff"] = calls(lambda: diff_graphs(a, c).to_text())
+    return counted
+
+
+@pytest.mark.parametrize("name", [*READABLE, *FILES])
+def test_work_grows_with_the_size_of_the_text_and_not_with_its_square(name: str) -> None:
+    make = (READABLE | FILES)[name]
+    small, large = work(make, 5_000), work(make, 20_000)
+    assert small.keys() == large.keys()
+    for step, count in small.items():
+        assert large[step] < 7 * count + 500, step
+
+
+def test_reading_a_repeated_piece_takes_work_in_proportion() -> None:
+    for name, make in REPEATED.items():
+        small, large = (calls(partial(read, make(size))) for size in (1000, 4000))
+        assert large < 6 * small + 200, name
+
+
+# -- what these found ------------------------------------------------------------------------------
+
+
+def problem(body: str) -> str:
+    """What is wrong with a call that has this argument."""
+    with pytest.raises(GraphFormatError) as caught:
+        graph(f"%a = f({body})\nreturn %a")
+    assert (caught.value.line, caught.value.column) >= (6, 10)
+    return caught.value.problem
+
+
+def test_keys_that_print_alike_are_one_key() -> None:
+    assert problem("{nan: 1, nan: %x}") == "a key is given twice"
+    assert problem("{nan: 1, -nan: %x}") == "a key is given twice"
+    assert problem("{[nan]: 1, [nan]: %x}") == "a key is given twice"
+
+
+@pytest.mark.parametrize("key", ["%x", "[1, %x]", "slice(1, 2, None)", "{}", "[{}]"])
+def test_what_is_no_constant_is_no_key(key: str) -> None:
+    assert problem(f"{{{key}: 1}}") == "this cannot be a key"
+
+
+def test_keys_made_to_have_one_hash_are_refused() -> None:
+    keys = ", ".join(f"{k * (2**61 - 1)}: 1" for k in range(1, 200))
+    assert problem(f"{{{keys}}}") == "too many keys with one hash"
+    assert graph(f"%a = f({{{', '.join(f'{k}: 1' for k in range(200))}}})\nreturn %a")
+
+
+def test_keys_of_a_live_graph_that_print_alike_are_compared() -> None:
+    nan = float("nan")
+    table = {nan: Ref("x"), float("nan"): 1}
+    nodes = (
+        Node("x", "placeholder", "input"),
+        Node("y", "call_function", "f", (table,)),
+        Node("output", "output", "output", (Ref("y"),)),
+    )
+    assert Graph(nodes) == Graph(nodes)
+
+
+def test_one_long_row_does_not_lengthen_all_rows_of_a_table() -> None:
+    values = "\n".join(f"%n{k} = f(%x)" for k in range(200))
+    returned = ", ".join(f"%n{k}" for k in range(200))
+    rows = graph(f"{values}\nreturn [{returned}]").to_table().splitlines()
+    assert max(map(len, rows[:-1])) < 300 < len(rows[-1])
+
+
+def test_what_may_touch_anything_is_ordered_by_one_edge_each() -> None:
+    count = 50
+    names = [f"x{k}" for k in range(count)]
+    inputs = "\n".join(f"%{name} = input" for name in names)
+    writes = "\n".join(f"%w{k} = f_(%{name}) !mutates %{name}" for k, name in enumerate(names))
+    first, *others = [f"%o{k} = g() !opaque" for k in range(count)]
+    several = graph("\n".join([writes, first, *others, "return None"]), inputs=inputs)
+    swapped = graph("\n".join([first, writes, *others, "return None"]), inputs=inputs)
+    assert several != swapped
+    from pytest_torchgraph.graph.flat import Flat
+
+    flat = Flat(several)
+    assert sum(map(len, flat.operands)) < 6 * count
+
+
+def test_two_reads_of_an_attribute_without_a_name_are_one_resource() -> None:
+    reads = ['%a = get_attr[""]', '%b = get_attr[""]']
+    one = "%p = add_(%a, 1) !mutates %a"
+    two = "%q = mul_(%b, 2) !mutates %b"
+    base = graph("\n".join([*reads, one, two, "return %x"]))
+    assert base == graph("\n".join([*reads[::-1], one, two, "return %x"]))
+    assert base != graph("\n".join([*reads, two, one, "return %x"]))
+
+
+BODY = "{name}: forward {{\n  %p = input\n  %q = {op}(%p)\n  return %q\n}}\n"
+
+
+def test_graphs_that_are_equal_have_one_hash() -> None:
+    sin, twin, idle = (BODY.format(name=name, op="sin") for name in ("b", "c", "d"))
+    shared = graph("%h = f(@b, @b)\nreturn %h", inputs=f"{sin}%x = input")
+    double = graph("%h = f(@b, @c)\nreturn %h", inputs=f"{sin}{twin}%x = input")
+    unused = graph("%h = f(@b, @b)\nreturn %h", inputs=f"{sin}{idle}%x = input")
+    assert shared == double == unused
+    assert hash(shared) == hash(double) == hash(unused)
+    taken = "%a = operator.getitem(%h, 0)\nreturn %a"
+    several, unknown = (graph(f"%h = f(%x){result}\n{taken}") for result in (" : ()", ""))
+    assert several == unknown
+    assert hash(several) == hash(unknown)
+
+
+def test_bodies_that_differ_only_in_what_is_shared_are_told_apart() -> None:
+    def body(name: str, second: str) -> str:
+        lines = ["%p = input", "%a = sin(%p)", "%b = sin(%p)", f"%s = add(%a, %{second})"]
+        inner = "\n".join(f"  {line}" for line in [*lines, "return [%s, %b]"])
+        return f"{name}: forward {{\n{inner}\n}}\n"
+
+    one, other = body("b", "a"), body("b", "b")
+    called = "%y = f(@b)\nreturn %y"
+    assert graph(called, inputs=one) == graph(called, inputs=one)
+    assert graph(called, inputs=one) != graph(called, inputs=other)
+    both = one + body("c", "b")
+    assert graph("%y = f(@b, @c)\nreturn %y", inputs=both) != graph(
+        "%y = f(@c, @b)\nreturn %y", inputs=both
+    )
+
+
+def test_what_export_asserts_before_a_cast_belongs_to_the_cast() -> None:
+    asserted = "%m = aten._assert_tensor_metadata.default(%x, dtype=torch.float32)\n"
+    before = graph("%a = sin(%x)\nreturn %a")
+    after = graph(f"{asserted}%t = aten.to.dtype(%x, torch.float64)\n%a = sin(%t)\nreturn %a")
+    (finding,) = diff_graphs([before], [after]).findings
+    assert finding.after is not None
+    assert finding.after.op == "aten.to.dtype"
+    (alone,) = diff_graphs([before], [graph(f"{asserted}%a = sin(%x)\nreturn %a")]).findings
+    assert [change.node.op for change in alone.changes] == ["aten._assert_tensor_metadata.default"]
+    assert alone.changes[0].node.kwargs == {"dtype": Atom("torch.float32")}
+
+
+def test_a_file_of_many_graphs_pairs_each_backward_with_its_own_forward() -> None:
+    def pair(k: int, op: str) -> str:
+        forward = f"%x = input\n  %s{k} = {op}(%x)\n  return %x\n  save %s{k}"
+        backward = f"%s{k} = saved\n  %g = mul(%s{k}, 2)\n  return %g"
+        return (
+            f"f{k}: forward @ aot {{\n  {forward}\n}}\n\n"
+            f"b{k}: backward @ aot {{\n  {backward}\n}}\n\n"
+        )
+
+    old = parse_document("torchgraph 1\n\n" + "".join(pair(k, "sin") for k in range(5))).graphs
+    new = parse_document(
+        "torchgraph 1\n\n" + "".join(pair(k, "cos" if k == 3 else "sin") for k in range(5))
+    ).graphs
+    (finding,) = diff_graphs(old, new).findings
+    assert finding.graph == "f3"
