@@ -30,6 +30,7 @@ class Config:
         devices_required: whether they were named on the command line, so that an absent one is an
             error instead of a skip.
         artifacts: where failure pictures and texts go; None for the place in pytest's cache.
+        report: where the page of the run goes; None for no page.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: what every test may compile, as the arguments of the marker; empty for no limits.
     """
@@ -39,6 +40,7 @@ class Config:
     devices: tuple[str, ...]
     devices_required: bool
     artifacts: Path | None
+    report: Path | None
     isolation: bool
     limits: Mapping[str, Any]
 
@@ -50,6 +52,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the command-line options and their ini twins."""
     devices = "devices that graph_device gives, separated by commas"
     artifacts = "directory for the pictures and texts of failed graph comparisons"
+    report = "HTML file for a page with what tests captured and what differs"
     group = parser.getgroup("torchgraph", "graphs of PyTorch models")
     group.addoption(
         "--torchgraph-update",
@@ -79,6 +82,14 @@ def add_options(parser: pytest.Parser) -> None:
         dest="torchgraph_artifacts",
         help=f"{artifacts} (default: in pytest's cache directory)",
     )
+    group.addoption(
+        "--torchgraph-report",
+        metavar="FILE",
+        default=None,
+        dest="torchgraph_report",
+        help=f"{report} (default: none)",
+    )
+    parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
     parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
     parser.addini(
@@ -113,6 +124,7 @@ def configure(config: pytest.Config) -> None:
         devices=parse_devices(asked, of),
         devices_required=required,
         artifacts=_artifacts(config),
+        report=_report(config),
         isolation=_isolation(config),
         limits={
             name: marker.from_ini(name, lines, _home(config))
@@ -150,6 +162,20 @@ def _artifacts(config: pytest.Config) -> Path | None:
         option, path = "torchgraph_artifacts", _home(config) / named
     if not named or (path.exists() and not path.is_dir()):
         raise pytest.UsageError(f"{option}: {named!r} is not a directory")
+    return path
+
+
+def _report(config: pytest.Config) -> Path | None:
+    named: str | None = config.option.torchgraph_report
+    if named is not None:
+        option, path = "--torchgraph-report", config.invocation_params.dir / named
+    else:
+        named = config.getini("torchgraph_report")
+        if not named:
+            return None
+        option, path = "torchgraph_report", _home(config) / named
+    if not named or path.is_dir():
+        raise pytest.UsageError(f"{option}: {named!r} is not a file")
     return path
 
 

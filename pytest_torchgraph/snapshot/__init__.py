@@ -13,11 +13,12 @@ import pytest
 if TYPE_CHECKING:
     from .compare import Mismatch
 
-MISMATCHES: pytest.StashKey[list[Mismatch]] = pytest.StashKey()
-"""The comparisons that failed in the running phase of a test."""
+MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
+"""The comparisons that failed in the running phase of a test, the last one for each stored file."""
 
-WRITTEN: pytest.StashKey[list[tuple[str, str]]] = pytest.StashKey()
-"""The files written in the running phase of a test: "created" or "updated", and the path."""
+STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
+"""What an update did in the running phase of a test: "created", "updated" or "unchanged", the file,
+and what is new in it, "" where nothing is."""
 
 COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
 """The stored files that the running phase of a test compared with."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,10 @@ from syrupy.location import PyTestLocation
 
 from .. import config as settings
 from ..errors import GraphFormatError
-from . import COMPARED, MISMATCHES, WRITTEN
+from . import COMPARED, MISMATCHES, STORED
 from .files import TEMPORARY, read_text, write_text
 from .names import SUFFIX, stem_of
+from .order import Place, refuse_again, refuse_hypothesis
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -92,7 +94,8 @@ class GraphSnapshot(SnapshotAssertion):
         self._detail: Detail = "dataflow"
         self._subject: Subject | None = None
         self.mismatch: Mismatch | None = None
-        self._stored_here: set[str] = set()
+        self._settled: set[str] = set()
+        self._places: set[Place] = set()
 
     def __call__(  # type: ignore[override]
         self, *, name: str | None = None, detail: Detail | None = None
@@ -101,7 +104,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         Args:
             name: tells several comparisons of one test apart; part of the file's name. Without it
-                they are numbered, so that inserting one renames the others.
+                they are numbered, so that inserting one renames the others. In a loop, and under
+                hypothesis, there has to be one.
             detail: what is stored and compared. "ops": how often each op occurs; "dataflow" (the
                 default): ops, operands, constants, dtypes and shapes; "full": also strides and
                 devices.
@@ -130,6 +134,9 @@ class GraphSnapshot(SnapshotAssertion):
 
     def __eq__(self, other: object) -> bool:
         __tracebackhide__ = True
+        if self._custom_index is None:
+            refuse_hypothesis(self.item)
+            refuse_again(self._places, self.item, sys._getframe(1))
         return self._assert(other)
 
     @property
@@ -159,7 +166,9 @@ class GraphSnapshot(SnapshotAssertion):
             if error is not None:
                 raise error
             if not result.success:
-                self._settle(result)
+                self._settle(result, location)
+            elif self.update_snapshots:
+                self._note("unchanged", location)
             return result.success
         finally:
             self._subject = None
@@ -176,51 +185,62 @@ class GraphSnapshot(SnapshotAssertion):
             self.update_snapshots, self.update_new_snapshots_only = update
         return self._execution_results[number]
 
-    def _settle(self, result: AssertionResult) -> None:
+    def _settle(self, result: AssertionResult, location: str) -> None:
         """Decide about texts that differ: equal graphs, a file to write, or a failure."""
         __tracebackhide__ = True
-        path = Path(result.snapshot_location)
-        shown = settings.shown(self.item.config, path)
-        may_write = self._may_write(result)
-        mismatch = self._compare(result, shown, may_write)
+        path = Path(location)
+        may_write = self._may_write(result, location)
+        mismatch = self._compare(result, settings.shown(self.item.config, path), may_write)
         if mismatch is None:
             result.success = True
+            if self.update_snapshots:
+                self._note("unchanged", location)
         elif may_write:
+            from .changes import describe
+
+            change = describe(mismatch)
             write_text(path, str(result.asserted_data))
-            self._stored_here.add(result.snapshot_location)
             result.success = True
             result.created, result.updated = mismatch.is_new, not mismatch.is_new
-            how = "created" if mismatch.is_new else "updated"
-            self.item.stash.setdefault(WRITTEN, []).append((how, shown))
+            self._note("created" if mismatch.is_new else "updated", location, change)
         else:
             self.mismatch = mismatch
-            self.item.stash.setdefault(MISMATCHES, []).append(mismatch)
+            self.item.stash.setdefault(MISMATCHES, {})[location] = mismatch
 
-    def _may_write(self, result: AssertionResult) -> bool:
-        if result.snapshot_location in self._stored_here:
+    def _note(self, how: str, location: str, change: str = "") -> None:
+        """Keep for the report what an update did with a file, which this test has settled now."""
+        self._settled.add(location)
+        self.item.stash.setdefault(STORED, []).append((how, location, change))
+
+    def _may_write(self, result: AssertionResult, location: str) -> bool:
+        if location in self._settled:
             return False
         is_new = result.recalled_data is None
         return self.update_snapshots or (self.update_new_snapshots_only and is_new)
 
     def _compare(self, result: AssertionResult, path: str, may_write: bool) -> Mismatch | None:
         __tracebackhide__ = True
-        from .compare import Mismatch, compare, parse_stored
+        from .compare import Mismatch, compare, parse_stored, read_stored
 
         mismatch = partial(Mismatch, result.snapshot_name, path, self._current)
         if result.recalled_data is None:
             return mismatch("no graph is stored for this comparison yet", is_new=True)
-        try:
-            document = parse_stored(str(result.recalled_data), path)
-        except GraphFormatError as error:
-            if not may_write:
-                raise
-            return mismatch(str(error))
-        if may_write and document.header.detail != self._detail:
-            return mismatch("the file holds another detail")
+        stored = str(result.recalled_data)
+        if may_write:
+            try:
+                document = read_stored(stored)
+            except GraphFormatError as error:
+                place = f"{error.line}:{error.column}"
+                return mismatch(f"the old file could not be read ({place}: {error.problem})")
+            if document.header.detail != self._detail:
+                was = document.header.detail
+                return mismatch(f"detail {self._detail!r}, was {was!r}")
+        else:
+            document = parse_stored(stored, path)
         found = compare(document, self._current, self._detail)
         if found is None:
             return None
         problem, details = found
-        if result.snapshot_location in self._stored_here:
+        if os.path.abspath(result.snapshot_location) in self._settled:
             details = ("this very test stored another graph there: give each a name=", *details)
         return mismatch(problem, details, document)

@@ -12,6 +12,7 @@ from typing import Any, cast, get_args
 
 from ..errors import GraphFormatError
 from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
+from ..graph.canonical import canonical
 from ..graph.model import Detail
 from ..graph.parse import Document, parse_document
 from ..graph.text import Header, format_document, format_op
@@ -48,11 +49,11 @@ def subject_of(value: object) -> Subject:
     """
     __tracebackhide__ = True
     if isinstance(value, Graph):
-        return Subject((value,), Header(torch=_running_torch()))
+        return Subject(canonical((value,)), Header(torch=_running_torch()))
     if _is_fx(value):
         from pytest_torchgraph import from_fx
 
-        return Subject((from_fx(value),), Header(torch=_running_torch()))
+        return Subject(canonical((from_fx(value),)), Header(torch=_running_torch()))
     graphs = None if isinstance(value, type) else getattr(value, "graphs", None)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
@@ -69,7 +70,9 @@ def subject_of(value: object) -> Subject:
             "the capture holds no graph, so that there is nothing to compare: nothing was compiled "
             "while it watched"
         )
-    return Subject(graphs, getattr(value, "header", None) or Header(torch=_running_torch()))
+    return Subject(
+        canonical(graphs), getattr(value, "header", None) or Header(torch=_running_torch())
+    )
 
 
 def _is_fx(value: object) -> bool:
@@ -123,6 +126,16 @@ class Mismatch:
         new = self.subject.header.torch
         return (old, new) if old and new and old != new else None
 
+    @property
+    def text_diff(self) -> list[str]:
+        """The difference of the texts, as unified diff; empty where no graph is stored."""
+        if self.stored is None or not self.stored.graphs:
+            return []
+        detail = self.stored.header.detail
+        old = format_document(self.stored.graphs, self.stored.header, detail).splitlines()
+        new = self.subject.to_text(detail).splitlines()
+        return list(unified_diff(old, new, "stored", "now", lineterm=""))
+
     @cached_property
     def diff(self) -> GraphDiff | None:
         """The difference of the graphs; None where only counts are stored, or nothing is."""
@@ -147,6 +160,16 @@ def same_text(stored: str, text: str) -> bool:
     )
 
 
+def read_stored(stored: str) -> Document:
+    """What a stored file holds.
+
+    Raises:
+        GraphFormatError: with the position.
+    """
+    _check_encoding(stored)
+    return parse_document(stored)
+
+
 def parse_stored(stored: str, path: str) -> Document:
     """What a stored file holds.
 
@@ -155,8 +178,7 @@ def parse_stored(stored: str, path: str) -> Document:
     """
     __tracebackhide__ = True
     try:
-        _check_encoding(stored)
-        return parse_document(stored)
+        return read_stored(stored)
     except GraphFormatError as error:
         advice = (
             "restore the file from version control, or store the graph again with "
@@ -191,7 +213,7 @@ def compare(
         )
     if detail == "ops":
         return _compare_counts(document, subject)
-    before, after = document.graphs, subject.graphs
+    before, after = canonical(document.graphs), subject.graphs
     if _titles(before) != _titles(after):
         return (
             "the captured graphs are not those that are stored",
@@ -215,7 +237,7 @@ def _listing(graphs: tuple[Graph, ...]) -> str:
 
 
 def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
-    before = document.counts or _counts(document.graphs)
+    before = document.counts or _counts(canonical(document.graphs))
     after = _counts(subject.graphs)
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:

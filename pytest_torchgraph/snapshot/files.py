@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TorchGraphError
 
 TEMPORARY = "tgraph-tmp"
 """The suffix of a file that is being written. Its name begins with a dot."""
+LEFT_OVER = 60.0
+"""Seconds after which such a file belongs to a process that was killed while it wrote."""
 
 
 def read_text(path: Path) -> str | None:
@@ -30,8 +34,10 @@ def read_text(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise TorchGraphError(f"cannot read the stored graph {path}: {_reason(error)}") from error
-    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        raise TorchGraphError(f"cannot read the stored graph {path}: {_reason(error)}") from None
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    return data.decode("utf-8", "surrogateescape")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,7 +52,7 @@ def write_text(path: Path, text: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, text)
     except OSError as error:
-        raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from error
+        raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from None
 
 
 def _replace(target: Path, text: str) -> None:
@@ -65,6 +71,15 @@ def _replace(target: Path, text: str) -> None:
         raise
 
 
+def remove_leftovers(directory: Path) -> None:
+    """Remove what processes that were killed left in this directory, as far as that is possible."""
+    for path in directory.glob(f".*.{TEMPORARY}"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > LEFT_OVER:
+                path.unlink()
+
+
 def _reason(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
+    name = str(error.filename or "")
+    where = f" ({name})" if name and not name.endswith(TEMPORARY) else ""
     return f"{error.strerror or error}{where}"

@@ -161,3 +161,38 @@ def test_anything_else_is_a_type_error_that_says_what_to_pass(value: object, nam
 def test_a_capture_without_graphs_does_not_pass() -> None:
     with pytest.raises(AssertionError, match="the capture holds no graph"):
         subject_of(Capture())
+
+
+WRAPPED = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2]
+  %tanh = aten.tanh.default(%x) : f32[2]
+  %detach = aten.detach.default(%tanh) : f32[2]
+  return %tanh
+  save %tanh
+  save %detach
+}
+
+backward {
+  %tanh = saved : f32[2]
+  %detach = saved : f32[2]
+  %tangent = tangent : f32[2]
+  %mul = aten.mul.Tensor(%tanh, %detach) : f32[2]
+  %mul.1 = aten.mul.Tensor(%mul, %tangent) : f32[2]
+  return %mul.1
+}
+"""
+
+
+def test_a_file_with_what_autograd_wraps_values_in_matches_one_without() -> None:
+    wrapped = parse_document(WRAPPED).graphs
+    plain = document(*wrapped)
+    assert "detach" not in plain
+    assert against(WRAPPED, *wrapped) is None
+    assert against(plain, *wrapped) is None
+    assert against(WRAPPED, *parse_document(plain).graphs) is None
+    assert against(WRAPPED, *wrapped, detail="ops") is None
+    edited = parse_document(plain.replace("%mul, %tangent", "%mul, %tanh")).graphs
+    assert against(WRAPPED, *edited) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -72,11 +74,13 @@ def test_what_no_test_compares_any_more_is_removed_and_named(
     assert lines(told) == [
         f"stale, no test compares them: {stale} (--torchgraph-prune removes them)"
     ]
-    pruned = run(*workers, "--torchgraph-prune")
-    assert lines(pruned) == [f"removed  {stale}"]
-    gone = before.keys() - files(pytester).keys()
-    assert gone == {stale}
-    assert lines(run(*workers, "--torchgraph-prune")) == ["nothing to remove"]
+    cuda = (
+        "kept __snapshots__/test_net/test_on[cuda].tgraph and 3 more: no test compares them here, "
+        "and none ran on cuda"
+    )
+    assert lines(run(*workers, "--torchgraph-prune")) == [f"removed  {stale}", cuda]
+    assert before.keys() - files(pytester).keys() == {stale}
+    assert lines(run(*workers, "--torchgraph-prune")) == ["nothing to remove", cuda]
     assert lines(run(*workers)) == []
 
 
@@ -86,81 +90,13 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
 ) -> None:
     stored(pytester, run)
     Path("test_net.py").unlink()
-    result = run(*workers, "--torchgraph-prune", OP="relu")
-    kept = ["test_on[cuda].tgraph", "test_on[cuda][again].tgraph"]
+    result = run(*workers, "--torchgraph-prune")
     assert len([line for line in lines(result) if line.startswith("removed")]) == 5
-    assert not Path("__snapshots__/test_net").exists(), kept
+    assert not Path("__snapshots__/test_net").exists()
     assert len(files(pytester)) == 5
 
 
-# -- what is kept ----------------------------------------------------------------------------------
-
-CASES = {
-    "a parameter skipped by its mark": {
-        "devices": '["cpu", pytest.param("cuda", marks=pytest.mark.skip)]'
-    },
-    "skipped in the body": {"step": 'pytest.skip("not here")'},
-    "skipped by a mark": {"mark": "@pytest.mark.skip"},
-    "expected to fail and not run": {"mark": "@pytest.mark.xfail(run=False)"},
-    "a parameter left out where there is no CUDA": {"devices": '["cpu"]'},
-    "a module skipped at import": {"header": 'pytest.skip("not here", allow_module_level=True)'},
-    "a module that needs what is not there": {"header": 'pytest.importorskip("no_triton")'},
-    "an exception before the assertion": {"step": "raise MemoryError"},
-    "an exception between two assertions": {"between": "raise MemoryError"},
-    "a fixture that fails": {
-        "header": "@pytest.fixture(autouse=True)\ndef broken(): raise MemoryError"
-    },
-    "pytest.exit": {"before": 'pytest.exit("enough", returncode=0)'},
-    "a keyboard interrupt": {"before": "raise KeyboardInterrupt"},
-    "a file that cannot be imported": {"header": "import no_such_module"},
-}
-IN_WORKERS = (
-    "a parameter left out where there is no CUDA",
-    "a module skipped at import",
-    "an exception before the assertion",
-    "pytest.exit",
-)
-"""Those in which a worker knows something else than the controller."""
-EVERYTHING = ("--torchgraph-prune", "--torchgraph-update", "--snapshot-update")
-FILTERS = {
-    "-k": ("-k", "step"),
-    "-m": ("-m", "not slow and missing"),
-    "--deselect": ("--deselect", "test_net.py::test_step"),
-    "one file": ("test_other.py",),
-    "one test": ("test_other.py::test_step",),
-    "--ignore": ("--ignore=test_net.py",),
-    "-x": ("-x",),
-    "--lf": ("--lf",),
-    "--collect-only": ("--collect-only",),
-}
-
-
-@pytest.mark.parametrize(
-    ("case", "workers"),
-    [(case, ()) for case in CASES] + [(case, ("-p", "xdist", "-n2")) for case in IN_WORKERS],
-)
-def test_nothing_is_lost_whatever_did_not_run(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...], case: str
-) -> None:
-    before = stored(pytester, run)
-    pytester.makepyfile(test_net=suite(**CASES[case]))
-    if "CUDA" in case:
-        pytester.makepyfile(test_other=suite(**CASES[case]))
-    for flags in (["--torchgraph-prune"], ["-x", *EVERYTHING]):
-        run(*workers, *flags)
-        assert files(pytester) == before, flags
-
-
-@pytest.mark.parametrize(
-    ("case", "workers"),
-    [(case, ()) for case in FILTERS] + [(case, ("-p", "xdist", "-n2")) for case in ("-k", "-x")],
-)
-def test_nothing_is_lost_in_a_run_of_a_part(
-    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...], case: str
-) -> None:
-    before = stored(pytester, run)
-    run(*workers, *FILTERS[case], *EVERYTHING)
-    assert files(pytester) == before
+# -- what is said ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,6 +105,10 @@ def test_nothing_is_lost_in_a_run_of_a_part(
         (("-k", "step"), "-k was given, so not all tests ran"),
         (("test_other.py",), "only test_other.py was run"),
         (("--deselect", "test_net.py::test_gone"), "--deselect was given, so not all tests ran"),
+        (
+            ("-o", "python_functions=test_step*"),
+            "-o python_functions=test_step* was given, so not all tests ran",
+        ),
     ],
 )
 def test_it_says_why_nothing_is_removed(
@@ -176,6 +116,20 @@ def test_it_says_why_nothing_is_removed(
 ) -> None:
     stored(pytester, run)
     assert lines(run(*words, "--torchgraph-prune")) == [f"nothing removed: {reason}"]
+
+
+def test_arguments_from_the_environment_count_as_well(pytester: pytest.Pytester, run: Run) -> None:
+    stored(pytester, run)
+    told = lines(run("--torchgraph-prune", PYTEST_ADDOPTS="test_net.py::test_step"))
+    assert told == ["nothing removed: only test_net.py::test_step was run"]
+
+
+def test_test_files_that_the_project_always_runs_are_a_complete_run(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    stored(pytester, run)
+    pytester.makeini("[pytest]\ntestpaths = test_net.py test_other.py\n")
+    assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
 
 
 @WORKERS
@@ -206,35 +160,135 @@ def test_a_file_with_a_skipped_test_is_kept_whole_and_the_others_are_not(
 
 
 @WORKERS
-def test_a_lost_worker_or_a_deselecting_plugin_keeps_everything(
+def test_a_test_that_was_left_out_is_named_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
-    before = stored(pytester, run)
-    Path("conftest.py").write_text(
-        Path("conftest.py").read_text() if Path("conftest.py").exists() else ""
-    )
-    with open("conftest.py", "a") as conftest:
-        conftest.write(
-            "\ndef pytest_collection_modifyitems(config, items):\n"
-            "    config.hook.pytest_deselected(items=items[:1])\n"
-            "    del items[:1]\n"
-        )
-    told = lines(run(*workers, "--torchgraph-prune"))
-    assert len(told) == 1
-    assert told[0].startswith("nothing removed: test_net.py::test_on")
-    assert told[0].endswith("was deselected")
-    assert files(pytester) == before
-
-
-def test_files_of_others_are_not_touched(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
-    beside = Path("__snapshots__/test_net/notes.txt")
-    beside.write_text("mine")
-    Path("__snapshots__/other.ambr").write_text("mine")
-    Path("test_net.py").unlink()
-    run("--torchgraph-prune")
-    assert sorted(files(pytester))[-1] == "__snapshots__/test_net/notes.txt" or beside.exists()
-    assert Path("__snapshots__/other.ambr").exists()
+    pytester.makeconftest("def pytest_collection_modifyitems(items): del items[2:3]")
+    assert lines(run(*workers, "--torchgraph-prune")) == [
+        "nothing removed: test_net.py::test_step was left out"
+    ]
+
+
+@WORKERS
+def test_a_test_that_was_not_called_is_named_as_the_reason(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    stored(pytester, run)
+    stepped = suite().replace("test_step", "test_stepped")
+    pytester.makepyfile(test_net=stepped, test_other=stepped)
+    run("--torchgraph-update").assert_outcomes(passed=6)
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(item, nextitem):
+            if "test_net" in item.nodeid:
+                return True
+        """
+    )
+    assert lines(run(*workers, "--torchgraph-prune")) == [
+        "removed  __snapshots__/test_other/test_step.tgraph",
+        "kept all of test_net.py: test_net.py::test_on[cpu] did not run",
+    ]
+
+
+def test_a_lost_worker_is_the_reason(pytester: pytest.Pytester, run: Run) -> None:
+    stored(pytester, run)
+    pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
+    told = lines(run("-p", "xdist", "-n2", "--torchgraph-prune"))
+    assert told == ["nothing removed: a worker of pytest-xdist was lost"]
+
+
+DEVICES = """
+import pytest
+from graphs import graph
+
+@pytest.mark.parametrize("device", {devices})
+def test_on(device, graph_snapshot):
+    assert graph() == graph_snapshot
+
+if {gpu}:
+    def test_gpu_forward(graph_snapshot):
+        assert graph() == graph_snapshot
+
+    class TestOnCUDA:
+        def test_step(self, graph_snapshot):
+            assert graph() == graph_snapshot
+
+    def test_step(graph_snapshot):
+        assert graph() == graph_snapshot(name="multigpu")
+
+    def test_input_clamps(graph_snapshot):
+        assert graph() == graph_snapshot
+"""
+
+
+@WORKERS
+def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(
+        test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=True),
+        test_mps=DEVICES.format(devices=["cpu"], gpu=True),
+    )
+    run("--torchgraph-update").assert_outcomes(passed=11)
+    # The word alone, in the name of a test that ran, is no proof that there is such a device.
+    cuda = "def test_cuda_names(graph_snapshot): assert graph() == graph_snapshot\n"
+    pytester.makepyfile(
+        test_net=DEVICES.format(devices=["cpu"], gpu=False) + cuda,
+        test_mps=DEVICES.format(devices=["cpu"], gpu=False),
+    )
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    assert lines(run(*workers)) == [
+        "stale, no test compares them: __snapshots__/test_net/test_input_clamps.tgraph "
+        "(--torchgraph-prune removes them)"
+    ]
+    assert lines(run(*workers, "--torchgraph-prune")) == [
+        "removed  __snapshots__/test_net/test_input_clamps.tgraph",
+        "kept __snapshots__/test_mps/TestOnCUDA.test_step.tgraph and 7 more: no test compares "
+        "them here, and none ran on cuda, gpu, mps",
+    ]
+    assert len(files(pytester)) == 11
+
+
+def test_graphs_of_a_device_that_took_part_can_be_stale(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=True))
+    run("--torchgraph-update").assert_outcomes(passed=6)
+    pytester.makepyfile(test_net=DEVICES.format(devices=["cpu", "cuda"], gpu=False))
+    told = lines(run("--torchgraph-prune"))
+    stems = ["TestOnCUDA.test_step", "test_input_clamps"]
+    assert told[:-1] == [f"removed  __snapshots__/test_net/{stem}.tgraph" for stem in stems]
+    assert told[-1].endswith("none ran on gpu")
+    assert len(files(pytester)) == 4
+
+
+def test_a_link_on_the_way_does_not_make_a_compared_graph_stale(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    stored(pytester, run)
+    Path("__snapshots__").rename("real")
+    Path("__snapshots__").symlink_to("real")
+    Path("real/test_net/test_old.tgraph").symlink_to("test_step.tgraph")
+    assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
+
+
+def test_what_a_killed_update_left_is_removed_when_it_is_old(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    stored(pytester, run)
+    old, new = (Path(f"__snapshots__/test_net/.{name}.tgraph-tmp") for name in ("old", "new"))
+    for path in (old, new):
+        path.write_text("half a gr")
+    os.utime(old, (time.time() - 3600,) * 2)
+    run()
+    assert old.exists()
+    run("--torchgraph-update")
+    assert not old.exists()
+    assert new.exists(), "another process may be writing it"
 
 
 def test_prune_is_never_set_from_a_file(pytester: pytest.Pytester, run: Run) -> None:

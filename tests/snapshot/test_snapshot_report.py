@@ -166,13 +166,14 @@ def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) ->
     assert "... and 141 more lines" in lines
 
 
-@pytest.mark.parametrize("name", ["diff_to_dot", "draw"])
+@pytest.mark.parametrize("name", ["difference.picture", "draw"])
 def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
     pytester: pytest.Pytester, project: Run, name: str
 ) -> None:
     pytester.makeconftest(
         f"""
         import pytest_torchgraph.render
+        import pytest_torchgraph.render.difference
 
         def broken(*args, **kwargs):
             raise RuntimeError("no ink\\nat all")

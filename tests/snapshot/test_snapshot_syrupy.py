@@ -10,20 +10,12 @@ import os
 import pytest
 from graphs import graph
 
-FAIL = os.environ.get("FAIL", "")
-
 def test_first():
-    assert FAIL != "first"
+    pass
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 def test_step(device, graph_snapshot):
-    if FAIL == "skip" and device != "cpu":
-        pytest.skip("absent")
-    if FAIL == "exit":
-        pytest.exit("enough")
-    assert FAIL != "before"
     assert graph() == graph_snapshot
-    assert FAIL != "between"
     assert graph() == graph_snapshot(name="second")
 
 def test_text(snapshot):
@@ -43,37 +35,6 @@ def mixed(pytester: pytest.Pytester, run: Run) -> dict[str, bytes]:
     found = files(pytester)
     assert len(found) == 6, sorted(found)
     return found
-
-
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")])
-@pytest.mark.parametrize(
-    ("fail", "arguments"),
-    [
-        ("first", ("-x",)),
-        ("before", ()),
-        ("between", ()),
-        ("skip", ()),
-        ("exit", ()),
-        ("", ("-k", "text")),
-        ("", ("--deselect", "test_mixed.py::TestLast")),
-    ],
-)
-def test_an_update_of_syrupys_never_deletes_a_graph(
-    pytester: pytest.Pytester,
-    run: Run,
-    mixed: dict[str, bytes],
-    fail: str,
-    arguments: tuple[str, ...],
-    workers: tuple[str, ...],
-) -> None:
-    result = run("--snapshot-update", *workers, *arguments, FAIL=fail)
-    now = files(pytester)
-    graphs = {path: data for path, data in mixed.items() if path.endswith(".tgraph")}
-    assert len(graphs) == 5
-    assert {path: data for path, data in now.items() if path.endswith(".tgraph")} == graphs
-    assert "Can not relate" not in result.stdout.str()
-    if fail not in ("", "skip"):
-        assert result.ret != 0
 
 
 def test_syrupy_reports_no_stale_graph_and_still_removes_its_own(
@@ -128,7 +89,7 @@ def test_syrupys_update_flags_update_graphs_as_well(
 ) -> None:
     result = run("--snapshot-update", OP="gelu")
     result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(["updated  __snapshots__/test_mixed/TestLast.test_last.tgraph"])
+    result.stdout.fnmatch_lines(["updated  __snapshots__/test_mixed/TestLast.test_last.tgraph: *"])
     last = pytester.path / "__snapshots__/test_mixed/TestLast.test_last.tgraph"
     last.unlink()
     result = run("--snapshot-update-new-only")

@@ -22,20 +22,29 @@ def test_step(graph_snapshot):
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")])
+WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
+
+
+def listed(result: pytest.RunResult) -> list[str]:
+    """What an update says about files."""
+    words = ("created  ", "updated  ", "unchanged  ")
+    return [line for line in result.outlines if line.startswith(words)]
+
+
+@WORKERS
 def test_an_update_lists_what_it_wrote_and_a_second_one_writes_nothing(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE)
     names = ["test_sized[1]", "test_sized[2]", "test_sized[3]", "test_step", "test_step[again]"]
     paths = [f"__snapshots__/test_net/{name}.tgraph" for name in names]
-
-    def listed(result: pytest.RunResult) -> list[str]:
-        return [line for line in result.outlines if line.startswith(("created  ", "updated  "))]
+    counts = ["2 ops", "3 ops", "4 ops", "1 op", "1 op"]
 
     result = run(*workers, "--torchgraph-update")
     result.assert_outcomes(passed=4)
-    assert listed(result) == [f"created  {path}" for path in paths]
+    assert listed(result) == [
+        f"created  {path}: forward {count}" for path, count in zip(paths, counts, strict=True)
+    ]
     result.stdout.fnmatch_lines(["=* stored graphs =*"])
     before = files(pytester)
     assert sorted(before) == paths
@@ -43,15 +52,139 @@ def test_an_update_lists_what_it_wrote_and_a_second_one_writes_nothing(
 
     again = run(*workers, "--torchgraph-update")
     again.assert_outcomes(passed=4)
-    assert listed(again) == []
-    assert "stored graphs" not in again.stdout.str()
+    assert listed(again) == [f"unchanged  {path}" for path in paths]
     assert files(pytester) == before
     assert {path: os.stat(pytester.path / path).st_mtime_ns for path in paths} == times
 
     changed = run(*workers, "--torchgraph-update", OP="gelu")
     changed.assert_outcomes(passed=4)
-    assert listed(changed) == [f"updated  {path}" for path in paths[3:]]
-    run(*workers, OP="gelu").assert_outcomes(passed=4)
+    what = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
+    assert listed(changed) == [
+        *(f"updated  {path}: {what}" for path in paths[3:]),
+        *(f"unchanged  {path}" for path in paths[:3]),
+    ]
+    plain = run(OP="gelu")
+    plain.assert_outcomes(passed=4)
+    assert listed(plain) == []
+    assert "stored graphs" not in plain.stdout.str()
+
+
+CHANGES = """
+import os
+from graphs import Capture, graph
+from pytest_torchgraph.graph import Graph
+
+later = "OP" in os.environ
+STRIDED = " stride [1, 16]" if later else " stride [16, 1]"
+
+def test_added(graph_snapshot):
+    assert graph("mm", *["clone"] * later) == graph_snapshot
+
+def test_far_apart(graph_snapshot):
+    ops = ["relu"] * 21
+    if later:
+        ops[::5] = ["gelu"] * 5
+    assert graph(*ops) == graph_snapshot
+
+def test_graphs(graph_snapshot):
+    backward = [graph("mul", name="backward")] * later
+    assert Capture(graph("mm"), *backward) == graph_snapshot
+
+def test_many_graphs(graph_snapshot):
+    if later:
+        names = [f"g{i}" for i in range(5)]
+        assert Capture(*(graph("mm", name=f"{name}: forward") for name in names)) == graph_snapshot
+
+def test_counts(graph_snapshot):
+    assert graph(*["relu"] * (1 + later), *["mm"] * later) == graph_snapshot(detail="ops")
+
+def test_detail(graph_snapshot):
+    assert graph("mm") == graph_snapshot(detail="full" if later else "ops")
+
+def test_strides(graph_snapshot):
+    assert graph("mm", stride=STRIDED) == graph_snapshot(detail="full")
+
+def test_input(graph_snapshot):
+    text = "torchgraph 1\\n\\nforward @ aot {\\n  %x = input : f32[SIZE]\\n  return %x\\n}\\n"
+    assert Graph.from_text(text.replace("SIZE", "4" if later else "2")) == graph_snapshot
+"""
+SUMMARIES = {
+    "test_added": "1 finding: added aten.clone.default in layer.1",
+    "test_counts": "2 op counts differ: forward: aten.mm.default 0 -> 1; "
+    "forward: aten.relu.default 1 -> 2",
+    "test_detail": "detail 'full', was 'ops'",
+    "test_far_apart": "5 findings: changed aten.relu.default to aten.gelu.default in layer.0, "
+    "changed aten.relu.default to aten.gelu.default in layer.5, "
+    "changed aten.relu.default to aten.gelu.default in layer.10 and 2 more",
+    "test_graphs": "1 finding: backward graph 'backward' added (1 ops)",
+    "test_input": "1 finding: changed input %x",
+    "test_strides": "strides or devices differ, the dataflow is the same",
+}
+
+
+@WORKERS
+def test_an_update_says_in_a_line_what_changed_in_each_file(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_net=CHANGES)
+    run("--torchgraph-update").assert_outcomes(passed=8)
+    result = run(*workers, "--torchgraph-update", OP="later")
+    result.assert_outcomes(passed=8)
+    told = {
+        line.partition("test_net/")[2].partition(".tgraph: ")[0]: line for line in listed(result)
+    }
+    created = told.pop("test_many_graphs")
+    assert created.endswith(": g0 1 op, g1 1 op, g2 1 op and 2 more")
+    assert {stem: line.partition(".tgraph: ")[2] for stem, line in told.items()} == SUMMARIES
+
+
+def test_many_unchanged_files_are_counted_and_listed_with_v(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=SUITE.replace("[1, 2, 3]", "range(9)"))
+    run("--torchgraph-update").assert_outcomes(passed=10)
+    assert listed(run("--torchgraph-update")) == ["unchanged  11 files (-v lists them)"]
+    assert len(listed(run("--torchgraph-update", "-v"))) == 11
+    assert len(listed(run("--torchgraph-update", OP="gelu"))) == 2 + 9
+
+
+def test_a_difference_that_cannot_be_found_out_does_not_keep_it_from_being_stored(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    pytester.makeconftest(
+        """
+        import pytest_torchgraph.graph.diff
+
+        def broken(*args):
+            raise RecursionError("too deep")
+
+        pytest_torchgraph.graph.diff.diff_graphs = broken
+        """
+    )
+    result = project("--torchgraph-update", OP="gelu")
+    result.assert_outcomes(passed=1)
+    (line,) = listed(result)
+    assert line.endswith(": what differs could not be found out: RecursionError: too deep")
+    project(OP="gelu").assert_outcomes(passed=1)
+
+
+def test_a_subtest_does_not_hide_what_it_stored(pytester: pytest.Pytester, run: Run) -> None:
+    pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
+    pytester.makepyfile(
+        test_net="""
+        from graphs import graph
+
+        def test_step(graph_snapshot, subtests):
+            for op in ("mm", "relu"):
+                with subtests.test(op):
+                    assert graph(op) == graph_snapshot(name=op)
+        """
+    )
+    result = run("--torchgraph-update")
+    assert result.ret == 0
+    assert len(listed(result)) == 2
+    assert "nothing to remove" in run("--torchgraph-prune").stdout.str()
+    assert len(files(pytester)) == 2
 
 
 def test_only_the_graphs_of_the_tests_that_run_are_written(
@@ -79,7 +212,7 @@ def test_what_was_written_before_a_test_failed_is_listed(
     )
     result = run("--torchgraph-update")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["created  __snapshots__/test_net/test_step.tgraph"])
+    assert listed(result) == ["created  __snapshots__/test_net/test_step.tgraph: forward 1 op"]
 
 
 def test_two_graphs_under_one_name_cannot_both_be_stored(
@@ -97,7 +230,12 @@ def test_two_graphs_under_one_name_cannot_both_be_stored(
     result = run("--torchgraph-update")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["this very test stored another graph there: give each a name="])
-    assert b"aten.relu" in next(iter(files(pytester).values()))
+    (stored,) = files(pytester).values()
+    assert b"aten.relu" in stored
+    again = run("--torchgraph-update")
+    again.assert_outcomes(failed=1)
+    again.stdout.fnmatch_lines(["this very test stored another graph there: give each a name="])
+    assert list(files(pytester).values()) == [stored], "the first comparison settled the file"
 
 
 def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run: Run) -> None:

@@ -1,0 +1,126 @@
+"""What a run did with stored graphs, gathered in the process that reports.
+
+With pytest-xdist that is the controller: every report brings the files that its test compared and
+wrote, and the workers say at their end what else they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+_LEFT_OUT = "torchgraph_left_out"
+
+
+class RunRecord:
+    """A plugin that follows a run: what ran, what it compared and wrote, what was left out.
+
+    Attributes:
+        compared: the stored files that were compared.
+        comparing: the ids of the tests that compared something.
+        stored: what an update did, as `STORED` in the stash of a test has it.
+        expected: the ids of the tests that were to run.
+        passed: those whose call passed. Nothing else counts as having run: `--setup-only` has
+            reports as well, and no call.
+        kept: by test file, why what it stored is not judged.
+        problem: the first thing that keeps every file from being judged.
+    """
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+        self.compared: set[Path] = set()
+        self.comparing: set[str] = set()
+        self.stored: list[tuple[str, str, str]] = []
+        self.expected: set[str] = set()
+        self.passed: set[str] = set()
+        self.kept: dict[str, str] = {}
+        self.problem = ""
+        self._collected: list[pytest.Item] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One phase of one test."""
+        compared = getattr(report, "torchgraph_compared", None)
+        if compared:
+            self.comparing.add(report.nodeid)
+            self.compared.update(map(Path, compared))
+            self.stored.extend((how, path, what) for how, path, what in report.torchgraph_stored)
+        if report.failed:
+            self.left_out(f"{report.nodeid} failed")
+        elif report.skipped:
+            what = "did not pass, as expected" if hasattr(report, "wasxfail") else "was skipped"
+            self.kept.setdefault(file_of(report.nodeid), f"{report.nodeid} {what}")
+        elif report.passed and report.when == "call":
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """One file, which may not have been collected."""
+        if report.failed:
+            self.left_out(f"{report.nodeid} could not be collected")
+        elif report.skipped:
+            file = file_of(report.nodeid)
+            self.kept.setdefault(file, f"{file} was skipped when it was imported")
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """One test, which other plugins may still leave out."""
+        self._collected.append(item)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Tests that do not run."""
+        if items:
+            self.left_out(f"{items[0].nodeid} was deselected")
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The tests that are to run. Not every plugin that leaves out tests says so."""
+        staying = set(map(id, session.items))
+        self.expected.update(item.nodeid for item in session.items)
+        for item in self._collected:
+            if id(item) not in staying and item.nodeid not in self.expected:
+                self.left_out(f"{item.nodeid} was left out")
+        self._collected.clear()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """The tests that are to run, as a worker of pytest-xdist collected them."""
+        self.expected.update(ids)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """The run was broken off, also by `pytest.exit`, which may say that all is well."""
+        self.left_out("the run was interrupted")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """A worker of pytest-xdist ended."""
+        output = getattr(node, "workeroutput", None)
+        if output is None:
+            self.left_out("a worker of pytest-xdist was lost")
+        elif output.get(_LEFT_OUT):
+            self.left_out(output[_LEFT_OUT])
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """In a worker of pytest-xdist: tell the controller."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[_LEFT_OUT] = self.problem
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
+    ) -> None:
+        """List the stored graphs that this run wrote, those that are stale, and remove these."""
+        if hasattr(self.config, "workerinput"):
+            return
+        from .stale import judge
+        from .summary import summarize
+
+        summarize(terminalreporter, self, judge(self, exitstatus))
+
+    def left_out(self, what: str) -> None:
+        """Not everything ran."""
+        self.problem = self.problem or what
+
+
+def file_of(nodeid: str) -> str:
+    """The test file of a test, relative to the root directory."""
+    return nodeid.partition("::")[0]

@@ -1,0 +1,73 @@
+"""What a run says at its end about stored graphs: written, stale, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from .. import config as settings
+from .files import remove_leftovers
+from .run import RunRecord
+from .stale import Stale, remove
+
+PRUNE = "--torchgraph-prune"
+MOST = 10
+"""More unchanged files than this are counted, unless the run is verbose."""
+
+
+def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -> None:
+    """Remove what is to be removed, and print the section "stored graphs" where it has lines."""
+    config = reporter.config
+    chosen = settings.get(config)
+    lines = [*_stored(config, run)]
+    lines += _pruned(config, stale) if chosen.prune else _stale(config, stale)
+    if chosen.update or chosen.prune:
+        for directory in {path.parent for path in run.compared}:
+            remove_leftovers(directory)
+    if lines:
+        reporter.section("stored graphs")
+        for line in lines:
+            reporter.line(line)
+
+
+def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
+    written = sorted({(path, how, what) for how, path, what in run.stored if what})
+    for path, how, what in written:
+        yield f"{how}  {settings.shown(config, Path(path))}: {what}"
+    paths = {path for path, _, _ in written}
+    same = sorted({path for _, path, _ in run.stored} - paths)
+    if len(same) > MOST and config.get_verbosity() <= 0:
+        yield f"unchanged  {len(same)} files (-v lists them)"
+    else:
+        yield from (f"unchanged  {settings.shown(config, Path(path))}" for path in same)
+
+
+def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
+    if stale.files:
+        yield f"stale, no test compares them: {_first(config, stale.files)} ({PRUNE} removes them)"
+
+
+def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
+    if stale.reason:
+        yield f"nothing removed: {stale.reason}"
+        return
+    for path, problem in remove(stale):
+        shown = settings.shown(config, path)
+        yield f"could not remove {shown}: {problem}" if problem else f"removed  {shown}"
+    if not stale.files:
+        yield "nothing to remove"
+    if stale.elsewhere:
+        yield (
+            f"kept {_first(config, stale.elsewhere)}: no test compares "
+            f"{'it' if len(stale.elsewhere) == 1 else 'them'} here, and none ran on "
+            f"{', '.join(stale.devices)}"
+        )
+    for file, reason in sorted(stale.kept.items()):
+        yield f"kept all of {file}: {reason}"
+
+
+def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - 1} more" if paths[1:] else ""
+    return settings.shown(config, paths[0]) + more

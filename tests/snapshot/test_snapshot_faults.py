@@ -1,0 +1,166 @@
+"""Killed processes, full disks, read-only directories, several writers: nothing lost or torn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from projects import Run, files
+
+UPDATE = "--torchgraph-update"
+SUITE = """
+import os
+import pytest
+from graphs import graph
+
+@pytest.mark.parametrize("place", ["first", "large", "last"])
+def test_step(place, graph_snapshot):
+    size = int(os.environ.get("SIZE", 1)) if place == "large" else 1
+    assert graph(*[os.environ.get("OP", "relu")] * size) == graph_snapshot
+"""
+
+
+def broken_writes(how: str, path: Path) -> list[str]:
+    """See `broken_writes.py`."""
+    script = Path(__file__).with_name("broken_writes.py")
+    done = subprocess.run(
+        [sys.executable, script, how, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_process_killed_at_any_step_of_a_write_leaves_the_old_file_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    lines = broken_writes("kill", tmp_path / "x.tgraph")
+    steps = [line.partition(":")[0] for line in lines]
+    order = ["before open", "after open", "before write", "after write", "before flush"]
+    order += ["before fsync", "after fsync", "before chmod", "before replace", "after replace"]
+    at = [steps.index(step) for step in order]
+    assert at == sorted(at)
+    found = {line.partition(": ")[2].partition(",")[0] for line in lines}
+    assert found == {"old", "new", "nothing"}, "never torn"
+    last = steps.index("before replace")
+    assert all(": old," in line for line in lines[: last + 1])
+    assert lines[last + 1] == "after replace: new, 0 left over"
+    assert lines[last] == "before replace: old, 1 left over"
+
+
+def test_an_error_at_any_step_of_a_write_keeps_the_old_file_and_leaves_nothing_over(
+    tmp_path: Path,
+) -> None:
+    lines = broken_writes("full", tmp_path / "x.tgraph")
+    steps = [line.partition(":")[0] for line in lines]
+    for step in ("open", "write", "flush", "fsync", "chmod", "replace"):
+        assert f"before {step}: old, 0 left over" in lines
+        assert step == "chmod" or f"before {step}: nothing, 0 left over" in lines
+    assert {line.partition(": ")[2] for line in lines} == {
+        "old, 0 left over",
+        "nothing, 0 left over",
+        "new, 0 left over",
+    }
+    assert all("after replace" in line for line in lines if ": new" in line)
+    assert len(steps) > 20
+
+
+def test_a_file_that_two_processes_write_is_whole_at_every_moment(tmp_path: Path) -> None:
+    lines = broken_writes("race", tmp_path / "x.tgraph")
+    found = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}
+    assert found.keys() <= {"old", "new"}, "never torn, never missing"
+    assert sum(found.values()) > 40
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tgraph"]
+
+
+@pytest.fixture
+def mounted(pytester: pytest.Pytester, run: Run) -> Run:
+    """Run pytest where `__snapshots__` is a small file system of its own.
+
+    The first argument is a shell command between mounting and running. What is there afterwards is
+    in the directory `after`.
+    """
+    trial = ["unshare", "-rm", "sh", "-c", "mkdir -p there && mount -t tmpfs tmpfs there"]
+    try:
+        possible = subprocess.run(trial, cwd=pytester.path, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no command unshare")
+    if possible.returncode:
+        pytest.skip(f"no file system can be mounted: {possible.stderr.decode()}")
+
+    def mounted(prepare: str, *arguments: str, **environment: str) -> pytest.RunResult:
+        script = (
+            "mv __snapshots__ stored; mkdir __snapshots__;"
+            "mount -t tmpfs -o size=96k tmpfs __snapshots__ && cp -r stored/. __snapshots__ &&"
+            f'{prepare} && "$@"; status=$?; cp -a __snapshots__ after; exit $status'
+        )
+        words = [sys.executable, "-m", "pytest", "-p", "pytest_torchgraph.plugin", *arguments]
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        return pytester.run(
+            "unshare", "-rm", "sh", "-c", script, "sh", "env", *settings, *words, timeout=60
+        )
+
+    pytester.makepyfile(test_net=SUITE)
+    run(UPDATE).assert_outcomes(passed=3)
+    return mounted
+
+
+def after(pytester: pytest.Pytester) -> dict[str, bytes]:
+    there = pytester.path / "after"
+    return {
+        f"__snapshots__/{path.relative_to(there).as_posix()}": path.read_bytes()
+        for path in there.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
+    pytester: pytest.Pytester, mounted: Run
+) -> None:
+    before = files(pytester)
+    result = mounted("true", UPDATE, OP="gelu", SIZE="3000")
+    result.assert_outcomes(passed=2, failed=1)
+    large = "__snapshots__/test_net/test_step[large].tgraph"
+    (error,) = [line for line in result.outlines if line.startswith("E ")]
+    assert error.endswith(f"{large}: No space left on device")
+    assert "TorchGraphError: cannot store the graph in /" in error
+    result.stdout.fnmatch_lines(["FAILED *large*", "*1 failed, 2 passed*"])
+    now = after(pytester)
+    assert now.keys() == before.keys(), "no half-written file is left over"
+    assert now[large] == before[large]
+    assert all(b"gelu" in data for path, data in now.items() if path != large)
+
+
+def test_in_a_read_only_directory_the_old_files_stay_and_the_error_names_them(
+    pytester: pytest.Pytester, mounted: Run
+) -> None:
+    before = files(pytester)
+    prepare = "mount -o remount,ro __snapshots__"
+    result = mounted(prepare, UPDATE, OP="gelu")
+    result.assert_outcomes(failed=3)
+    errors = [line for line in result.outlines if line.startswith("E ")]
+    for path, error in zip(sorted(before), sorted(errors), strict=True):
+        assert f"cannot store the graph in {pytester.path}/{path}: Read-only file" in error
+    assert after(pytester) == before
+
+
+def test_in_a_read_only_directory_graphs_that_match_are_no_error(
+    pytester: pytest.Pytester, mounted: Run
+) -> None:
+    prepare = "mount -o remount,ro __snapshots__"
+    result = mounted(prepare, UPDATE)
+    result.assert_outcomes(passed=3)
+    assert result.ret == 0
+
+
+def test_two_workers_that_write_the_same_names_leave_whole_files(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=SUITE)
+    # Each worker runs every test.
+    each = ("-p", "xdist", "--tx=2*popen", "--dist=each")
+    result = run(*each, UPDATE, SIZE="2000")
+    result.assert_outcomes(passed=6)
+    run("-k", "step", SIZE="2000").assert_outcomes(passed=3)
+    assert len(files(pytester)) == 3

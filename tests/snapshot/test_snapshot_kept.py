@@ -1,0 +1,189 @@
+"""No stored graph is lost, whatever of a project did not run: updates and prune, row by row.
+
+The rows are the cases in which other tools delete snapshots that are still needed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from projects import Run, files
+
+SUITE = """
+import pytest
+from graphs import graph
+{header}
+
+@pytest.fixture
+def ready():
+    {fixture}
+
+@pytest.mark.parametrize("device", {devices})
+def test_on(device, ready, graph_snapshot):
+    {before}
+    assert graph() == graph_snapshot
+    {between}
+    assert graph() == graph_snapshot(name="again")
+
+{mark}
+def test_step(graph_snapshot):
+    {step}
+    assert graph() == graph_snapshot
+
+def test_text(snapshot):
+    assert "text" == snapshot
+"""
+DEVICES = ("cpu", "cuda", "cuda:0", "torch.float16-cuda")
+WHOLE = {
+    "header": "",
+    "fixture": "pass",
+    "devices": str(list(DEVICES)),
+    "before": "",
+    "between": "",
+    "mark": "",
+    "step": "",
+}
+SKIPPED = ", ".join(f"pytest.param({name!r}, marks=pytest.mark.skip)" for name in DEVICES[1:])
+UPDATES = ("--torchgraph-update", "--snapshot-update")
+LEFT_OUT = "parameters left out where there is no CUDA"
+
+Row = tuple[dict[str, str], tuple[str, ...]]
+ROWS: dict[str, Row] = {
+    "parameters skipped by a mark": ({"devices": f'["cpu", {SKIPPED}]'}, UPDATES),
+    "skipped in a fixture": ({"fixture": 'pytest.skip("not here")'}, UPDATES),
+    "skipped in the body": ({"step": 'pytest.skip("not here")'}, UPDATES),
+    "skipped by a mark": ({"mark": "@pytest.mark.skip"}, UPDATES),
+    "expected to fail and not run": ({"mark": "@pytest.mark.xfail(run=False)"}, UPDATES),
+    "-k": ({}, ("-k", "step", *UPDATES)),
+    "-m": ({"mark": "@pytest.mark.skipif(False, reason='')"}, ("-m", "skipif", *UPDATES)),
+    "--deselect": ({}, ("--deselect", "test_net.py::test_step", *UPDATES)),
+    "one file": ({}, ("test_other.py", *UPDATES)),
+    "one test": ({}, ("test_net.py::test_step", *UPDATES)),
+    "--ignore": ({}, ("--ignore=test_net.py", *UPDATES)),
+    LEFT_OUT: ({"devices": '["cpu"]'}, UPDATES),
+    "the same without syrupy's clean-up": (
+        {"devices": '["cpu"]'},
+        (*UPDATES, "--snapshot-no-cleanup"),
+    ),
+    "a module skipped at import": (
+        {"header": 'pytest.skip("not here", allow_module_level=True)'},
+        UPDATES,
+    ),
+    "a module that needs what is not there": (
+        {"header": 'pytest.importorskip("no_triton")'},
+        UPDATES,
+    ),
+    "a file that cannot be imported": ({"header": "import no_such_module"}, UPDATES),
+    "an exception before the assertion": ({"step": "raise MemoryError"}, UPDATES),
+    "an exception between two assertions": ({"between": "raise MemoryError"}, UPDATES),
+    "a fixture that fails": ({"fixture": "raise MemoryError"}, UPDATES),
+    "-x, and all tests fail": ({"before": "raise MemoryError"}, ("-x", *UPDATES)),
+    "-x, and one test fails": ({"step": "raise MemoryError"}, ("-x", *UPDATES)),
+    "a keyboard interrupt": ({"before": "raise KeyboardInterrupt"}, UPDATES),
+    "pytest.exit": ({"before": 'pytest.exit("enough", returncode=0)'}, UPDATES),
+    "--lf": ({}, ("--lf", *UPDATES)),
+    "--collect-only": ({}, ("--collect-only",)),
+    "--setup-only": ({}, ("--setup-only",)),
+    "--setup-plan": ({}, ("--setup-plan",)),
+    "tests have other names today": ({}, ("-o", "python_functions=test_step*")),
+}
+CONFTESTS = {
+    "a plugin deselects": """
+        def pytest_collection_modifyitems(config, items):
+            config.hook.pytest_deselected(items=items[:1])
+            del items[:1]
+    """,
+    "a plugin leaves tests out and says nothing": """
+        def pytest_collection_modifyitems(items):
+            del items[:1]
+    """,
+    "a plugin runs tests its own way": """
+        def pytest_runtest_protocol(item):
+            return True
+    """,
+    "a plugin takes the call": """
+        import pytest
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(item, nextitem):
+            from _pytest.runner import call_and_report
+            call_and_report(item, "setup")
+            call_and_report(item, "teardown", nextitem=nextitem)
+            return True
+    """,
+}
+WORKERS = pytest.mark.parametrize("workers", ["-n0", "-n2"])
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stored project is kept for all tests of this module, once one has made it."""
+    return tmp_path_factory.mktemp("stored") / "__snapshots__"
+
+
+@pytest.fixture
+def before(pytester: pytest.Pytester, run: Run, kept: Path) -> dict[str, bytes]:
+    """Two test files, their stored graphs, a text of syrupy's own, and what else lies there."""
+    source = SUITE.format(**WHOLE)
+    pytester.makepyfile(test_net=source, test_other=source)
+    here = pytester.path / "__snapshots__"
+    if not kept.exists():
+        run(*UPDATES).assert_outcomes(passed=12)
+        for name in ("notes.md", "picture.svg"):
+            (here / "test_net" / name).write_text("mine")
+        shutil.copytree(here, kept)
+    else:
+        shutil.copytree(kept, here)
+    cache = pytester.path / ".pytest_cache" / "v" / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    (cache / "lastfailed").write_text('{"test_net.py::test_step": true}')
+    found = files(pytester)
+    assert len(graphs_of(found)) == 18
+    return found
+
+
+def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: data for path, data in found.items() if path.endswith(".tgraph")}
+
+
+@WORKERS
+@pytest.mark.parametrize("row", ROWS)
+def test_nothing_is_lost_whatever_did_not_run(
+    pytester: pytest.Pytester, run: Run, before: dict[str, bytes], row: str, workers: str
+) -> None:
+    parts, arguments = ROWS[row]
+    source = SUITE.format(**{**WHOLE, **parts})
+    pytester.makepyfile(test_net=source)
+    if parts == ROWS[LEFT_OUT][0]:
+        pytester.makepyfile(test_other=source)
+    result = run("-p", "xdist", workers, "--torchgraph-prune", *arguments)
+    assert graphs_of(files(pytester)) == graphs_of(before)
+    assert "Can not relate" not in result.stdout.str(), "what syrupy says of names like cuda:0"
+
+
+@WORKERS
+@pytest.mark.parametrize("plugin", CONFTESTS)
+def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
+    pytester: pytest.Pytester, run: Run, before: dict[str, bytes], plugin: str, workers: str
+) -> None:
+    pytester.makeconftest(CONFTESTS[plugin])
+    run("-p", "xdist", workers, "--torchgraph-prune", *UPDATES)
+    assert graphs_of(files(pytester)) == graphs_of(before)
+
+
+@WORKERS
+def test_what_belongs_to_others_is_not_touched(
+    pytester: pytest.Pytester, run: Run, before: dict[str, bytes], workers: str
+) -> None:
+    stale = SUITE.format(**WHOLE).replace("def test_step", "def test_stepped")
+    pytester.makepyfile(test_net=stale.replace("def test_text", "def no_test_text"))
+    run("-p", "xdist", workers, "--torchgraph-update").assert_outcomes(passed=11)
+    run("-p", "xdist", workers, "--torchgraph-prune", OP="relu")
+    now = files(pytester)
+    step = "__snapshots__/test_net/test_step.tgraph"
+    assert before.keys() - now.keys() == {step}
+    assert {path: now[path] for path in before if path != step} == {
+        path: data for path, data in before.items() if path != step
+    }
