@@ -15,7 +15,7 @@ import pytest
 from . import config as settings
 from . import devices, marker
 from .snapshot import COMPARED
-from .snapshot.stale import Tracker
+from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +27,6 @@ pytest_plugins = ["syrupy"]
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device"})
 OURS = NEEDING_TORCH | {"graph_snapshot"}
-
-_TRACKER = pytest.StashKey[Tracker]()
 
 NO_SYRUPY = (
     "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
@@ -44,9 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
     settings.configure(config)
-    config.stash[_TRACKER] = Tracker(config)
-    config.pluginmanager.register(config.stash[_TRACKER], "torchgraph-tracker")
+    config.pluginmanager.register(RunRecord(config), "torchgraph-run")
     config.addinivalue_line("markers", marker.DESCRIPTION)
+    config.addinivalue_line("markers", devices.DESCRIPTION)
+    report = settings.get(config).report
+    if report is not None:
+        from .page import install
+
+        install(config, report)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot._syrupy import hide_from_cleanup
 
@@ -75,9 +78,11 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Refuse markers that mean nothing before any test runs."""
     report = yield
-    wrong = marker.misused(report.result or (), settings.get(collector.config).limits)
-    if wrong:
-        report.outcome, report.longrepr, report.result = "failed", wrong, []
+    found = report.result or ()
+    wrong = marker.misused(found, settings.get(collector.config).limits), devices.misused(found)
+    if any(wrong):
+        message = "\n".join(filter(None, wrong))
+        report.outcome, report.longrepr, report.result = "failed", message, []
     return report
 
 
@@ -93,29 +98,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and note there what was stored."""
     report = yield
+    if call.excinfo is not None and report.failed:
+        from .pictures import complete_report as draw
+
+        draw(item, report, call.excinfo.value)
     if COMPARED in item.stash:
         from .snapshot.report import complete_report
 
         complete_report(item, report)
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    """List the stored graphs that this run wrote, those that are stale, and remove these."""
-    config = terminalreporter.config
-    judged = config.stash[_TRACKER].judge(exitstatus)
-    if judged.concerns_us or any(
-        hasattr(report, "torchgraph_written")
-        for reports in terminalreporter.stats.values()
-        for report in reports
-    ):
-        from .snapshot.report import summarize
-
-        summarize(terminalreporter, judged, settings.get(config).prune)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,6 +18,7 @@ from ..graph.model import Graph
 from ..watching.hub import HUB
 from ..watching.record import record_of
 from ..watching.recorder import Recorder
+from .alone import alone
 from .aot import Aot
 from .compiled_autograd import CompiledAutograd
 from .dispatch import Dispatch
@@ -27,6 +28,7 @@ from .exported import Export
 from .faking import faked
 from .inductor import Inductor
 from .kernels import Kernel
+from .made import tell
 from .mechanism import Captured, Mechanism, numbered
 from .moving import moved
 from .names import Canon
@@ -107,6 +109,7 @@ def capture(
     place = None if device is None else torch.device(device)
     recorder = Recorder()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(alone())
         stack.enter_context(HUB.paused())
         if fake:
             args, kwargs = stack.enter_context(faked(target, args, kwargs, place))
@@ -122,10 +125,10 @@ def capture(
             outcome = outcome_of(step, roots)
     eager.backward = step.backward
     eager.settle()
-    made = captured.graphs
+    made, classes = captured.graphs, roots.classes()
 
     def graphs() -> tuple[Graph, ...]:
-        found = numbered(made() if callable(made) else made)
+        found = numbered(made() if callable(made) else made, classes)
         if not any(node.is_call for graph in found for node in graph.nodes):
             why = captured.why_none or "the target runs no operation that its output needs"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
@@ -142,11 +145,13 @@ def capture(
         joints=tuple(captured.joints),
         kernels=None if callable(built) else _kernels(captured, built),
         comparison=None if fake else (eager, _outcome(captured, eager, outcome)),
-        levels={level: numbered(found) for level, found in captured.levels.items()},
+        levels={level: numbered(found, classes) for level, found in captured.levels.items()},
         device=None if place is None else place.type,
         record=record_of(recorder) if mechanism.name in COMPILING else None,
+        seen=captured.seen,
     )
     _check_device(result)
+    tell(result)
     return result
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..graph.model import Graph, GraphKind, Level
+from ..syncs.found import Seen
 from .convert import Converted
 from .kernels import Kernel
 from .names import Canon
@@ -30,6 +31,7 @@ class Captured:
         levels: the graphs of the same run at other levels that the mechanism knows.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
+        seen: the calls that ran, where the mechanism sees each; filled when the graphs are built.
     """
 
     graphs: list[Graph] | Callable[[], list[Graph]]
@@ -39,6 +41,7 @@ class Captured:
     kernels: list[Kernel] | None = None
     levels: dict[Level, list[Graph]] = field(default_factory=dict)
     comparable: Mechanism | None = None
+    seen: Seen | None = None
 
 
 @runtime_checkable
@@ -53,8 +56,14 @@ class Mechanism(Protocol):
         ...
 
 
-def numbered(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
-    """Graphs of one kind told apart by a number, where there are several."""
+def numbered(
+    graphs: Iterable[Graph], classes: Mapping[str, str] | None = None
+) -> tuple[Graph, ...]:
+    """Graphs of one kind told apart by a number, where there are several.
+
+    Args:
+        classes: see `Graph.classes`.
+    """
     graphs = list(graphs)
     many = Counter(graph.kind for graph in graphs)
     seen: Counter[GraphKind] = Counter()
@@ -62,5 +71,5 @@ def numbered(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
     for graph in graphs:
         name = graph.kind if many[graph.kind] == 1 else f"{graph.kind}_{seen[graph.kind]}"
         seen[graph.kind] += 1
-        named.append(replace(graph, name=name))
+        named.append(replace(graph, name=name, classes=classes or {}))
     return tuple(named)

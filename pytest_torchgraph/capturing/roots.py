@@ -45,6 +45,14 @@ class Roots:
         leaves = pytree.tree_leaves((args, kwargs))
         self.generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
 
+    def classes(self) -> dict[str, str]:
+        """The name of each module's class, by the path of the module."""
+        return {
+            self.modules[id(child)]: type(child).__name__
+            for _, module in self.found
+            for child in module.modules()
+        }
+
     def all_tensors(self) -> list[torch.Tensor]:
         """Every parameter, buffer and argument, each once."""
         found: dict[int, torch.Tensor] = {}

@@ -1,0 +1,390 @@
+"use strict";
+// Everything that comes from the run is put into the page as text. Pictures are parsed as SVG, what
+// could act is taken out, and each stands in a shadow root of its own, so that names in it cannot
+// touch the page.
+const data = JSON.parse(document.getElementById("data").textContent);
+const tests = data.tests;
+const OUTCOMES = ["failed", "error", "crashed", "xpassed", "passed", "xfailed", "skipped"];
+const ROWS = 200;
+
+function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "class") made.className = value;
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  for (const child of children.flat()) if (child !== null) made.append(child);
+  return made;
+}
+
+// A name in a direction of its own, with what has no shape made visible.
+function name(text) {
+  const shown = String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g,
+    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return element("bdi", {}, shown);
+}
+
+function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+// -- the list -------------------------------------------------------------------------------------
+
+const shown = new Set(OUTCOMES);
+let words = [];
+let current = -1;
+let views = [];
+
+function searched(test) {
+  if (test.searched === undefined) {
+    const parts = [test.id, test.message];
+    for (const capture of test.captures) {
+      for (const graph of capture.graphs) parts.push(graph.name, ...graph.ops.map(([op]) => op));
+      for (const each of capture.breaks) parts.push(each.kind, each.reason, each.file, each.code);
+      for (const each of capture.recompiles) parts.push(each.function, ...each.reasons);
+    }
+    for (const difference of test.differences) {
+      parts.push(difference.headline, ...difference.findings.map((finding) => finding.summary));
+    }
+    test.searched = parts.join("\n").toLowerCase();
+  }
+  return test.searched;
+}
+
+function matching() {
+  return tests.filter((test) =>
+    shown.has(test.outcome) && words.every((word) => searched(test).includes(word)));
+}
+
+function title(test) {
+  return [element("span", { class: `outcome ${test.outcome}` }, test.outcome), " ", name(test.id)];
+}
+
+function badges(test) {
+  const found = test.differences.reduce((sum, each) => sum + each.findings.length, 0);
+  const breaks = test.captures.reduce((sum, each) => sum + each.breaks.length, 0);
+  const recompiles = test.captures.reduce((sum, each) => sum + each.recompiles.length, 0);
+  const made = [];
+  if (found) made.push(plural(found, "finding"));
+  if (breaks) made.push(plural(breaks, "break"));
+  if (recompiles) made.push(plural(recompiles, "recompile"));
+  return made.map((text) => element("span", { class: "badge" }, text));
+}
+
+function list() {
+  const found = matching();
+  const rows = found.map((test) => element("li", {}, element("button", {
+    "data-test": test.number,
+    "aria-current": test.number === current ? "true" : null,
+    onclick: () => select(test.number),
+  }, ...title(test), badges(test))));
+  const nav = document.querySelector("nav");
+  nav.replaceChildren(rows.length ? element("ol", {}, rows)
+    : element("p", { class: "none" }, tests.length ? "No test matches." : "No test used graphs."));
+  document.getElementById("count").textContent = `${found.length} of ${plural(tests.length, "test")}`;
+}
+
+function select(number) {
+  current = number;
+  for (const button of document.querySelectorAll("nav button")) {
+    const chosen = Number(button.dataset.test) === number;
+    if (chosen) button.setAttribute("aria-current", "true");
+    else button.removeAttribute("aria-current");
+    if (chosen) button.scrollIntoView({ block: "nearest" });
+  }
+  history.replaceState(null, "", `#${number}`);
+  views = [];
+  document.querySelector("main").replaceChildren(...detail(tests[number]));
+  document.querySelector("main").scrollTop = 0;
+  for (const view of views) if (view.start) view.start();
+}
+
+// -- one test -------------------------------------------------------------------------------------
+
+function detail(test) {
+  return [
+    element("h2", {}, ...title(test)),
+    element("p", { class: "where" }, name(test.where), ` · ${test.seconds.toFixed(2)} s`),
+    ...test.differences.flatMap(difference),
+    ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
+    ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
+    ...test.captures.flatMap(capture),
+  ];
+}
+
+function command(text) {
+  const button = element("button", { onclick: async () => {
+    await copy(text);
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  } }, "copy");
+  return element("div", { class: "command" }, element("pre", {}, text), button);
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = element("textarea", { readonly: "" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+// What is wrong, each with the way to its place in the picture. The first is shown at once.
+function findings(each, view) {
+  const buttons = each.findings.map((finding) => element("button", {
+    title: view && finding.ids.length ? "show it in the picture" : null,
+    onclick: (event) => {
+      for (const other of buttons) other.removeAttribute("aria-current");
+      event.currentTarget.setAttribute("aria-current", "true");
+      if (view) view.show(finding.ids, finding.follows);
+    },
+  }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
+  finding.more ? element("span", { class: "more" }, name(finding.more)) : null));
+  if (view && buttons.length) view.start = () => buttons[0].click();
+  return element("ul", { class: "findings" }, buttons.map((button) => element("li", {}, button)));
+}
+
+function difference(each) {
+  const view = each.svg ? viewer(each) : null;
+  const lines = each.diff.map((line) => element("span", {
+    class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
+  }, line + "\n"));
+  return [
+    element("h3", {}, "Difference from ", name(each.file)),
+    element("p", {}, name(each.headline)),
+    findings(each, view),
+    element("p", {}, "Is it intended? Then store it:"),
+    command(each.accept),
+    element("div", { class: "beside" },
+      element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
+      element("div", {}, lines.length ? element("pre", {}, lines) : null)),
+    view && each.note ? element("p", { class: "note" }, each.note) : null,
+    nodes(each, view),
+  ].filter((part) => part !== null);
+}
+
+function picture(each) {
+  if (!each.svg) return [element("p", { class: "note" }, each.note || "no picture")];
+  const view = viewer(each);
+  return [findings(each, view), view.root, each.note ? element("p", { class: "note" }, each.note) : null,
+    nodes(each, view)].filter((part) => part !== null);
+}
+
+function capture(each) {
+  const parts = [element("h3", {}, "Capture ", name(each.via ? `via ${each.via}` : "of a watch"))];
+  if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
+  for (const found of each.breaks) {
+    parts.push(element("div", { class: "card" },
+      element("strong", {}, "graph break "), name(found.kind), ": ", name(found.reason),
+      element("dl", {}, element("dt", {}, "line"), element("dd", {}, name(`${found.file}:${found.line}`)),
+        element("dt", {}, "code"), element("dd", {}, element("code", {}, name(found.code))),
+        element("dt", {}, "hint"), element("dd", {}, name(found.hint || "none")),
+        element("dt", {}, "times"), element("dd", {}, String(found.occurrences)))));
+  }
+  for (const found of each.recompiles) {
+    parts.push(element("div", { class: "card" },
+      element("strong", {}, "recompile "), name(found.function), ` (`, name(`${found.file}:${found.line}`), ")",
+      element("ul", {}, found.reasons.map((reason) => element("li", {}, name(reason))))));
+  }
+  for (const graph of each.graphs) {
+    const rows = graph.ops.map(([op, count]) => element("tr", {},
+      element("td", { class: "number" }, String(count)), element("td", {}, name(op))));
+    parts.push(element("details", {},
+      element("summary", {}, name(graph.name), ` · ${graph.kind} at ${graph.level} · `,
+        plural(graph.count, "node")),
+      element("table", {}, rows)));
+  }
+  return parts;
+}
+
+// All nodes of the graphs, also those that the picture folds into boxes.
+function nodes(each, view) {
+  if (!each.nodes.length) return null;
+  const body = element("tbody");
+  const note = element("p", { class: "note" });
+  const fill = (text) => {
+    const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = each.nodes.filter((node) => {
+      const line = `${node.name} ${node.op} ${node.module} ${node.result} ${node.line}`.toLowerCase();
+      return wanted.every((word) => line.includes(word));
+    });
+    body.replaceChildren(...found.slice(0, ROWS).map((node) => element("tr", {},
+      element("td", {}, node.sign), element("td", {}, element("button", {
+        onclick: () => view && view.select(node),
+      }, name(node.name))), element("td", {}, name(node.op)), element("td", {}, name(node.result)),
+      element("td", {}, name(node.line)))));
+    note.textContent = found.length > ROWS ? `the first ${ROWS} of ${found.length}` : plural(found.length, "node");
+  };
+  const box = element("details", { ontoggle: () => { if (!body.childElementCount) fill(""); } },
+    element("summary", {}, `All ${plural(each.nodes.length, "node")}`),
+    element("input", { type: "search", placeholder: "op, module, shape, line",
+      "aria-label": "search the nodes", oninput: (event) => fill(event.target.value) }),
+    note,
+    element("table", {}, element("thead", {}, element("tr", {},
+      ["", "node", "op", "result", "line"].map((title) => element("th", {}, title)))), body));
+  return box;
+}
+
+// -- pictures -------------------------------------------------------------------------------------
+
+function parsed(text) {
+  const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  if (svg.nodeName !== "svg") return null;
+  for (const bad of svg.querySelectorAll("script, foreignObject, iframe, image, use, animate, set")) {
+    bad.remove();
+  }
+  for (const each of [svg, ...svg.querySelectorAll("*")]) {
+    for (const { name: key } of [...each.attributes]) {
+      if (/^on/i.test(key) || /href$/i.test(key)) each.removeAttribute(key);
+    }
+  }
+  return document.importNode(svg, true);
+}
+
+function viewer(each) {
+  const root = element("div", { class: "picture" });
+  const view = element("div", { class: "view" });
+  const panel = element("div", { class: "card", hidden: "" });
+  const shadow = view.attachShadow({ mode: "open" });
+  const svg = parsed(each.svg);
+  if (!svg) {
+    root.append(element("p", { class: "note" }, "the picture cannot be read"));
+    return { root, show() {}, select() {} };
+  }
+  const style = document.createElement("style");
+  style.textContent = "svg{width:100%;height:100%;display:block}g.node,g.cluster{cursor:pointer}"
+    + ".chosen path,.chosen polygon,.chosen ellipse,.chosen rect{stroke-width:4px}"
+    + ".faint{opacity:.25}";
+  shadow.append(style, svg);
+  const full = svg.viewBox.baseVal.width
+    ? [svg.viewBox.baseVal.x, svg.viewBox.baseVal.y, svg.viewBox.baseVal.width, svg.viewBox.baseVal.height]
+    : [0, 0, 800, 600];
+  svg.removeAttribute("width");
+  svg.removeAttribute("height");
+  let box = [...full];
+  const set = (next) => { box = next; svg.setAttribute("viewBox", box.join(" ")); };
+  const zoom = (factor, x = box[0] + box[2] / 2, y = box[1] + box[3] / 2) => {
+    const width = Math.min(Math.max(box[2] * factor, 20), full[2] * 4);
+    const scale = width / box[2];
+    set([x - (x - box[0]) * scale, y - (y - box[1]) * scale, width, box[3] * scale]);
+  };
+  const at = (event) => {
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    return [point.x, point.y];
+  };
+  const fit = (parts) => {
+    const matrix = svg.getScreenCTM().inverse();
+    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (const part of parts) {
+      const frame = part.getBoundingClientRect();
+      for (const [x, y] of [[frame.left, frame.top], [frame.right, frame.bottom]]) {
+        const point = new DOMPoint(x, y).matrixTransform(matrix);
+        [left, top] = [Math.min(left, point.x), Math.min(top, point.y)];
+        [right, bottom] = [Math.max(right, point.x), Math.max(bottom, point.y)];
+      }
+    }
+    const width = Math.max((right - left) * 1.6, 400);
+    const height = Math.max((bottom - top) * 1.6, 300);
+    set([(left + right - width) / 2, (top + bottom - height) / 2, width, height]);
+  };
+  const drawn = (id) => shadow.getElementById(id);
+  const choose = (parts) => {
+    for (const other of shadow.querySelectorAll(".chosen")) other.classList.remove("chosen");
+    for (const part of parts) part.classList.add("chosen");
+  };
+  const show = (ids, follows = []) => {
+    const parts = ids.map(drawn).filter(Boolean);
+    choose([...parts, ...follows.map(drawn).filter(Boolean)]);
+    if (parts.length) fit(parts);
+  };
+  const byId = new Map();
+  for (const node of each.nodes) for (const id of node.ids) if (!byId.has(id)) byId.set(id, node);
+  const tell = (node) => {
+    const users = node.users.length ? node.users.join(", ") : "none";
+    panel.hidden = false;
+    panel.replaceChildren(element("strong", {}, name(node.name)), element("dl", {},
+      [["op", node.op], ["result", node.result || "unknown"], ["module", node.module || "none"],
+        ["line", node.line || "unknown"], ["code", node.code], ["operands", node.operands], ["users", users]]
+        .filter(([, value]) => value)
+        .flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, name(value))])));
+  };
+  let down = null;
+  view.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, ...at(event));
+  }, { passive: false });
+  view.addEventListener("pointerdown", (event) => {
+    down = { x: event.clientX, y: event.clientY, box: [...box], moved: false };
+    view.setPointerCapture(event.pointerId);
+  });
+  view.addEventListener("pointermove", (event) => {
+    if (!down) return;
+    const scale = 1 / svg.getScreenCTM().a;
+    const [dx, dy] = [event.clientX - down.x, event.clientY - down.y];
+    if (Math.abs(dx) + Math.abs(dy) > 4) down.moved = true;
+    if (!down.moved) return;
+    view.classList.add("moving");
+    set([down.box[0] - dx * scale, down.box[1] - dy * scale, down.box[2], down.box[3]]);
+  });
+  view.addEventListener("pointerup", (event) => {
+    const moved = down && down.moved;
+    down = null;
+    view.classList.remove("moving");
+    if (moved) return;
+    let part = shadow.elementFromPoint(event.clientX, event.clientY);
+    while (part && !byId.has(part.id)) part = part.parentElement;
+    if (part) {
+      choose([part]);
+      tell(byId.get(part.id));
+    }
+  });
+  root.append(element("div", { class: "tools" },
+    element("button", { onclick: () => zoom(1 / 1.4), "aria-label": "zoom in" }, "+"),
+    element("button", { onclick: () => zoom(1.4), "aria-label": "zoom out" }, "−"),
+    element("button", { onclick: () => set([...full]) }, "whole picture")), view, panel);
+  const made = { root, show, select: (node) => { show(node.ids); tell(node); } };
+  views.push(made);
+  return made;
+}
+
+// -- start ----------------------------------------------------------------------------------------
+
+tests.forEach((test, number) => { test.number = number; });
+const chips = OUTCOMES.filter((outcome) => tests.some((test) => test.outcome === outcome)).map((outcome) => {
+  const count = tests.filter((test) => test.outcome === outcome).length;
+  const chip = element("button", { "aria-pressed": "true", onclick: () => {
+    if (!shown.delete(outcome)) shown.add(outcome);
+    chip.setAttribute("aria-pressed", String(shown.has(outcome)));
+    list();
+  } }, element("span", { class: outcome }, `${count} ${outcome}`));
+  return chip;
+});
+const search = element("input", { type: "search", "aria-label": "search the tests",
+  placeholder: "test, op, module, break, finding", oninput: () => {
+    words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    list();
+  } });
+document.querySelector("header").append(element("h1", {}, "torchgraph"), search, ...chips,
+  element("span", { id: "count", role: "status" }), element("span", { class: "about" }, data.about));
+if (data.warning) {
+  document.querySelector("header").append(element("strong", { class: "failed" }, data.warning));
+}
+document.addEventListener("keydown", (event) => {
+  if (event.target === search || event.ctrlKey || event.metaKey || event.altKey) return;
+  const found = matching().map((test) => test.number);
+  const place = found.indexOf(current);
+  if (event.key === "/") { event.preventDefault(); search.focus(); }
+  else if (event.key === "j" && found.length) select(found[Math.min(place + 1, found.length - 1)]);
+  else if (event.key === "k" && found.length) select(found[Math.max(place - 1, 0)]);
+});
+list();
+const wanted = Number.parseInt(location.hash.slice(1), 10);
+const first = matching().findIndex((test) => ["failed", "error", "crashed"].includes(test.outcome));
+if (tests[wanted]) select(wanted);
+else if (tests.length) select(matching()[Math.max(first, 0)].number);

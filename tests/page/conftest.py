@@ -1,0 +1,54 @@
+"""A real browser, which no request may leave."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """A page in the browser, with what it said and asked for."""
+
+    page: Any
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def open(self, path: Path) -> Any:
+        self.page.goto(path.as_uri())
+        return self.page
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Opened]:
+    """Fails a test whose page writes to the console or asks for anything but itself."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    found = Opened(context.new_page())
+    found.page.on("console", lambda message: found.console.append(message.text))
+    found.page.on("pageerror", lambda error: found.console.append(str(error)))
+    found.page.on("request", lambda request: found.requests.append(request.url))
+    found.page.on("dialog", lambda dialog: found.console.append(f"dialog: {dialog.message}"))
+    yield found
+    url = found.page.url
+    context.close()
+    assert found.console == []
+    assert {request.partition("#")[0] for request in found.requests} <= {url.partition("#")[0]}

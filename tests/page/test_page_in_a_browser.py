@@ -1,0 +1,314 @@
+"""What the page does when somebody clicks: real data of real graphs, in a real browser."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.page import collect
+from pytest_torchgraph.page.html import page as html_of
+from pytest_torchgraph.render import draw
+from pytest_torchgraph.render.difference import picture
+from pytest_torchgraph.snapshot.compare import subject_of
+
+LAYER = """\
+  %layers.{n}.weight = parameter : f32[8, 8]
+  %layers.{n}/t = aten.t.default(%layers.{n}.weight) : f32[8, 8]
+  %layers.{n}/mm = aten.mm.default({x}, %layers.{n}/t) : f32[2, 8]
+  %layers.{n}/{act} = aten.{act}.default(%layers.{n}/mm) : f32[2, 8]
+"""
+
+
+def network(layers: int, changed: int = -1) -> Graph:
+    lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
+    for n in range(layers):
+        act = "relu" if n == changed else "gelu"
+        lines.append(LAYER.format(n=n, x=x, act=act))
+        x = f"%layers.{n}/{act}"
+    return Graph.from_text("".join([*lines, f"  return {x}\n}}\n"]))
+
+
+def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
+    found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
+    return {**found, "captures": [], "differences": [], "pictures": [], **parts}
+
+
+class Captured:
+    """What `capture_data` reads of a capture, of a graph from text: this test needs no torch."""
+
+    via = "aot"
+    breaks = ()
+    recompiles = ()
+
+    def __init__(self, *graphs: Graph) -> None:
+        self.graphs = graphs
+
+
+def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
+    diff = diff_graphs((before,), (after,))
+    drawing = picture(diff)
+    drawn = draw(drawing.digraph, directory / "difference.svg")
+    if drawn.renderer is None:
+        pytest.skip("there is no dot")
+    texts = [subject_of(graph).to_text("dataflow").splitlines() for graph in (before, after)]
+    return collect.difference_data(
+        file="__snapshots__/test_a/test_step.tgraph",
+        headline=diff.heading(),
+        accept="pytest test_a.py::test_step --torchgraph-update",
+        lines=difflib.unified_diff(*texts, "stored", "now", lineterm=""),
+        diff=diff,
+        picture=drawing,
+        svg=drawn.path.read_text(),
+        note=drawn.note or "",
+    )
+
+
+def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
+    path = directory / "page.html"
+    data = {"about": "pytest", "warning": "", "tests": list(tests), **more}
+    path.write_text(html_of(data), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> dict[str, Any]:
+    found = difference(network(12), network(12, changed=7), tmp_path)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+
+
+def boxes(page: Any) -> list[float]:
+    view = page.evaluate(
+        "document.querySelector('.view').shadowRoot.querySelector('svg').getAttribute('viewBox')"
+    )
+    return [float(number) for number in view.split()]
+
+
+def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    page = opened.open(written(tmp_path, one_test("test_a.py::test_other"), failed))
+    assert page.locator("main h2").inner_text() == "failed test_a.py::test_step"
+    assert "layers.7" in page.locator(".findings").inner_text()
+    chosen = page.locator(".view .chosen").first
+    assert "gelu" in chosen.text_content()
+    view, box = page.locator(".view").bounding_box(), chosen.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert view["x"] < middle[0] < view["x"] + view["width"]
+    assert view["y"] < middle[1] < view["y"] + view["height"]
+    assert box["height"] > 20  # large enough to be read
+
+
+def test_a_click_on_a_node_tells_of_it(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
+    page = opened.open(written(tmp_path, failed))
+    page.locator(".view .chosen text").first.click()
+    told = page.locator(".picture .card").inner_text()
+    assert "layers.7/relu" in told
+    assert "f32[2, 8]" in told
+    assert re.search(r"users\s+layers\.8/mm", told)
+
+
+def test_the_picture_is_zoomed_dragged_and_seen_as_a_whole(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    page = opened.open(written(tmp_path, failed))
+    page.get_by_role("button", name="whole picture").click()
+    whole = boxes(page)
+    page.get_by_role("button", name="zoom in").click()
+    near = boxes(page)
+    assert near[2] < whole[2]
+    page.get_by_role("button", name="zoom out").click()
+    assert boxes(page)[2] == pytest.approx(whole[2])
+    view = page.locator(".view").bounding_box()
+    page.mouse.move(view["x"] + 100, view["y"] + 100)
+    page.mouse.wheel(0, -200)
+    page.wait_for_function(
+        "w => document.querySelector('.view').shadowRoot.querySelector('svg')"
+        ".viewBox.baseVal.width < w",
+        arg=whole[2] - 1,
+    )
+    before = boxes(page)
+    page.mouse.down()
+    page.mouse.move(view["x"] + 200, view["y"] + 150, steps=3)
+    page.mouse.up()
+    after = boxes(page)
+    assert after[0] < before[0]
+    assert after[1] < before[1]
+    assert after[2] == pytest.approx(before[2])
+
+
+def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    page = opened.open(written(tmp_path, failed))
+    page.locator("summary", has_text="All").click()
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("tbody tr").count() == len(failed["differences"][0]["nodes"])
+    page.get_by_label("search the nodes").fill("layers.3 mm")
+    assert page.locator("tbody tr").count() == 1
+    page.get_by_label("search the nodes").fill("layers.7/relu")
+    assert page.locator("tbody tr td").first.inner_text() == "~"
+    page.get_by_role("button", name="layers.7/relu", exact=True).click()
+    assert "layers.7/relu" in page.locator(".picture .card").inner_text()
+
+
+def test_the_command_is_copied(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
+    opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = opened.open(written(tmp_path, failed))
+    page.get_by_role("button", name="copy").click()
+    page.get_by_role("button", name="copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == failed["differences"][0]["accept"]
+
+
+def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
+    relu = collect.capture_data(Captured(network(3, changed=1)))  # type: ignore[arg-type]
+    gelu = collect.capture_data(Captured(network(3)))  # type: ignore[arg-type]
+    tests = [
+        one_test("test_a.py::test_relu", captures=[relu]),
+        one_test("test_a.py::test_gelu", captures=[gelu]),
+        one_test("test_b.py::test_away", "skipped", message="no such device"),
+    ]
+    page = opened.open(written(tmp_path, *tests))
+    rows = page.locator("nav li")
+    assert rows.count() == 3
+    page.get_by_label("search the tests").fill("aten.relu")
+    assert rows.all_inner_texts() == ["passed test_a.py::test_relu"]
+    page.get_by_label("search the tests").fill("nowhere")
+    assert page.locator("nav").inner_text() == "No test matches."
+    page.get_by_label("search the tests").fill("")
+    page.get_by_role("button", name="1 skipped").click()
+    assert rows.count() == 2
+    assert page.locator("#count").inner_text() == "2 of 3 tests"
+    page.get_by_role("button", name="2 passed").click()
+    page.get_by_role("button", name="1 skipped").click()
+    assert rows.all_inner_texts() == ["skipped test_b.py::test_away"]
+
+
+def test_the_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> None:
+    page = opened.open(written(tmp_path, *(one_test(f"test_a.py::test_{n}") for n in "abc")))
+    page.keyboard.press("j")
+    assert page.locator("main h2").inner_text().endswith("test_b")
+    page.keyboard.press("k")
+    assert page.locator("main h2").inner_text().endswith("test_a")
+    page.keyboard.press("/")
+    page.keyboard.type("test_c")
+    assert page.locator("nav li").count() == 1
+
+
+def test_a_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
+    data = collect.capture_data(Captured(network(1)))  # type: ignore[arg-type]
+    data["breaks"] = [
+        {
+            "kind": "call",
+            "reason": "print is not traced",
+            "hint": "",
+            "file": "net.py",
+            "line": 12,
+            "code": "print(x)",
+            "occurrences": 2,
+        }
+    ]
+    page = opened.open(written(tmp_path, one_test("test_a.py::test_break", captures=[data])))
+    text = page.locator("main").inner_text()
+    assert "net.py:12" in text
+    assert "print(x)" in text
+    assert page.locator("nav .badge").inner_text() == "1 break"
+
+
+def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:
+    """500 tests that pass and 3 that fail, one of them with a graph of 10,000 nodes."""
+    passing = collect.capture_data(Captured(network(100)))  # type: ignore[arg-type]
+    tests = [one_test(f"test_a.py::test_{n}", captures=[passing]) for n in range(500)]
+    small = difference(network(12), network(12, changed=7), tmp_path)
+    large = difference(network(2500), network(2500, changed=1700), tmp_path)
+    tests += [
+        one_test(f"test_b.py::test_{n}", "failed", differences=[found])
+        for n, found in enumerate((large, small, small))
+    ]
+    page = opened.open(written(tmp_path, *tests))
+    assert page.locator("nav li").count() == 503
+    # Work is counted, not timed: what the page has built is what is to be seen.
+    assert page.evaluate("document.querySelectorAll('*').length") < 6000
+    page.locator("summary", has_text="All 10,").or_(
+        page.locator("summary", has_text="All 10")
+    ).click()
+    page.locator("tbody tr").nth(199).wait_for()
+    assert page.locator("tbody tr").count() == 200
+    page.get_by_label("search the nodes").fill("layers.1700/relu")
+    assert page.locator("tbody tr").count() == 1
+    page.get_by_label("search the tests").fill("test_b")
+    assert page.locator("nav li").count() == 3
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "<!--",
+    "]]>",
+    "\x1b[31mred\x1b[0m",
+    "../../../etc/passwd",
+    "x" * 10_000,
+    "\u202egnirts",
+    "🔥" * 50,
+    "a\x00b",
+    "half \ud800 of a pair",
+    "${alert(1)}",
+    "javascript:alert(1)",
+)
+
+
+def test_hostile_names_are_names(opened: Any, tmp_path: Path) -> None:
+    hostile = "".join(name for name in HOSTILE if "\ud800" not in name)
+    graph = Graph.from_text(network(2).to_text())
+    found = difference(graph, network(2, changed=1), tmp_path)
+    for node in found["nodes"]:
+        node.update(name=hostile, op=hostile, module=hostile, line=hostile, code=hostile)
+    for finding in found["findings"]:
+        finding.update(summary=hostile, more=hostile)
+    found.update(file=hostile, headline=hostile, accept=hostile, diff=[hostile])
+    tests = [
+        one_test(name, "failed", message=name, where=name, differences=[found]) for name in HOSTILE
+    ]
+    page = opened.open(written(tmp_path, *tests, about=hostile, warning=hostile))
+    assert page.locator("nav li").count() == len(HOSTILE)
+    for number in range(len(HOSTILE)):
+        page.locator("nav button").nth(number).click()
+        page.locator("summary", has_text="All").click()
+        page.locator(".view .chosen").first.dispatch_event("pointerup")
+    assert page.locator("img, iframe, object").count() == 0
+    assert page.evaluate("document.scripts.length") == 2
+    page.locator("nav button").first.click()
+    assert page.locator("main h2").inner_text() == f"failed {HOSTILE[0]}"
+    page.locator("nav button").nth(7).click()
+    assert "\\u202egnirts" in page.locator("main h2").inner_text()  # shown, not obeyed
+
+
+EVIL = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+ viewBox="0 0 10 10" onload="console.log('ran')"><script>console.log('ran')</script>
+ <a xlink:href="javascript:console.log('ran')"><rect id="box-1" width="10" height="10"/></a>
+ <image href="https://example.invalid/x.png"/><foreignObject><p>x</p></foreignObject>
+ <animate onbegin="console.log('ran')"/></svg>"""
+
+
+def test_a_picture_can_do_nothing(opened: Any, tmp_path: Path) -> None:
+    shown = {"title": "evil", "svg": EVIL, "note": "", "nodes": [], "findings": []}
+    broken = {"title": "broken", "svg": "<svg", "note": "", "nodes": [], "findings": []}
+    page = opened.open(written(tmp_path, one_test("test_a", "failed", pictures=[shown, broken])))
+    page.locator(".view rect").click()
+    inside = page.evaluate("document.querySelector('.view').shadowRoot.innerHTML")
+    assert "script" not in inside
+    assert "href" not in inside
+    assert "onload" not in inside
+    assert "cannot be read" in page.locator("main").inner_text()
+    # The policy of the page is the second lock: the browser says that it held.
+    opened.console[:] = [line for line in opened.console if "Content Security Policy" not in line]
+
+
+def test_a_run_without_graphs_says_so(opened: Any, tmp_path: Path) -> None:
+    page = opened.open(written(tmp_path))
+    assert page.locator("nav").inner_text() == "No test used graphs."

@@ -1,0 +1,262 @@
+"""`--torchgraph-report`: what a run puts into its page, with and without workers."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from projects import Run
+
+PROJECT = """
+    import os
+
+    import pytest
+    from graphs import graph
+
+
+    @pytest.mark.parametrize("number", range(6))
+    def test_chain(graph_snapshot, number):
+        assert graph() == graph_snapshot
+
+
+    def test_without_graphs():
+        pass
+
+
+    def test_crash(graph_snapshot):
+        assert graph() == graph_snapshot
+        if os.environ.get("CRASH"):
+            os._exit(3)
+"""
+
+
+def data_of(pytester: pytest.Pytester, name: str = "page.html") -> dict[str, Any]:
+    text = (pytester.path / name).read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])  # type: ignore[no-any-return]
+
+
+def outcomes(data: dict[str, Any]) -> dict[str, str]:
+    return {test["id"].partition("::")[2]: test["outcome"] for test in data["tests"]}
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, run: Run) -> Run:
+    pytester.makepyfile(test_net=PROJECT)
+    run("--torchgraph-update").assert_outcomes(passed=8)
+    return run
+
+
+WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
+
+
+@pytest.mark.parametrize("how", WORKERS)
+def test_the_page_has_each_test_with_its_difference(
+    pytester: pytest.Pytester, project: Run, how: str
+) -> None:
+    result = project("--torchgraph-report=page.html", *WORKERS[how], OP="relu tanh")
+    result.assert_outcomes(failed=7, passed=1)
+    result.stdout.fnmatch_lines(["torchgraph: page of this run in *page.html"])
+    data = data_of(pytester)
+    assert set(outcomes(data).values()) == {"failed"}
+    assert len(data["tests"]) == 7
+    assert data["about"].endswith("; 1 further test without graphs")
+    for test in data["tests"]:
+        (difference,) = test["differences"]
+        (finding,) = difference["findings"]
+        assert finding["sign"] == "+"
+        assert "aten.tanh" in finding["more"]
+        assert difference["accept"].endswith("--torchgraph-update")
+        assert test["id"].partition("::")[2] in difference["accept"]
+        assert any(line.startswith("+") and "tanh" in line for line in difference["diff"])
+        assert difference["svg"].count("<svg") == 1
+        for place in finding["ids"]:
+            assert f'id="{place}"' in unescape(difference["svg"])
+        assert finding["ids"]
+        assert "AssertionError" in test["message"]
+
+
+def test_a_worker_that_crashes_takes_only_its_test_with_it(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    result = project("--torchgraph-report=page.html", "-p", "xdist", "-n2", CRASH="1")
+    assert result.ret == 1
+    data = data_of(pytester)
+    assert data["warning"] == "a worker crashed"
+    assert outcomes(data)["test_crash"] == "crashed"
+    assert [outcomes(data)[f"test_chain[{n}]"] for n in range(6)] == ["passed"] * 6
+    assert "crashed" in data["tests"][-1]["message"] or any(
+        "crashed" in test["message"] for test in data["tests"]
+    )
+
+
+def test_a_run_that_is_interrupted_has_its_page(pytester: pytest.Pytester, project: Run) -> None:
+    project("-x", "--torchgraph-report=page.html", OP="tanh").assert_outcomes(failed=1)
+    assert outcomes(data_of(pytester)) == {"test_chain[0]": "failed"}
+
+
+def test_reruns_count_once(pytester: pytest.Pytester, project: Run) -> None:
+    project(
+        "--torchgraph-report=page.html",
+        "-p",
+        "pytest_rerunfailures",
+        "--reruns=1",
+        "-k",
+        "0",
+        OP="tanh",
+    )
+    (test,) = data_of(pytester)["tests"]
+    assert test["outcome"] == "failed"
+    assert len(test["differences"]) == 1
+
+
+def test_the_place_can_stand_in_the_ini_file(pytester: pytest.Pytester, project: Run) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_report = out/graphs.html\n")
+    project().assert_outcomes(passed=8)
+    assert len(data_of(pytester, "out/graphs.html")["tests"]) == 7
+
+
+def test_a_place_that_is_a_directory_is_refused(run: Run) -> None:
+    result = run("--torchgraph-report=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --torchgraph-report: '.' is not a file"])
+
+
+def test_a_page_that_cannot_be_written_changes_no_outcome(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    pytester.path.joinpath("file").write_text("")
+    result = project("--torchgraph-report=file/page.html")
+    result.assert_outcomes(passed=8)
+    result.stdout.fnmatch_lines(["torchgraph: the page was not written: *file/page.html*"])
+
+
+def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        import pytest_torchgraph
+        import torch
+        from torch import nn
+
+
+        @pytest.fixture(scope="module")
+        def shared(graph_capture):
+            return graph_capture(nn.Linear(2, 2), torch.ones(1, 2), via="dispatch")
+
+
+        def test_captures(graph_capture, shared):
+            pytest_torchgraph.capture(nn.ReLU(), torch.ones(2), via="fx")
+            with graph_capture.watch():
+                compiled = torch.compile(lambda x: (x + 1, print(x))[0] * 2, backend="eager")
+                compiled(torch.ones(2))
+                compiled(torch.ones(3))
+
+
+        def test_none(shared):
+            pass
+        """
+    )
+    run("--torchgraph-report=page.html", "-p", "no:torchgraph").assert_outcomes(passed=2)
+    first = data_of(pytester)["tests"][0]
+    assert len(data_of(pytester)["tests"]) == 1
+    captures = {each["via"]: each for each in first["captures"]}
+    assert list(captures) == ["dispatch", "fx", "watch"]
+    assert [graph["name"] for graph in captures["dispatch"]["graphs"]] == ["forward", "backward"]
+    assert dict(captures["fx"]["graphs"][0]["ops"]) == {"torch.nn.functional.relu": 1}
+    (broken,) = captures["watch"]["breaks"]
+    assert broken["file"] == "test_net.py"
+    assert "print(x)" in broken["code"]
+    assert captures["watch"]["recompiles"]
+    assert data_of(pytester)["about"].startswith("torch 2.")
+
+
+HOSTILE = [
+    "<script>console.log('ran')</script>",
+    "</script><svg onload=console.log('ran')>",
+    "../../../../outside",
+    "/absolute",
+    "..",
+    "\x1b[31mred",
+    "x" * 10_000,
+    "🔥",
+    "\u202egnirts",
+    "a\"b'c`d",
+    "\\N\\L\\G",
+    "a\x00b",
+]
+
+
+def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, opened: Any) -> None:
+    pytester.makepyfile(
+        test_net=f"""
+        import pytest
+        from graphs import graph
+
+        NAMES = {HOSTILE!r}
+
+        @pytest.mark.parametrize("name", NAMES, ids=NAMES)
+        def test_step(graph_snapshot, name):
+            assert graph() == graph_snapshot(name=name)
+        """
+    )
+    inside = pytester.mkdir("inside")
+    before = set(pytester.path.parent.rglob("*"))
+    run("--torchgraph-update", "-p", "no:cacheprovider").assert_outcomes(passed=len(HOSTILE))
+    result = run(
+        "-p", "no:cacheprovider", "--torchgraph-artifacts=inside/out",
+        "--torchgraph-report=inside/page.html", OP="relu tanh",
+    )  # fmt: skip
+    result.assert_outcomes(failed=len(HOSTILE))
+    written = set(pytester.path.parent.rglob("*")) - before
+    written -= {path for path in written if path.name in ("stdout", "stderr")}  # of pytester
+    places = {path.relative_to(pytester.path).parts[0] for path in written}
+    assert {place for place in places if not place.startswith("runpytest")} == {
+        "__snapshots__",
+        "inside",
+    }
+    assert len(list(inside.glob("out/*.svg"))) == len(HOSTILE)
+    page = opened.open(inside / "page.html")
+    assert page.locator("nav li").count() == len(HOSTILE)
+    for number in range(len(HOSTILE)):
+        page.locator("nav button").nth(number).click()
+        assert "1 op added" in page.locator("main").inner_text()
+        assert page.locator(".view .chosen").count() >= 1
+
+
+def test_what_is_wrong_leads_to_its_place_in_the_picture(
+    pytester: pytest.Pytester, run: Run, opened: Any
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest_torchgraph
+        import torch
+        from torch import nn
+
+
+        def test_break():
+            with pytest_torchgraph.watch() as capture:
+                torch.compile(lambda x: (x + 1, print(x))[0] * 2, backend="eager")(torch.ones(2))
+            capture.assert_no_graph_breaks()
+
+
+        def test_ops():
+            capture = pytest_torchgraph.capture(nn.Linear(2, 2), torch.ones(1, 2))
+            capture.assert_no_ops("aten.addmm")
+        """
+    )
+    run("--torchgraph-report=page.html").assert_outcomes(failed=2)
+    signs = {"test_break": "✂", "test_ops": "!"}
+    for test in data_of(pytester)["tests"]:
+        (picture,) = test["pictures"]
+        (mark,) = picture["findings"]
+        assert mark["sign"] == signs[test["id"].partition("::")[2]]
+        assert f'id="{mark["ids"][0]}"' in unescape(picture["svg"])
+    page = opened.open(pytester.path / "page.html")
+    assert "graph break 1" in page.locator(".view .chosen").text_content()
+    page.locator("nav button").nth(1).click()
+    assert "aten.addmm" in page.locator(".view .chosen").text_content()
