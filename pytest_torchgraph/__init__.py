@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from .graph.diff import Change, Finding, GraphDiff
     from .graph.model import Graph, Node, Source, TensorMeta
     from .graph.ops import OpCounts
+    from .syncs.model import Sync, Transfer
     from .watching.breaks import GraphBreak
+    from .watching.cudagraphs import CudagraphSkip
     from .watching.recompiles import Recompile
     from .watching.watch import watch
 
@@ -37,6 +39,7 @@ _WHERE = {
     "CaptureError": "errors",
     "Change": "graph.diff",
     "CompiledAutograd": "capturing.compiled_autograd",
+    "CudagraphSkip": "watching.cudagraphs",
     "Dispatch": "capturing.dispatch",
     "Dynamo": "capturing.dynamo",
     "Export": "capturing.exported",
@@ -53,8 +56,10 @@ _WHERE = {
     "OpCounts": "graph.ops",
     "Recompile": "watching.recompiles",
     "Source": "graph.model",
+    "Sync": "syncs.model",
     "TensorMeta": "graph.model",
     "TorchGraphError": "errors",
+    "Transfer": "syncs.model",
     "capture": "capturing.api",
     "diff": "capturing.given",
     "from_fx": "capturing.given",
@@ -68,6 +73,7 @@ __all__ = [
     "CaptureError",
     "Change",
     "CompiledAutograd",
+    "CudagraphSkip",
     "Dispatch",
     "Dynamo",
     "Export",
@@ -84,8 +90,10 @@ __all__ = [
     "OpCounts",
     "Recompile",
     "Source",
+    "Sync",
     "TensorMeta",
     "TorchGraphError",
+    "Transfer",
     "capture",
     "diff",
     "from_fx",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import CaptureError
+from .failures import Surplus, failed
 from .graph.model import Graph, Node, Result, TensorMeta
 from .graph.ops import calls, count_ops, matches
 from .patterns import find, pattern_name
@@ -13,6 +14,7 @@ from .patterns import find, pattern_name
 if TYPE_CHECKING:
     from .capturing.eager import Eager, Outcome
     from .capturing.result import Capture
+    from .capturing.tolerances import Tolerance
 
 
 def assert_op_counts(
@@ -30,9 +32,12 @@ def assert_op_counts(
         raise TypeError("assert_op_counts({}) checks nothing: name at least one op")
     _need_graphs(graphs)
     wrong: list[str] = []
+    surplus: list[Node] = []
     for op, count in expected.items():
         low, high = bounds(count, device_of(graphs, device))
         nodes = find(graphs, op)
+        if high is not None and len(nodes) > high:
+            surplus += nodes
         if len(nodes) < low or (high is not None and len(nodes) > high):
             wrong.append(f"  {pattern_name(op)}: expected {say(low, high)}, found {len(nodes)}")
             wrong += [f"      {line}" for line in places(nodes)]
@@ -41,8 +46,10 @@ def assert_op_counts(
         for op, count in sorted(count_ops(graphs).items()):
             if not any(matches(op, pattern) for pattern in patterns):
                 wrong.append(f"  {op}: matched by no pattern (exact=True), found {count}")
+                surplus += [node for node in calls(graphs) if node.op == op]
     if wrong:
-        raise AssertionError("\n".join(["op counts differ:", *wrong, *inventory(graphs)]))
+        shows = Surplus(graphs, surplus, "op counts differ") if surplus else None
+        raise failed("\n".join(["op counts differ:", *wrong, *inventory(graphs)]), shows)
 
 
 def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
@@ -52,13 +59,16 @@ def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
         raise TypeError("assert_no_ops() checks nothing: name at least one op")
     _need_graphs(graphs)
     wrong: list[str] = []
+    surplus: list[Node] = []
     for op in ops:
         nodes = find(graphs, op)
+        surplus += nodes
         if nodes:
             wrong.append(f"  {pattern_name(op)}: found {len(nodes)}")
             wrong += [f"      {line}" for line in places(nodes)]
     if wrong:
-        raise AssertionError("\n".join(["ops that should not be there:", *wrong]))
+        title = "ops that should not be there"
+        raise failed("\n".join([f"{title}:", *wrong]), Surplus(graphs, surplus, title))
 
 
 def assert_graph_count(capture: Capture, forward: Any, backward: Any, total: Any) -> None:
@@ -88,8 +98,8 @@ def assert_graph_count(capture: Capture, forward: Any, backward: Any, total: Any
 def assert_matches_eager(
     capture: Capture,
     comparison: tuple[Eager, Callable[[], Outcome]] | None,
-    rtol: float | None,
-    atol: float | None,
+    rtol: Tolerance,
+    atol: Tolerance,
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
@@ -100,6 +110,7 @@ def assert_matches_eager(
             "fake=True or by watch()"
         )
     from .capturing.eager import difference
+    from .capturing.tolerances import is_all_nan
 
     eager, ran = comparison
     expected, outcome = eager.run(), ran()
@@ -111,6 +122,12 @@ def assert_matches_eager(
         raise AssertionError(
             f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
             "loss_fn that depends on the output"
+        )
+    values = [*outcome.outputs.values(), *grads.values()]
+    if values and all(is_all_nan(value) for value in values):
+        raise AssertionError(
+            "all outputs and gradients are NaN, so nothing is known about them: give the target "
+            "inputs and parameters that it computes numbers from"
         )
 
 

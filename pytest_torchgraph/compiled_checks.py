@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .checks import bounds, device_of, say
+from . import devices
+from .capturing.sources import is_user_file, relative
+from .checks import bounds, device_of, device_types, say
+from .failures import Broken, failed
 from .watching.evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 from .watching.regions import first_line
-from .watching.within import inside
+from .watching.within import inside, patterns
 
 if TYPE_CHECKING:
     from .capturing.result import Capture
@@ -35,6 +37,22 @@ def need_graphs(capture: Capture, *, unreported: bool = False) -> None:
     if not capture.graphs:
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(record)}")
     need_compiled(record, unreported=unreported)
+    need_device(capture)
+
+
+def need_device(capture: Capture) -> None:
+    """Fail where what was compiled has nothing on the device that the test runs for.
+
+    Raises:
+        AssertionError: with the devices that there are.
+    """
+    __tracebackhide__ = True
+    expected, found = devices.expected_device(), device_types(capture.graphs)
+    if capture.graphs and expected is not None and expected not in found:
+        raise AssertionError(
+            f"this test runs for {devices.FIXTURE}={expected}, but what was compiled has nothing "
+            f"on {expected} (only {', '.join(sorted(found)) or 'no tensor'})"
+        )
 
 
 def need_counted(capture: Capture, total: Any) -> None:
@@ -45,7 +63,7 @@ def need_counted(capture: Capture, total: Any) -> None:
     """
     __tracebackhide__ = True
     record = capture.watched
-    if record is not None and total is not None and bounds(total, device_of(())) == (0, 0):
+    if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
         _need_runs(capture, record)
     else:
         need_graphs(capture)
@@ -80,23 +98,43 @@ def assert_graph_breaks(
     counted = counted_breaks(record, allow, within)
     wrong = len(counted) < low or (high is not None and len(counted) > high)
     if wrong and counted:
-        raise AssertionError(breaks_in_words(counted, low, high, len(record.breaks)))
+        message = breaks_in_words(counted, low, high, len(record.breaks))
+        raise failed(message, Broken(capture))
     need_graphs(capture, unreported=True)
+    need_code_within(record, within)
     if wrong:
         raise AssertionError(f"graph breaks: expected {say(low, high)}, found none")
+
+
+def need_code_within(record: Record, within: Any) -> None:
+    """Fail where none of the code that was compiled is of some place.
+
+    Raises:
+        AssertionError: with the files that were compiled.
+    """
+    __tracebackhide__ = True
+    files = {file for each in record.compiled if not each.failure for file in each.files}
+    if any(inside(file, within) for file in (*files, *(each.path for each in record.breaks))):
+        return
+    shown = sorted(relative(file) for file in files if is_user_file(file))
+    raise AssertionError(
+        f"no code within={within!r} was compiled, so nothing is known about it; compiled was code "
+        f"of {', '.join(shown[:5]) or 'torch alone'}"
+        + (f" and {len(shown) - 5} more files" if shown[5:] else "")
+    )
 
 
 def counted_breaks(
     record: Record, allow: str | Sequence[str] = (), within: Any = None
 ) -> list[GraphBreak]:
     """The breaks that count: those within some code, and not allowed."""
-    patterns = _patterns(allow)
+    allowed = patterns(allow)
     inside("", within)
     return [
         each
         for each in record.breaks
         if inside(each.path, within)
-        and not any(pattern.search(f"{each.kind}: {each.reason}") for pattern in patterns)
+        and not any(pattern.search(f"{each.kind}: {each.reason}") for pattern in allowed)
     ]
 
 
@@ -119,6 +157,8 @@ def _shown(number: int, each: GraphBreak) -> str:
     lines.append(f"     {each.kind}")
     if each.reason:
         lines.append(f"     {each.reason}")
+    if each.module:
+        lines.append(f"     module {each.module}")
     lines += [f"     hint: {line}" for line in each.hint.splitlines()]
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
@@ -162,6 +202,7 @@ def _need_runs(capture: Capture, record: Record) -> None:
         raise AssertionError(f"nothing compiled ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
         need_compiled(record)
+        need_device(capture)
 
 
 def assert_single_backward_graph(capture: Capture) -> None:
@@ -210,25 +251,21 @@ def assert_single_backward_graph(capture: Capture) -> None:
         raise AssertionError("\n".join(["not a single backward graph:", *problems]))
     if capture.watched is not None:
         need_compiled(record)
+        need_device(capture)
 
 
 def _limits(capture: Capture, count: Any, most: Any, name: str) -> tuple[int, int | None]:
     if count is None and most is None:
         raise TypeError(f"{name}() checks nothing: give count= or max=")
-    device = device_of((), capture.device)
+    device = _device(capture)
     low, high = (0, None) if count is None else bounds(count, device)
-    if most is not None:
-        limit = bounds(most, device)[1]
-        high = limit if high is None else min(high, limit or 0)
+    limit = None if most is None else bounds(most, device)[1]
+    if limit is not None:
+        high = limit if high is None else min(high, limit)
     return low, high
 
 
-def _patterns(allow: str | Sequence[str]) -> list[re.Pattern[str]]:
-    texts = [allow] if isinstance(allow, str) else list(allow)
-    found = []
-    for text in texts:
-        try:
-            found.append(re.compile(text))
-        except re.error as error:
-            raise ValueError(f"allow={text!r} is no regular expression: {error}") from None
-    return found
+def _device(capture: Capture) -> str:
+    """The device type whose count is meant: of the graphs; where there is none, of the test."""
+    expected = None if capture.graphs else devices.expected_device()
+    return device_of(capture.graphs, capture.device or expected)

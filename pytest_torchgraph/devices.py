@@ -6,7 +6,7 @@ starts, never while tests are collected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     import torch
 
 FIXTURE = "graph_device"
+MARKER = "torchgraph_devices"
+DESCRIPTION = (
+    f"{MARKER}(*names): of the selected devices, {FIXTURE} gives only these to the test; where "
+    "none of these is selected, it is skipped"
+)
 DEFAULT = "cpu,cuda"
-KNOWN = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla")
+KNOWN = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla", "meta")
 """The device types that can be selected: those of torch and of its common backends, no indices."""
 
 _expected: str | None = None
 
 
 def expected_device() -> str | None:
-    """The device that captures of the running test must involve; None where the test says none.
+    """The device type that captures of the running test must involve; None where it says none.
 
     Set while a test that uses `graph_device` runs, from its function-scoped fixtures on.
     """
@@ -31,10 +36,18 @@ def expected_device() -> str | None:
 
 
 def expect_during(request: pytest.FixtureRequest) -> None:
-    """Until this function-scoped request ends, captures must involve the test's device, if any."""
+    """Until this function-scoped request ends, captures must involve the test's device, if any.
+
+    A case is skipped that a marker leaves out which was not there when devices were chosen: one of
+    a `pytest.param`, say.
+    """
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and FIXTURE in callspec.params:
-        _expect(str(callspec.params[FIXTURE]))
+        name = str(callspec.params[FIXTURE])
+        for mark in request.node.iter_markers(MARKER):
+            if name.partition(":")[0] not in _named_by(mark):
+                pytest.skip(f"@pytest.mark.{MARKER} leaves out device {name!r}")
+        _expect(name.partition(":")[0])
         request.addfinalizer(lambda: _expect(None))
 
 
@@ -50,26 +63,74 @@ def parse_devices(text: str, option: str) -> tuple[str, ...]:
     Raises:
         pytest.UsageError: if there is none, or one that is unknown.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    return _checked([name.strip() for name in text.split(",") if name.strip()], option)
+
+
+def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
     if not names:
-        raise pytest.UsageError(f"{option} names no device: choose from {', '.join(KNOWN)}")
+        raise pytest.UsageError(f"{where} names no device: choose from {', '.join(KNOWN)}")
     for name in names:
         if name not in KNOWN:
-            hint = " (without an index)" if name.partition(":")[0] in KNOWN else ""
+            hint = " (without an index)" if str(name).partition(":")[0] in KNOWN else ""
             raise pytest.UsageError(
-                f"{option}: unknown device {name!r}: choose from {', '.join(KNOWN)}{hint}"
+                f"{where}: unknown device {name!r}: choose from {', '.join(KNOWN)}{hint}"
             )
-    return names
+    return tuple(dict.fromkeys(names))
 
 
 def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
     """Run a test that uses `graph_device` once for each of these devices.
 
     A test that parametrizes the fixture itself, or a module that redefines it, has its own way.
+    The markers of a test leave some of the devices: what none of them leaves, and what they name
+    and nobody selected, is skipped.
+
+    Raises:
+        pytest.Collector.CollectError: for a marker that means nothing.
     """
     if FIXTURE not in metafunc.fixturenames or _parametrized(metafunc) or _redefined(metafunc):
         return
-    metafunc.parametrize(FIXTURE, names, indirect=True, scope="class", ids=names)
+    try:
+        wanted = [_named_by(mark) for mark in metafunc.definition.iter_markers(MARKER)]
+    except pytest.UsageError as error:
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+    left = [name for name in names if all(name in each for each in wanted)]
+    cases: list[Any] = list(left)
+    if not left:
+        reason = f"@pytest.mark.{MARKER} leaves none of the selected devices: {', '.join(names)}"
+        cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in wanted[0]]
+    ids = left or wanted[0]
+    metafunc.parametrize(FIXTURE, cases, indirect=True, scope="class", ids=ids)
+
+
+def misused(items: Iterable[Any]) -> str:
+    """What is wrong with the markers of these tests, "" if nothing is.
+
+    A class or module may have a marker for those of its tests that use `graph_device`; on a test
+    that does not use it, it would do nothing.
+    """
+    wrong = []
+    for item in items:
+        if not isinstance(item, pytest.Function) or FIXTURE in item.fixturenames:
+            continue
+        if any(mark.name == MARKER for mark in getattr(item.function, "pytestmark", ())):
+            wrong.append(
+                f"{item.nodeid}: @pytest.mark.{MARKER} does nothing, because the test does not use "
+                f"{FIXTURE}: name that among its arguments, and make the captures there"
+            )
+    return "\n".join(wrong)
+
+
+def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
+    """The devices that a marker names.
+
+    Raises:
+        pytest.UsageError: if there is none, or one that is unknown.
+    """
+    where = f"@pytest.mark.{MARKER}"
+    if mark.kwargs:
+        raise pytest.UsageError(f'{where} takes names of devices, as in {MARKER}("cpu", "cuda")')
+    return _checked(mark.args, where)
 
 
 def _parametrized(metafunc: pytest.Metafunc) -> bool:
@@ -121,7 +182,7 @@ def why_absent(device: torch.device) -> str | None:
     """Why torch cannot use this device; None if it can."""
     import torch
 
-    if device.type == "cpu":
+    if device.type in ("cpu", "meta"):
         return None
     release = f"torch {torch.__version__}"
     is_mps = device.type == "mps"

@@ -36,6 +36,7 @@ class Limits:
         allow: regular expressions, searched in a break's `"kind: reason"`, for breaks that do not
             count.
         asked_by: the markers and ini options that say so, in words.
+        own_within: whether a marker says `within`, so that code of there must have been compiled.
     """
 
     min_graphs: int = 1
@@ -45,6 +46,7 @@ class Limits:
     within: Any = None
     allow: tuple[str, ...] = ()
     asked_by: str = field(default="", compare=False)
+    own_within: bool = field(default=False, compare=False)
 
 
 NAMES = tuple(each.name for each in fields(Limits) if each.compare)
@@ -87,6 +89,7 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     limits = Limits(
         **{**({} if marks else {"min_graphs": 0}), **defaults, **given},
         asked_by=" and ".join(asked),
+        own_within="within" in given,
     )
     if limits.max_graphs is not None and limits.max_graphs < limits.min_graphs:
         raise pytest.UsageError(
@@ -129,25 +132,18 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
     Raises:
         pytest.UsageError: for a value that means nothing.
     """
+    from .watching.within import patterns
+
     if name == "within":
         try:
             return None if value is None else _places(value, base)
         except ValueError as error:
             raise pytest.UsageError(f"{where}: {error}") from None
     if name == "allow":
-        import re
-
-        patterns = (value,) if isinstance(value, str) else value
-        if not _several(patterns) or not all(isinstance(each, str) for each in patterns):
-            raise pytest.UsageError(f"{where}: allow={value!r} must be regular expressions")
-        for each in patterns:
-            try:
-                re.compile(each)
-            except re.error as error:
-                raise pytest.UsageError(
-                    f"{where}: allow={each!r} is no regular expression: {error}"
-                ) from None
-        return tuple(patterns)
+        try:
+            return tuple(pattern.pattern for pattern in patterns(value))
+        except (TypeError, ValueError) as error:
+            raise pytest.UsageError(f"{where}: {error}") from None
     optional = name != "min_graphs"
     if value is None and optional:
         return None
@@ -159,25 +155,16 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
 
 def _places(value: Any, base: Path) -> tuple[str, ...]:
     """Packages as they are, and paths made absolute: the test may change the directory."""
-    from .watching.within import roots
+    from .watching.within import places, roots
 
     found = []
-    places = list(value) if _several(value) else [value]
-    if not places:
-        raise ValueError(f"within={value!r} names no place")
-    for place in places:
-        if place in ("", None):
-            raise ValueError(f"within={value!r} names no place")
+    for place in places(value):
         paths = [start / str(place) for start in (base, Path.cwd())]
         there = next((path for path in paths if path.exists()), None)
         if there is None:
             roots(place)
         found.append(str(place if there is None else there.absolute()))
     return tuple(found)
-
-
-def _several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
 def from_ini(name: str, lines: list[str], base: Path) -> Any:
@@ -219,7 +206,11 @@ def watched(limits: Limits) -> Iterator[None]:
         yield
     problems = list(problems_of(capture, limits))
     if problems:
-        pytest.fail("\n".join([*problems, f"asked for by {limits.asked_by}"]), pytrace=False)
+        from .failures import Broken, showing
+
+        message = "\n".join([*problems, f"asked for by {limits.asked_by}"])
+        shows = Broken(capture) if any(p.startswith("graph breaks:") for p in problems) else None
+        raise showing(pytest.fail.Exception(message, pytrace=False), shows)
 
 
 def problems_of(capture: Capture, limits: Limits) -> Iterator[str]:
@@ -238,10 +229,13 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[str]:
         yield f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
     if graphs or (record.regions and not record.disabled and limits.min_graphs == 0):
         yield from _message(checks.need_compiled, record)
+        yield from _message(checks.need_device, capture)
     if limits.max_graph_breaks is not None:
         breaks = checks.counted_breaks(record, limits.allow, limits.within)
         if len(breaks) > limits.max_graph_breaks:
             yield checks.breaks_in_words(breaks, 0, limits.max_graph_breaks, len(record.breaks))
+    if graphs and limits.own_within and limits.min_graphs:
+        yield from _message(checks.need_code_within, record, limits.within)
     recompiles = [each for each in record.recompiles if checks.is_inside(each, limits.within)]
     limit = [each for each in recompiles if each.limit_hit]
     most = limits.max_recompiles
@@ -249,8 +243,8 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[str]:
         yield checks.recompiles_in_words(recompiles, 0, most)
 
 
-def _message(check: Any, value: Any) -> Iterator[str]:
+def _message(check: Any, *values: Any) -> Iterator[str]:
     try:
-        check(value)
+        check(*values)
     except AssertionError as error:
         yield str(error)

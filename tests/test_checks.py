@@ -224,3 +224,77 @@ def test_op_counts_sum_a_packet_and_refuse_what_does_not_occur(captured: Capture
         counts["aten.sin"]
     assert "operator.getitem" not in counts
     assert captured.forward.count("operator.getitem") == 3
+
+
+# -- tolerances ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def inexact() -> Capture:
+    """What differs from the eager run by one in a thousand."""
+
+    def scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+        factor = 1.001 if torch.compiler.is_compiling() else 1.0
+        return x * factor, (x * factor).double()
+
+    return capture(scaled, torch.full((3,), 100.0))
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [
+        {"rtol": 1e-2},
+        {"atol": 1.0},
+        {"rtol": 1e-2, "atol": 0},
+        {"rtol": {"cpu": 1e-2, "cuda": 0}},
+        {"rtol": {torch.float32: 1e-2, "float64": 1e-2}},
+        {"rtol": {"cpu": {torch.float32: 1e-2, torch.float64: 1e-2}}},
+        {"atol": {torch.float32: 1.0}, "rtol": {"float64": 1e-2}},
+    ],
+    ids=str,
+)
+def test_a_tolerance_is_for_a_device_or_a_dtype(inexact: Capture, tolerance: Any) -> None:
+    inexact.assert_matches_eager(**tolerance)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "which"),
+    [
+        ({}, 0),
+        ({"rtol": 1e-6}, 0),
+        ({"atol": 1e-6}, 0),
+        ({"rtol": {"cpu": 0, "cuda": 1e-2}}, 0),
+        ({"rtol": {torch.bfloat16: 1e-2}}, 0),
+        ({"rtol": {torch.float32: 1e-2}}, 1),
+        ({"rtol": {"cpu": {torch.float32: 1e-2}}}, 1),
+    ],
+    ids=str,
+)
+def test_what_is_beyond_the_tolerance_is_named(
+    inexact: Capture, tolerance: Any, which: int
+) -> None:
+    with pytest.raises(AssertionError, match=rf"output\[{which}\] differs from the eager run:"):
+        inexact.assert_matches_eager(**tolerance)
+
+
+def test_a_tolerance_that_cannot_be_meant_is_a_mistake(inexact: Capture) -> None:
+    for wrong, error, message in (
+        ({"cuda": 1e-2}, ValueError, "no rtol is given for device 'cpu', .* one for 'cuda'"),
+        (-1, ValueError, "rtol=-1 allows nothing at all"),
+        (float("nan"), ValueError, "rtol=nan allows nothing at all"),
+        (float("inf"), ValueError, "rtol=inf allows anything, so nothing would be compared"),
+        ("1e-2", TypeError, "rtol='1e-2' is no tolerance: a number, or a mapping of numbers"),
+        (True, TypeError, "rtol=True is no tolerance"),
+    ):
+        with pytest.raises(error, match=message):
+            inexact.assert_matches_eager(rtol=wrong)  # type: ignore[arg-type]
+
+
+def test_values_that_are_all_nan_prove_nothing() -> None:
+    def nothing(x: torch.Tensor) -> torch.Tensor:
+        return x * float("nan")
+
+    with pytest.raises(AssertionError, match="all outputs and gradients are NaN, so nothing is"):
+        capture(nothing, torch.ones(3, requires_grad=True)).assert_matches_eager()
+    capture(lambda x: torch.stack([x, nothing(x)]), torch.ones(3)).assert_matches_eager()
+    capture(lambda x: x > 0, torch.ones(3)).assert_matches_eager()

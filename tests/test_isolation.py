@@ -182,7 +182,14 @@ def test_loggers_of_others_are_left_alone() -> None:
 def precisions() -> list[object]:
     places: list[Any] = [torch.backends, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
     places += [torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.mkldnn]
-    return [_matmul_precision(), *(place.fp32_precision for place in places)]
+    matmul: Any = torch.backends.cuda.matmul
+    try:
+        cudnn = torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # fp32_precision of convolutions is not that of recurrent networks
+        cudnn = None
+    flags = [matmul.allow_fp16_accumulation, matmul.allow_fp16_reduced_precision_reduction]
+    flags += [matmul.allow_bf16_reduced_precision_reduction, cudnn]
+    return [_matmul_precision(), *flags, *(place.fp32_precision for place in places)]
 
 
 def precise(place: Any, value: Any, name: str = "fp32_precision") -> Callable[[], None]:
@@ -195,6 +202,17 @@ PRECISIONS: dict[str, Callable[[], None]] = {
     "that of CUDA's matmul": precise(torch.backends.cuda.matmul, "tf32"),
     "that of oneDNN's matmul": precise(torch.backends.mkldnn.matmul, "bf16"),
     "tf32 in CUDA's matmul": precise(torch.backends.cuda.matmul, True, "allow_tf32"),
+    "tf32 in cuDNN": precise(torch.backends.cudnn, False, "allow_tf32"),
+    "that of cuDNN's convolutions": precise(torch.backends.cudnn.conv, "ieee"),
+    "sums in half precision": precise(
+        torch.backends.cuda.matmul, False, "allow_fp16_reduced_precision_reduction"
+    ),
+    "sums in bfloat16": precise(
+        torch.backends.cuda.matmul, False, "allow_bf16_reduced_precision_reduction"
+    ),
+    "products in half precision": precise(
+        torch.backends.cuda.matmul, True, "allow_fp16_accumulation"
+    ),
 }
 
 

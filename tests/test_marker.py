@@ -109,9 +109,9 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             @mark(allow=["^Failed to trace builtin", "graph_break"])
             def test_both_allowed(self): run(twice_broken)
             @mark(within="test_net.py")
-            def test_elsewhere(self): run(broken)
+            def test_elsewhere(self): run(lambda x: broken(x) + 1)
             @mark(within=["json", "test_net.py"], max_recompiles=0)
-            def test_recompiled_elsewhere(self): run(double, 3, 4)
+            def test_recompiled_elsewhere(self): run(double, 3, 4), run(lambda x: x + 1)
 
         @mark
         class TestFail:
@@ -134,10 +134,14 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             def test_limit(self): run(double, *range(2, 15), dynamic=False)
             @mark(max_graphs=1)
             def test_everything(self): run(twice_broken, 3, 4)
+            @mark(within="json")
+            def test_nowhere(self): run(double)
+            @mark(within="json", max_graph_breaks=None)
+            def test_nowhere_without_a_limit(self): run(double)
         """
     )
     result = net()
-    result.assert_outcomes(passed=12, failed=11)
+    result.assert_outcomes(passed=12, failed=13)
     told = {name.removeprefix("TestFail."): text for name, text in failures(result).items()}
     expected = {
         "test_nothing": [
@@ -182,6 +186,12 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
             "recompilations: expected 0, found *",
             "asked for by @pytest.mark.torchgraph(max_graphs=1)",
         ],
+        "test_nowhere": [
+            "no code within=('json',) was compiled, so nothing is known about it; compiled was "
+            "code of net.py",
+            "asked for by @pytest.mark.torchgraph(within='json')",
+        ],
+        "test_nowhere_without_a_limit": ["no code within=('json',) was compiled, so nothing *"],
     }
     assert told.keys() == expected.keys()
     for name, lines in expected.items():
@@ -434,6 +444,8 @@ WRONG = {
     "max_graph_breaks=1.0": "max_graph_breaks=1.0 must be an int of at least 0, or None",
     "min_graphs=None": "min_graphs=None must be an int of at least 0",
     "allow='('": "allow='(' is no regular expression: *",
+    "allow=''": "allow='' matches everything, so nothing would be checked",
+    "allow='.*'": "allow='.[*]' matches everything, so nothing would be checked",
     "allow=3": "allow=3 must be regular expressions",
     "allow=[3]": "allow=[[]3[]] must be regular expressions",
     "within='jsno'": "within='jsno' is neither a path that exists nor a package",

@@ -239,7 +239,9 @@ def _runs_python(module: torch.fx.GraphModule) -> bool:
     return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
 
 
-PYTHON_CALLS = frozenset({"call_hook", "call_backward", "call_hook_from_backward_state"})
+PYTHON_CALLS = frozenset(
+    {"call_hook", "call_backward", "call_hook_from_backward_state", "self_invoke"}
+)
 
 
 class _OnlyTraced(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from typing import Any, ClassVar
 from .. import torch_private
 from ..errors import CaptureError
 from ..graph.model import Graph, Level
+from ..syncs.found import Seen
+from ..syncs.methods import noted
 from .mechanism import Captured
 from .names import Canon
 from .recorder import Recorder
 from .replay import Replay
 from .roots import Roots
+from .seen import note_calls, note_method
 from .step import Step, output_leaves
 
 _REFUSED = (
@@ -43,19 +47,21 @@ class Dispatch:
         if compiled:
             raise CaptureError(f"{_REFUSED} ({compiled})")
         recorder = Recorder(roots)
+        seen = Seen()
+        note = functools.partial(note_method, seen, recorder)
 
         @contextlib.contextmanager
         def forward() -> Iterator[None]:
             for name, tensor in roots.inputs:
                 recorder.introduce(tensor, "input", name)
-            with recorder.recording(backward=False):
+            with recorder.recording(backward=False), noted(note):
                 yield
 
         @contextlib.contextmanager
         def backward() -> Iterator[None]:
             for number, cotangent in step.cotangents:
                 recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-            with recorder.recording(backward=True):
+            with recorder.recording(backward=True), noted(note):
                 yield
 
         with _no_compiled_region():
@@ -71,6 +77,7 @@ class Dispatch:
         def build() -> list[Graph]:
             replay = Replay(recorder, canon, keep_dead)
             graphs = replay.graphs(outputs, grads if ran_backward else None)
+            note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
                     "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
@@ -81,7 +88,8 @@ class Dispatch:
         # Working out the graphs takes about as long as recording, so it waits until they are read,
         # unless it takes that to see whether there is anything in them.
         computed = any(value not in recorder.origin for value in outputs)
-        return Captured(build if computed and (grads or not ran_backward) else build())
+        made = build if computed and (grads or not ran_backward) else build()
+        return Captured(made, seen=seen)
 
 
 def _compiled_modules(target: Any, roots: Roots) -> str:

@@ -14,6 +14,7 @@ from ..errors import CaptureError
 from .names import Canon
 from .roots import Roots
 from .step import Step
+from .tolerances import Tolerance, tolerances
 from .world import RandomState, preserved, version
 
 if TYPE_CHECKING:
@@ -128,10 +129,12 @@ class _Modes:
             yield
 
 
-def difference(
-    eager: Outcome, captured: Outcome, rtol: float | None, atol: float | None
-) -> str | None:
-    """The first tensor that differs, in words; None where all are close."""
+def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance) -> str | None:
+    """The first tensor that differs, in words; None where all are close.
+
+    Raises:
+        CaptureError: for tensors on the meta device.
+    """
     for what, left, right in (
         ("outputs", captured.outputs, eager.outputs),
         ("gradients", captured.grads, eager.grads),
@@ -140,11 +143,14 @@ def difference(
             only = sorted(left.keys() ^ right.keys())
             return f"{what}: only one of the two runs gave {', '.join(only[:5])}"
         for name, tensor in left.items():
+            label = name if what == "outputs" else f"gradient of {name}"
+            if tensor.is_meta:
+                raise CaptureError(f"{label} is on the meta device: it has no values to compare")
+            relative, absolute = tolerances(rtol, atol, tensor)
             try:
                 torch.testing.assert_close(
-                    tensor, right[name], rtol=rtol, atol=atol, equal_nan=True
+                    tensor, right[name], rtol=relative, atol=absolute, equal_nan=True
                 )
             except AssertionError as error:
-                label = name if what == "outputs" else f"gradient of {name}"
                 return f"{label} differs from the eager run:\n{error}"
     return None

@@ -27,6 +27,7 @@ class Kernel:
         ops: the aten ops that were fused into it, by packet.
         launches: how often one run of the graph calls it.
         source: its C++ or Triton source.
+        language: what it is written in: `cpp`, `triton`, or another name that inductor uses.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kernel:
     ops: tuple[str, ...]
     launches: int
     source: str
+    language: str = ""
 
     def __repr__(self) -> str:
         return f"<Kernel {self.name} on {self.device}: {', '.join(self.ops) or 'no ops'}>"
@@ -53,7 +55,17 @@ def kernels_of(code: str, graph: str) -> list[Kernel]:
         ]
         source = max(texts, key=len, default="")
         launches = sum(_calls(node, name) for node in ast.walk(tree))
-        found.append(Kernel(name, graph, _device(call), fused_ops(name, known), launches, source))
+        found.append(
+            Kernel(
+                name,
+                graph,
+                _device(call),
+                fused_ops(name, known),
+                launches,
+                source,
+                _language(call),
+            )
+        )
     return found
 
 
@@ -76,8 +88,13 @@ def _device(call: ast.Call) -> str:
     for keyword in call.keywords:
         if keyword.arg == "device_str" and isinstance(keyword.value, ast.Constant):
             return str(keyword.value.value)
+    return "cpu" if _language(call) == "cpp" else "cuda"
+
+
+def _language(call: ast.Call) -> str:
+    """`cpp` for `async_compile.cpp_pybinding(...)`."""
     assert isinstance(call.func, ast.Attribute)
-    return "cpu" if call.func.attr.startswith("cpp") else "cuda"
+    return call.func.attr.partition("_")[0]
 
 
 def _calls(node: ast.AST, name: str) -> bool:

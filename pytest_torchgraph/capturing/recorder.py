@@ -119,6 +119,11 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     # -- modules ---------------------------------------------------------------------------------
 
+    @property
+    def module(self) -> str:
+        """Path of the innermost module that is running."""
+        return self.paths[self._stack[-1]] if self._stack else ""
+
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
         path = self.roots.modules.get(id(module))
         if path is None:

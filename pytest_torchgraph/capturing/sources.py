@@ -15,7 +15,11 @@ import torch
 
 from ..graph.model import Source
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)\n(?:[ \t]*([^\n]*)\n?)?')
+_FRAME = re.compile(
+    r'^[ \t]*File "([^"]+)", line (\d+), in ([^\n]+)(?:\n(?![ \t]*File ")[ \t]*([^\n]*))?',
+    re.MULTILINE,
+)
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 _TORCH = str(Path(torch.__file__).parent)
 _STDLIB = tuple(
     {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(__file__).parents[1])}
@@ -51,10 +55,24 @@ def relative(file: str) -> str:
 @functools.lru_cache(maxsize=8192)
 def from_stack_trace(text: str) -> Source | None:
     """The innermost frame outside torch and the standard library in a printed stack."""
-    for file, line, function, code in reversed(_FRAME.findall(text)):
+    for file, line, function, code in reversed(frames_in(text)):
         if is_user_file(file):
-            return Source(relative(file), int(line), code.strip(), function)
+            return Source(relative(file), line, code, function)
     return None
+
+
+def frames_in(text: str) -> list[tuple[str, int, str, str]]:
+    """File, line, function and code of each frame of a printed stack, outermost first."""
+    return [
+        (file, int(line), function, code.strip())
+        for file, line, function, code in _FRAME.findall(text)
+    ]
+
+
+def resumed(function: str) -> tuple[str, int | None]:
+    """The user's function, and where Dynamo continues it: None for the function from its start."""
+    match = _RESUMED.fullmatch(function)
+    return (function, None) if match is None else (match[1], int(match[2]))
 
 
 def innermost(error: BaseException) -> str:

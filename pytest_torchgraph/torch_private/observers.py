@@ -117,7 +117,10 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
     original = get("collapse")
 
     def observed(frames: Any) -> Any:
-        reported(frames, _module_of(sys._getframe(1).f_locals.get("exc")))
+        caller = sys._getframe(1)
+        while caller.f_code is observed.__code__ and caller.f_back is not None:
+            caller = caller.f_back  # a second observer
+        reported(frames, _module_of(caller.f_locals.get("exc")))
         return original(frames)
 
     with replaced("collapse", observed):

@@ -10,28 +10,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..capturing.sources import is_user_file, relative
+from ..capturing.roots import module_path
+from ..capturing.sources import frames_in, is_user_file, relative
 from .events import Broke
 from .timeline import Compilation, original_name
 
 SKIPPED = "frame skipped: "
-"""What the kind of a break begins with behind which Dynamo could not resume."""
+"""What the kind of a break begins with behind which Dynamo could not resume: nothing of the
+function was compiled, or nothing of it from some point before the break on."""
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$')
 _PREFIXES = (
     re.compile(r"Encountered graph break when attempting to (?:trace|store) [^\n]*\n\s*"),
     re.compile(r"Failed to handle graph break gracefully\.[^\n]*\n\s*"),
+    re.compile(r"Encountered graph break that we cannot resume from\.[^\n]*\n\s*"),
 )
-_GAVE_UP = "Failed to handle graph break gracefully"
+_GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cannot resume from")
 _SECOND = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
+_UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
+"""Where a printed stack ends."""
 _PART = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _MORE = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
 _RUNNERS = re.compile(r"[/\\](?:_pytest|pluggy|pytest|xdist|execnet)[/\\]")
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
 _FILE = re.compile(r'File "([^"]+)"')
+_UNNAMED = "___stack"
 _REWRITTEN = (
     "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
     "of another module, assert on torch._assert_async, or run with --assert=plain"
@@ -62,8 +67,8 @@ class GraphBreak:
     """A place at which a graph ended early, or a frame that Dynamo left to the interpreter.
 
     Attributes:
-        kind: Dynamo's class of breaks, as in its registry; `frame skipped: ...` where nothing of
-            the function was compiled, because Dynamo cannot resume there.
+        kind: Dynamo's class of breaks, as in its registry; `frame skipped: ...` where the rest of
+            the function was not compiled, or nothing of it, because Dynamo cannot resume there.
         reason: Dynamo's explanation.
         hint: what Dynamo advises, "" where it has no advice.
         file, line: the innermost frame outside torch and the standard library; the file is relative
@@ -71,7 +76,10 @@ class GraphBreak:
         code: the line itself.
         function: name of the function that the line is in.
         stack: the frames outside torch, the standard library and pytest, outermost first.
-        module: path of the module whose code it is, "" where that is not known.
+        module: path of the module whose code it is, as it is called from the function that Dynamo
+            compiled: `layers.0` in the `forward` of a model, `model.layers.0` in a function that
+            calls `model`. "" for the module that was compiled itself, for code of no module, and
+            for a module called behind another break, of which Dynamo knows no name.
         compile_id: of the compilation that met it first.
         occurrences: how often it was met: again inside a caller, and at each recompilation.
     """
@@ -106,6 +114,7 @@ class _Report(NamedTuple):
     hint: str
     skipped: bool
     frames: list[_Place]
+    module: str = ""
 
 
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
@@ -119,7 +128,12 @@ def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
                 found[key] = one
             else:
                 kind = max(known.kind, one.kind, key=lambda kind: kind.startswith(SKIPPED))
-                found[key] = replace(known, kind=kind, occurrences=known.occurrences + 1)
+                found[key] = replace(
+                    known,
+                    kind=kind,
+                    module=known.module or one.module,
+                    occurrences=known.occurrences + 1,
+                )
     return tuple(found.values())
 
 
@@ -130,7 +144,8 @@ def _of_one(compiled: Compilation) -> list[GraphBreak]:
         if compiled.breaks and not compiled.breaks[-1].hand_over:
             reports[-1] = reports[-1]._replace(skipped=True)
         elif not compiled.breaks:
-            file, line = compiled.failed_at if all(compiled.failed_at) else _begin(compiled)
+            begin = compiled.file, compiled.line
+            file, line = compiled.failed_at if all(compiled.failed_at) else begin
             place = (file, line, function_at(file, line) or compiled.function, "")
             reports.append(last._replace(skipped=True, frames=last.frames or [place]))
     return [_made(report, compiled) for report in reports]
@@ -151,13 +166,14 @@ def function_at(file: str, line: int) -> str:
     return found
 
 
-def _begin(compiled: Compilation) -> tuple[str, int]:
-    return compiled.file, compiled.line
-
-
 def _report(event: Broke) -> _Report:
-    report = read_report(event.report)
+    report = read_report(event.report)._replace(module=_module(event.module))
     return report._replace(frames=_without_resumed(event.stack)) if event.stack else report
+
+
+def _module(source: str) -> str:
+    """The path of a module that Dynamo names, "" for the result of an earlier part of a frame."""
+    return "" if _UNNAMED in source else module_path(source)
 
 
 def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:
@@ -172,7 +188,7 @@ def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:
 
 
 def _made(report: _Report, compiled: Compilation) -> GraphBreak:
-    frames = report.frames or [(*_begin(compiled), compiled.function, "")]
+    frames = report.frames or [(compiled.file, compiled.line, compiled.function, "")]
     users = [frame for frame in frames if is_user_file(frame[0]) and not _RUNNERS.search(frame[0])]
     file, line, function, code = (users or frames)[-1]
     code = code or linecache.getline(file, line).strip()
@@ -188,7 +204,7 @@ def _made(report: _Report, compiled: Compilation) -> GraphBreak:
         code=code,
         function=original_name(function),
         stack=tuple(StackFrame(relative(f), n, original_name(name), c) for f, n, name, c in users),
-        module="",
+        module=report.module,
         compile_id=str(compiled.id or ""),
         path=file,
     )
@@ -200,8 +216,8 @@ def read_report(text: str) -> _Report:
     body, _, stack = text.partition(_STACK)
     body = body.partition("Stack variable source attribution:")[0]
     body = body.partition("Graph Break Reason:")[2] or body
-    skipped = _GAVE_UP in body
-    frames = _frames(stack)
+    skipped = any(words in body for words in _GAVE_UP)
+    frames = frames_in(_UNINDENTED.split(stack.lstrip("\n"), maxsplit=1)[0])
     if header is not None and not frames:
         frames = [(header[1], int(header[2]), "", "")]
     first, *others = (_MORE.sub("", part).strip() for part in body.split(_SECOND))
@@ -227,19 +243,6 @@ def _parts(text: str) -> tuple[str, str, str]:
     if context:
         reason = f"{reason} [{context}]"
     return kind, reason.strip(), "\n".join(told.get("Hint", []))
-
-
-def _frames(text: str) -> list[tuple[str, int, str, str]]:
-    found: list[tuple[str, int, str, str]] = []
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        match = _FRAME.match(line)
-        if match:
-            code = lines[number + 1].strip() if number + 1 < len(lines) else ""
-            found.append((match[1], int(match[2]), match[3], code))
-        elif found and not line.startswith(" "):
-            break
-    return found
 
 
 def _is_rewritten(file: str) -> bool:

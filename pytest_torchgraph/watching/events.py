@@ -66,10 +66,12 @@ class Printed(Event):
     Attributes:
         stage: `dynamo`, `joint`, `forward`, `backward`, `inference`, `compiled_autograd` or
             `post_grad`.
+        files: of the functions that Dynamo traced for its own graph.
     """
 
     stage: str
     text: str
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,14 @@ class Broke(Event):
         hand_over: whether compiled autograd takes over there, so that nothing is lost.
         stack: file, line, function and code of each frame, outermost first, torch's among them;
             empty where only the report has it, which leaves out a `forward` that calls a `forward`.
+        module: Dynamo's name of the module whose code broke, as `L['self'].layers.0`; "" for the
+            one that is compiled, or where there is none.
     """
 
     report: str
     hand_over: bool
     stack: tuple[tuple[str, int, str, str], ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class Finished(Event):
         reason: the text of that exception.
         failed_file, failed_line: where in the user's code it was raised; "" and 0 where the trace
             does not say.
+        cudagraphs: why a graph of it got no CUDA graph, "" where torch does not say.
     """
 
     function: str
@@ -128,16 +134,11 @@ class Finished(Event):
     reason: str
     failed_file: str = ""
     failed_line: int = 0
+    cudagraphs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Cached(Event):
-    """What a cache of compiled code answered.
+class CudagraphsSkipped(Event):
+    """A backward that was compiled when it first ran got no CUDA graph."""
 
-    Attributes:
-        layer: `aot_autograd` or `inductor`.
-        answer: `hit`, `miss` or `bypass`.
-    """
-
-    layer: str
-    answer: str
+    reason: str

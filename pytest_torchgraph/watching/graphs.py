@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ..capturing.autograd_fold import Facts, fold
 from ..capturing.convert import Naming
 from ..capturing.kernels import Kernel, kernels_of
+from ..capturing.mechanism import numbered
 from ..capturing.names import Canon
-from ..graph.model import Graph, GraphKind, Level
+from ..graph.model import LEVELS, Graph, GraphKind, Level
 from ..printed import (
     Printed,
     aot_names,
@@ -29,6 +30,9 @@ from ..printed.results import PrintedCanon
 from .executions import BACKWARD, Run
 from .timeline import Compilation
 
+if TYPE_CHECKING:
+    from .record import Record
+
 AOT_KINDS: dict[str, GraphKind] = {
     "forward": "forward",
     "inference": "inference",
@@ -39,64 +43,107 @@ _ROLES = {"parameter": 1, "buffer": 2}
 _LEAVES = {"weight": 0, "bias": 1}
 
 
-@dataclass
-class Stages:
-    """The graphs of one compilation, by level.
+class Graphs:
+    """The graphs of what a watch saw, each worked out when it is first asked for.
+
+    Symbols are numbered over Dynamo's graphs and those of AOTAutograd, compilation by compilation.
+    What comes from a later stage goes on from there, so that its symbols have the same names,
+    whatever is read first.
 
     Attributes:
-        own: those that count: after AOTAutograd where it took part, else Dynamo's.
-        levels: all of them.
+        record: what the watch saw.
     """
 
-    own: list[Graph]
-    levels: dict[Level, list[Graph]]
+    def __init__(self, record: Record):
+        self.record = record
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Those that count: after AOTAutograd where it took part, else Dynamo's."""
+        return numbered(graph for read in self._read for graph in read.own)
+
+    def at(self, level: Level) -> tuple[Graph, ...]:
+        """The graphs of one level, none where no compilation reached it."""
+        if level == "post_grad":
+            return self._post_grad
+        return numbered(graph for read in self._read for graph in read.levels.get(level, ()))
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that at least one compilation reached."""
+        return tuple(level for level in LEVELS if self.at(level))
+
+    @cached_property
+    def joints(self) -> tuple[Graph, ...]:
+        """The joint graphs that AOTAutograd made, before it split them."""
+        return numbered(graph for read in self._read for graph in read.joints(self._later))
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...] | None:
+        """The kernels that inductor generated, None where it generated nothing."""
+        found = [
+            kernel
+            for each in self.record.compiled
+            for code in each.code
+            for kernel in kernels_of(code.code, str(each.id or ""))
+        ]
+        return tuple(found) if any(each.code for each in self.record.compiled) else None
+
+    @cached_property
+    def _post_grad(self) -> tuple[Graph, ...]:
+        return numbered(graph for read in self._read for graph in read.post_grad(self._later))
+
+    @cached_property
+    def _read(self) -> list[_Read]:
+        canon = Canon()
+        found = [_Read(each, self.record.runs, canon) for each in self.record.compiled]
+        self._canon = canon
+        return found
+
+    @property
+    def _later(self) -> Canon:
+        return self._canon.copy()
 
 
-def stages_of(compiled: Compilation, runs: Mapping[Run, int], canon: Canon) -> Stages:
-    """The graphs of a compilation.
+class _Read:
+    """What one compilation gave. It counts only if it went well, and its backward if that ran.
 
-    A backward counts only if it ran, a compilation only if it went well.
+    Attributes:
+        own: the graphs that count.
+        levels: the graphs of each level up to AOTAutograd.
     """
-    if compiled.failure:
-        return Stages([], {})
-    if compiled.is_capture:
-        return _capture(compiled, runs, canon)
-    reader = _Reader(compiled, canon)
-    ran = runs.get(Run(str(compiled.id or ""), BACKWARD), 0) > 0
-    levels: dict[Level, list[Graph]] = {
-        "dynamo": reader.dynamo(),
-        "aot": reader.aot(backward=ran),
-        "post_grad": reader.post_grad(backward=ran),
-    }
-    inner = compiled.id is not None and compiled.id.autograd is not None
-    own = [] if inner else levels["aot"] or levels["dynamo"]
-    return Stages(own, {level: graphs for level, graphs in levels.items() if graphs})
+
+    def __init__(self, compiled: Compilation, runs: Mapping[Run, int], canon: Canon):
+        self.own: list[Graph] = []
+        self.levels: dict[Level, list[Graph]] = {}
+        self._reader: _Reader | None = None
+        if compiled.failure:
+            return
+        if compiled.is_capture:
+            if runs.get(Run(str(compiled.id or ""))):
+                self.own = self.levels["compiled_autograd"] = _captured(compiled, canon)
+            return
+        self._ran = runs.get(Run(str(compiled.id or ""), BACKWARD), 0) > 0
+        self._reader = reader = _Reader(compiled, canon)
+        self.levels = {"dynamo": reader.dynamo(), "aot": reader.aot(backward=self._ran)}
+        if compiled.id is None or compiled.id.autograd is None:
+            self.own = self.levels["aot"] or self.levels["dynamo"]
+
+    def joints(self, canon: Canon) -> list[Graph]:
+        """The joint graphs."""
+        return [] if self._reader is None else self._reader.joints(canon)
+
+    def post_grad(self, canon: Canon) -> list[Graph]:
+        """What inductor generated code from."""
+        return [] if self._reader is None else self._reader.post_grad(canon, backward=self._ran)
 
 
-def joints_of(compiled: Compilation, canon: Canon) -> list[Graph]:
-    """The joint graphs that AOTAutograd made, before it split them."""
-    return [] if compiled.failure else _Reader(compiled, canon).joints()
-
-
-def kernels(compiled: Iterable[Compilation]) -> tuple[Kernel, ...] | None:
-    """The kernels that inductor generated, None where it generated nothing."""
-    found = [
-        kernel
-        for each in compiled
-        for code in each.code
-        for kernel in kernels_of(code.code, str(each.id or ""))
-    ]
-    return tuple(found) if any(each.code for each in compiled) else None
-
-
-def _capture(compiled: Compilation, runs: Mapping[Run, int], canon: Canon) -> Stages:
-    if not runs.get(Run(str(compiled.id or ""))):
-        return Stages([], {})
-    graphs = [
+def _captured(compiled: Compilation, canon: Canon) -> list[Graph]:
+    """The backward that compiled autograd captured."""
+    return [
         fold(read_printed(text), Facts(), PrintedCanon(canon)).graph
         for text in compiled.texts("compiled_autograd")
     ]
-    return Stages(graphs, {"compiled_autograd": list(graphs)})
 
 
 class _Reader:
@@ -119,7 +166,8 @@ class _Reader:
     def dynamo(self) -> list[Graph]:
         """Dynamo's graph."""
         return [
-            self.convert(each, "dynamo", "forward", self.inputs(each)) for each in self.read_dynamo
+            self.convert(each, "dynamo", "forward", self.inputs(each), self.canon)
+            for each in self.read_dynamo
         ]
 
     def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
@@ -138,17 +186,17 @@ class _Reader:
             self.described.append(printed)
             if kind == "backward" and not backward:
                 continue
-            found.append(self.aot_graph(printed, "aot", kind))
+            found.append(self.aot_graph(printed, "aot", kind, self.canon))
         return found
 
-    def joints(self) -> list[Graph]:
+    def joints(self, canon: Canon) -> list[Graph]:
         """Forward and backward in one, before they were split."""
         return [
-            self.aot_graph(read_printed(text), "aot", "joint")
+            self.aot_graph(read_printed(text), "aot", "joint", canon)
             for text in self.compiled.texts("joint")
         ]
 
-    def post_grad(self, *, backward: bool) -> list[Graph]:
+    def post_grad(self, canon: Canon, *, backward: bool) -> list[Graph]:
         """What inductor generated code from."""
         found = []
         for text in self.compiled.texts("post_grad"):
@@ -161,21 +209,26 @@ class _Reader:
                 kind = "backward" if _is_backward(printed) else "forward"
             if kind == "backward" and not backward:
                 continue
-            found.append(self.aot_graph(printed, "post_grad", kind))
+            found.append(self.aot_graph(printed, "post_grad", kind, canon))
         return found
 
-    def aot_graph(self, printed: Printed, level: Level, kind: GraphKind) -> Graph:
+    def aot_graph(self, printed: Printed, level: Level, kind: GraphKind, canon: Canon) -> Graph:
         """A graph behind AOTAutograd, whose inputs are those of Dynamo's graph."""
         forward = self.forward_names if kind == "backward" else {}
-        return self.convert(printed, level, kind, aot_names(printed, self.names, forward))
+        return self.convert(printed, level, kind, aot_names(printed, self.names, forward), canon)
 
     def convert(
-        self, printed: Printed, level: Level, kind: GraphKind, inputs: dict[str, tuple[str, str]]
+        self,
+        printed: Printed,
+        level: Level,
+        kind: GraphKind,
+        inputs: dict[str, tuple[str, str]],
+        canon: Canon,
     ) -> Graph:
         """A printed graph as a `Graph`."""
         naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)
         found = convert_printed(
-            printed, level=level, kind=kind, name=kind, canon=self.canon, naming=naming
+            printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
         )
         if kind in ("forward", "inference") and level != "dynamo":
             self.forward_names = found.names

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import torch_private
 from ..errors import TorchGraphError
-from .events import Broke, CompileId, Event, Finished, Started
+from .events import Broke, CompileId, Event, Finished, Printed, Started
 from .executions import Executions
 from .recorder import Recorder, State
 from .regions import Regions
@@ -34,6 +34,7 @@ class Hub:
         self._executions = Executions()
         self._regions = Regions()
         self._stack: list[tuple[str, int, str, str]] = []
+        self._module = ""
 
     # -- for watches -----------------------------------------------------------------------------
 
@@ -139,8 +140,10 @@ class Hub:
         if event is None:
             return
         if isinstance(event, Broke):
-            event = replace(event, stack=tuple(self._stack))
-            self._stack = []
+            event = replace(event, stack=tuple(self._stack), module=self._module)
+            self._stack, self._module = [], ""
+        elif isinstance(event, Printed) and event.stage == "dynamo":
+            event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, Started):
             event = replace(event, region=self._regions.current)
         self._publish(event)
@@ -158,8 +161,9 @@ class Hub:
         code = frame.f_code
         self._regions.note(reason, code.co_name, code.co_filename, code.co_firstlineno)
 
-    def _at_break(self, frames: Iterable[Any]) -> None:
-        """Dynamo is about to report a break with this stack."""
+    def _at_break(self, frames: Iterable[Any], module: str) -> None:
+        """Dynamo is about to report a break with this stack, in this module."""
+        self._module = module
         self._stack = [
             (each.filename or "", each.lineno or 0, each.name, (each.line or "").strip())
             for each in frames

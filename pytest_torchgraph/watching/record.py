@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import TorchGraphError
 from .breaks import GraphBreak, breaks_of
+from .cudagraphs import CudagraphSkip, skips_of
 from .executions import BACKWARD, Counts, Run
 from .hub import HUB
 from .recompiles import Recompile, recompiles_of
@@ -54,12 +55,9 @@ class Record:
         return breaks_of(self.compiled)
 
     @cached_property
-    def hand_overs(self) -> tuple[GraphBreak, ...]:
-        """The places where compiled autograd took over, which Dynamo reports as breaks."""
-        handed = [
-            _handed_over(each) for each in self.compiled if any(b.hand_over for b in each.breaks)
-        ]
-        return breaks_of(handed)
+    def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
+        """The graphs that got no CUDA graph, though one was asked for."""
+        return skips_of(self.compiled, self.counters)
 
     @cached_property
     def recompiles(self) -> tuple[Recompile, ...]:
@@ -117,12 +115,6 @@ class Record:
             regions=tuple(each for each in self.regions if matches(each.file, *each.names)),
             part=", ".join([*([self.part] if self.part else []), *words]),
         )
-
-
-def _handed_over(compiled: Compilation) -> Compilation:
-    """A compilation with its hand-overs alone, as breaks."""
-    handed = [replace(each, hand_over=False) for each in compiled.breaks if each.hand_over]
-    return replace(compiled, breaks=handed, failure="")
 
 
 def _progress(compiled: Compilation) -> tuple[int, int, bool]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..capturing.sources import resumed
 from .events import (
     ONLY_TRACED,
     AutogradMissed,
     Broke,
-    Cached,
     CompileId,
+    CudagraphsSkipped,
     Event,
     Finished,
     Generated,
@@ -21,7 +21,6 @@ from .events import (
 )
 
 LIMIT = "recompile limit"
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+\Z")
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Compilation:
         missed: why compiled autograd had nothing that fits.
         failure, reason: the exception that ended it; "" where none did.
         failed_at: file and line at which it was raised, where they are known.
-        caches: the answers of the caches of compiled code, as `aot_autograd: hit`.
+        cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
     """
 
     id: CompileId | None
@@ -56,7 +55,7 @@ class Compilation:
     failure: str = ""
     reason: str = ""
     failed_at: tuple[str, int] = ("", 0)
-    caches: list[str] = field(default_factory=list)
+    cudagraphs: list[str] = field(default_factory=list)
     started: bool = False
     finished: bool = False
 
@@ -78,6 +77,11 @@ class Compilation:
         if self.is_capture:
             return bool(self.id.autograd)
         return bool(self.id.compile) or bool(self.guards)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files of the functions that were compiled: its own, and those that it calls."""
+        return frozenset({self.file}).union(*(each.files for each in self.printed))
 
     def texts(self, stage: str) -> list[str]:
         """The graphs of a stage."""
@@ -129,8 +133,6 @@ def _add(current: Compilation, event: Event) -> None:
             current.guards = event.reasons
         case AutogradMissed():
             current.missed = event.reasons
-        case Cached():
-            current.caches.append(f"{event.layer}: {event.answer}")
         case Finished():
             current.finished = True
             current.function = original_name(event.function) or current.function
@@ -139,9 +141,11 @@ def _add(current: Compilation, event: Event) -> None:
             if ONLY_TRACED not in event.reason:
                 current.failure, current.reason = event.failure, event.reason
             current.failed_at = event.failed_file, event.failed_line
+            current.cudagraphs += [event.cudagraphs] if event.cudagraphs else []
+        case CudagraphsSkipped():
+            current.cudagraphs.append(event.reason)
 
 
 def original_name(function: str) -> str:
     """The name of the user's function, also for the part of it that continues behind a break."""
-    match = _RESUMED.match(function)
-    return match[1] if match else function
+    return resumed(function)[0]

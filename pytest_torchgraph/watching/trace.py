@@ -13,8 +13,8 @@ from .. import torch_private
 from .events import (
     AutogradMissed,
     Broke,
-    Cached,
     CompileId,
+    CudagraphsSkipped,
     Event,
     Finished,
     Generated,
@@ -32,7 +32,6 @@ STAGES = {
     "compiled_autograd_graph": "compiled_autograd",
     "inductor_post_grad_graph": "post_grad",
 }
-CACHES = {"aotautograd_cache": "aot_autograd", "fx_graph_cache": "inductor"}
 HAND_OVER = "Unsupported Tensor.backward() call"
 _UNKNOWN_LINE = 0
 
@@ -63,15 +62,11 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
     return None if found == CompileId() else found
 
 
-_Reader = Callable[[CompileId | None, int, Mapping[str, Any], Any, str], Event]
+_Reader = Callable[[CompileId | None, int, Mapping[str, Any], Any, str], Event | None]
 
 
 def _printed(stage: str) -> _Reader:
     return lambda of, attempt, metadata, told, payload: Printed(of, attempt, stage, payload)
-
-
-def _cached(layer: str, answer: str) -> _Reader:
-    return lambda of, attempt, metadata, told, payload: Cached(of, attempt, layer, answer)
 
 
 def _started(
@@ -128,26 +123,27 @@ def _finished(
         str(told.get("fail_reason") or ""),
         str(told.get("fail_user_frame_filename") or ""),
         int(told.get("fail_user_frame_lineno") or _UNKNOWN_LINE),
+        str(told.get("cudagraph_skip_reason") or ""),
     )
+
+
+def _backward_finished(
+    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
+) -> Event | None:
+    reason = told.get("cudagraph_skip_reason")
+    return CudagraphsSkipped(of, attempt, str(reason)) if reason else None
 
 
 _READERS: dict[str, _Reader] = {
     **{name: _printed(stage) for name, stage in STAGES.items()},
-    **{
-        f"{name}_{answer}": _cached(layer, answer)
-        for name, layer in CACHES.items()
-        for answer in ("hit", "miss", "bypass")
-    },
     "dynamo_start": _started,
     "dynamo_graph_break_reason": _broke,
     "inductor_output_code": _generated,
     "recompile_reasons": _guards,
     "compiled_autograd_compile_reasons": _missed,
     "compilation_metrics": _finished,
+    "bwd_compilation_metrics": _backward_finished,
 }
 
 NAMES = frozenset(_READERS)
-"""The records that `read` makes events of."""
-
-RECORDS = frozenset(_READERS)
-"""The records that events are made of; torch need not write others for us."""
+"""The records that `read` makes events of; torch need not write others for us."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ..capturing.mechanism import numbered
-from ..capturing.names import Canon
-from ..capturing.result import Capture, Contents
-from ..graph.model import Graph, Level
-from .graphs import joints_of, kernels, stages_of
+from ..capturing import made
+from ..capturing.result import Capture
+from .graphs import Graphs
 from .hub import HUB
-from .record import Record, record_of
+from .record import record_of
 from .recorder import Recorder
 
 
@@ -22,7 +20,7 @@ class Watch:
 
     def __init__(self, *, passive: bool = False) -> None:
         self._recorder = Recorder(passive=passive)
-        self._last: Contents | None = None
+        self._last: Graphs | None = None
         release = torch.__version__.partition("+")[0]
         self.capture = Capture((), via="watch", torch_release=release, read=self._read)
 
@@ -34,16 +32,17 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         HUB.close(self._recorder)
         self._last = None
+        made.tell(self.capture)
 
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
-    def _read(self) -> Contents:
+    def _read(self) -> Graphs:
         # While it is open, runs are counted without anybody being told of them.
         if self._last is None or self._recorder.is_open:
             record = record_of(self._recorder)
             if self._last is None or self._last.record.state != record.state:
-                self._last = contents_of(record)
+                self._last = Graphs(record)
         return self._last
 
 
@@ -56,24 +55,3 @@ def watch() -> Watch:
     has no graph here. All threads are watched.
     """
     return Watch()
-
-
-def contents_of(record: Record) -> Contents:
-    """The graphs of what a watch saw."""
-    canon = Canon()
-    own: list[Graph] = []
-    levels: dict[Level, list[Graph]] = {}
-    joints: list[Graph] = []
-    for compiled in record.compiled:
-        stages = stages_of(compiled, record.runs, canon)
-        own += stages.own
-        joints += joints_of(compiled, canon)
-        for level, graphs in stages.levels.items():
-            levels.setdefault(level, []).extend(graphs)
-    return Contents(
-        numbered(own),
-        {level: numbered(graphs) for level, graphs in levels.items()},
-        numbered(joints),
-        kernels(record.compiled),
-        record,
-    )

@@ -1,8 +1,9 @@
-"""`within`: which code a check is about."""
+"""`within` and `allow`: which code a check is about, and what it tolerates."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,44 @@ def inside(file: str, within: Any) -> bool:
     """
     if within is None:
         return True
-    several = isinstance(within, Iterable) and not isinstance(within, str | Path)
-    places = list(within) if several else [within]
-    if not places:
+    return any(_is_below(file, root) for each in places(within) for root in roots(each))
+
+
+def places(within: Any) -> list[Any]:
+    """The one place that is given, or each of several.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    found = list(within) if _several(within) else [within]
+    if not found or any(place in ("", None) for place in found):
         raise ValueError(f"within={within!r} names no place")
-    return any(_is_below(file, root) for each in places for root in roots(each))
+    return found
+
+
+def patterns(allow: Any) -> list[re.Pattern[str]]:
+    """The regular expressions that are given, one or several.
+
+    Raises:
+        TypeError: for what is no text.
+        ValueError: for a text that is no regular expression, or one that everything matches.
+    """
+    texts = list(allow) if _several(allow) else [allow]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"allow={allow!r} must be regular expressions")
+    found = []
+    for text in texts:
+        try:
+            found.append(re.compile(text))
+        except re.error as error:
+            raise ValueError(f"allow={text!r} is no regular expression: {error}") from None
+        if found[-1].search(""):
+            raise ValueError(f"allow={text!r} matches everything, so nothing would be checked")
+    return found
+
+
+def _several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Path)
 
 
 def roots(place: Any) -> list[str]:

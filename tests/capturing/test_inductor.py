@@ -55,6 +55,7 @@ def test_kernels_are_counted_from_the_generated_code(captured: Capture) -> None:
     assert first.ops == ("aten.add", "aten.relu", "aten.threshold_backward")
     assert first.launches == 2
     assert "Vectorized" in first.source
+    assert {kernel.language for kernel in captured.kernels} == {"cpp"}
 
 
 def test_a_second_capture_with_warm_caches_gives_the_same(captured: Capture) -> None:
@@ -204,3 +205,4 @@ def test_triton_kernels_are_read_as_well() -> None:
     (kernel,) = kernels_of(code, "forward")
     assert (kernel.device, kernel.launches, kernel.ops) == ("cuda", 1, ("aten.add",))
     assert "@triton.jit" in kernel.source
+    assert kernel.language == "triton"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from capturing.models import example
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import CaptureError, capture
 
@@ -107,3 +110,176 @@ def test_masks_that_torch_looks_at_stop_the_compilation_and_hints_let_it_go_on()
     assert "src_is_causal and tgt_is_causal are given" in message
     assert "Graph break in user code at torch/nn/modules/transformer.py:" in message
     capture(model, source, target, tgt_mask=mask, tgt_is_causal=True).assert_matches_eager()
+
+
+# -- behind a break from which Dynamo cannot resume ------------------------------------------------
+
+
+def cut(x: Tensor) -> Tensor:
+    n = x.long()[0]
+    return x[:n] * 2
+
+
+def cut_in_a_loop(x: Tensor) -> Tensor:
+    x = x + 1
+    number = 0
+    while number < 2:
+        x = x.sin()
+        n = x.long()[0]
+        len(range(4)[:n])
+        number += 1
+    return x
+
+
+def cut_behind_a_break(x: Tensor) -> Tensor:
+    x = x + 1
+    torch._dynamo.graph_break()
+    x = x.sin()
+    n = x.long()[0]
+    return x[:n].cos()
+
+
+def cut_in_what_is_called(x: Tensor) -> Tensor:
+    return cut_behind_a_break(x.tan()).exp()
+
+
+def broken_leaf(x: Tensor) -> Tensor:
+    x = x.sin()
+    torch._dynamo.graph_break()
+    return x.cos()
+
+
+def line(function: Callable[..., Any], text: str) -> int:
+    """The number of the line of a function that has this text."""
+    lines, first = inspect.getsourcelines(function)
+    (found,) = [number for number, code in enumerate(lines, first) if text in code]
+    return found
+
+
+@pytest.mark.filterwarnings(r"ignore:::torch")
+@pytest.mark.parametrize("via", [*THROUGH_DYNAMO, "inductor"])
+def test_the_rest_behind_a_break_without_a_resume_is_refused(via: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        capture(cut, torch.arange(1.0, 5.0), via=via)
+    message = str(caught.value)
+    assert "Dynamo could not resume behind a graph break" in message
+    at = line(cut, "x[:n]")
+    assert f"cut at tests/capturing/test_skipped_frames.py:{at} and behind, which runs " in message
+    assert "aten.slice.Tensor, aten.mul.Tensor" in message
+    place = f"It broke at tests/capturing/test_skipped_frames.py:{at}: return x[:n] * 2\n"
+    assert f"{place}Unsupported Tensor.item() call with capture_scalar_outputs=False: " in message
+    assert "via='dispatch', which sees what runs" in message
+
+
+@pytest.mark.filterwarnings(r"ignore:::torch")
+@pytest.mark.parametrize(
+    ("function", "name", "text", "ops"),
+    [
+        (cut_in_a_loop, "cut_in_a_loop", "range(4)", "aten.sin.default, aten._to_copy.default"),
+        (cut_behind_a_break, "cut_behind_a_break", "[:n]", "aten.slice.Tensor, aten.cos.default"),
+        (cut_in_what_is_called, "cut_behind_a_break", "", "aten.slice.Tensor, aten.cos.default"),
+    ],
+)
+def test_what_runs_behind_the_break_is_told(
+    function: Callable[..., Any], name: str, text: str, ops: str
+) -> None:
+    with pytest.raises(CaptureError) as caught:
+        capture(function, torch.arange(1.0, 5.0))
+    message = str(caught.value)
+    assert f" {name} at tests/capturing/test_skipped_frames.py:" in message
+    assert f"{ops}" in message.partition(". It broke at ")[0]
+    assert "aten.add.Tensor" not in message
+    if text:
+        assert f":{line(function, text)} and behind, which runs " in message
+
+
+@pytest.mark.filterwarnings(r"ignore:::torch")
+def test_a_rest_that_only_calls_others_loses_nothing() -> None:
+    def calling(x: Tensor) -> Tensor:
+        n = x.long()[0]
+        return broken_leaf(sliced(x, n))
+
+    def sliced(x: Tensor, n: Tensor) -> Tensor:
+        return x.tan() + len(range(4)[: int(n)])
+
+    captured = capture(calling, torch.arange(1.0, 5.0))
+    found = captured.op_counts
+    assert (found["aten.tan"], found["aten.sin"], found["aten.cos"]) == (1, 1, 1)
+    captured.assert_matches_eager()
+
+
+# -- around a break in the user's code -------------------------------------------------------------
+
+
+class Speaking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        torch._dynamo.graph_break()
+        return x.sin()
+
+
+class Around(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x * 2).cos()
+
+
+@pytest.mark.parametrize("via", THROUGH_DYNAMO)
+@pytest.mark.parametrize("container", [Around, nn.Sequential])
+def test_layers_of_torch_beside_a_module_that_breaks_are_refused(
+    container: type[nn.Module], via: str
+) -> None:
+    """torch's Sequential runs eagerly then, and so do the layers of torch's in it."""
+    with pytest.raises(CaptureError) as caught:
+        capture(container(nn.Linear(4, 4), Speaking(), nn.Tanh()), example(3, 4), via=via)
+    message = str(caught.value)
+    assert "Dynamo broke the graph inside torch's own code" in message
+    assert "forward at torch/nn/modules/container.py, called at " in message
+    assert (
+        "runs aten.t.default, aten.addmm.default, aten.tanh.default and 1 more. It broke" in message
+    )
+    at = line(Speaking, "graph_break")
+    assert f"test_skipped_frames.py:{at}: torch._dynamo.graph_break()\nCall to " in message
+
+
+@pytest.mark.parametrize("container", [Around, nn.Sequential])
+def test_a_container_of_modules_of_the_user_loses_nothing(container: type[nn.Module]) -> None:
+    captured = capture(container(Speaking(), Head()), example(3, 4))
+    assert captured.op_counts["aten.addmm"] == 2
+    captured.assert_matches_eager()
+
+
+def test_a_checkpointed_function_that_breaks_is_refused() -> None:
+    """Outside of a graph torch switches Dynamo off around it."""
+
+    def checkpointed(x: Tensor) -> Tensor:
+        return checkpoint(broken_leaf, x * 3, use_reentrant=False) * 2
+
+    with pytest.raises(CaptureError) as caught:
+        capture(checkpointed, example(3, 4))
+    message = str(caught.value)
+    assert "a function that the target calls ran eagerly, because a graph break in it" in message
+    assert "It runs aten.sin.default, aten.cos.default. It broke at " in message
+    at = line(broken_leaf, "graph_break")
+    assert f"test_skipped_frames.py:{at} in broken_leaf: torch._dynamo.graph_break()" in message
+
+
+def test_the_target_is_called_once_where_nothing_can_be_lost() -> None:
+    calls = []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(1)
+            x = broken_leaf(x)
+            torch._dynamo.graph_break()
+            return x * 2
+
+    capture(Counting(), example(3, 4))
+    assert len(calls) == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from watching import broken
 from watching.broken import BROKEN, CLEAN, expected, line_of
 
@@ -220,6 +220,34 @@ def test_breaks_are_counted() -> None:
         assert str(failure.value).count("Failed to trace builtin operator\n") == 2
 
 
+def test_an_upper_limit_that_is_none_is_no_limit() -> None:
+    seen = watched(BROKEN["two_in_a_row"]("eager"))
+    seen.assert_graph_breaks(max=(0, None))
+    seen.assert_graph_breaks(count=(1, 3), max=(0, None))
+    with pytest.raises(AssertionError, match="expected 1, found 2"):
+        seen.assert_graph_breaks(count=1, max=(0, None))
+
+
+def test_counts_are_those_of_the_device_that_was_compiled_for() -> None:
+    """The meta device stands in for an accelerator."""
+    x = torch.ones(3, device="meta")
+    function = torch.compile(broken.printed, backend="aot_eager", dynamic=False)
+    seen = watched(lambda: [function(x), function(x), function(torch.ones(4, device="meta"))])
+    seen.assert_graph_breaks({"cpu": 0, "meta": 1})
+    seen.assert_graph_breaks(max={"cpu": 0, "meta": 1})
+    seen.assert_recompiles({"cpu": 0, "meta": 2})
+    seen.assert_graph_count(total={"cpu": 0, "meta": 4})
+    for check in (
+        lambda: seen.assert_graph_breaks({"cpu": 1, "meta": 0}),
+        lambda: seen.assert_recompiles({"cpu": 2, "meta": 0}),
+        lambda: seen.assert_graph_count(total={"cpu": 4, "meta": 0}),
+    ):
+        with pytest.raises(AssertionError, match="expected 0, found"):
+            check()
+    with pytest.raises(ValueError, match="no count is given for device 'meta'"):
+        seen.assert_graph_breaks({"cpu": 1, "cuda": 1})
+
+
 def test_too_few_breaks_say_that_there_are_none() -> None:
     with pytest.raises(AssertionError, match=r"\Agraph breaks: expected 1, found none\Z"):
         compiled(plain).assert_graph_breaks(1)
@@ -307,6 +335,9 @@ def scale(x):
     x = x * 2
     print("library")
     return x + 1
+
+def double(x):
+    return x * 2
 """
 
 
@@ -350,8 +381,92 @@ def test_breaks_elsewhere_can_be_tolerated(library: Any) -> None:
 def test_a_package_with_a_similar_name_is_another_one(library: Any, tmp_path: Path) -> None:
     (tmp_path / "some").mkdir()
     seen = compiled(lambda x: library.scale(x + 1))
-    seen.assert_no_graph_breaks(within=tmp_path / "some")
+    with pytest.raises(AssertionError, match=r"no code within=.*some'"):
+        seen.assert_no_graph_breaks(within=tmp_path / "some")
     seen.assert_graph_breaks(1, within=tmp_path)
+
+
+def test_a_place_of_which_nothing_was_compiled_is_no_evidence(library: Any) -> None:
+    def calls(x: Tensor) -> Tensor:
+        return library.double(x + 1)
+
+    compiled(calls).assert_no_graph_breaks(within="somelibrary")  # inlined: it has no frame
+    torch._dynamo.reset()
+    for within in ("somelibrary", ["somelibrary", "json"]):
+        with pytest.raises(
+            AssertionError,
+            match=r"no code within=.*somelibrary'.* was compiled, so nothing is known about it; "
+            r"compiled was code of tests/watching/test_breaks\.py\Z",
+        ):
+            compiled(plain).assert_graph_breaks(max=3, within=within)
+        torch._dynamo.reset()
+
+
+def test_breaks_that_are_allowed_are_evidence(library: Any) -> None:
+    compiled(library.scale).assert_no_graph_breaks(within="somelibrary", allow="print")
+
+
+# -- the module ------------------------------------------------------------------------------------
+
+
+class Speaking(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 2
+        print("seen")
+        return x + 1
+
+
+class Model(nn.Module):
+    def __init__(self, inner: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([inner(), inner()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class First(Model):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[0](x) + 1
+
+
+def test_a_break_has_the_path_of_its_module() -> None:
+    for model in (Model(Speaking), First(Speaking)):
+        (found,) = compiled(model).breaks
+        assert found.module == "layers.0"
+        torch._dynamo.reset()
+    with pytest.raises(AssertionError, match=r"     module layers\.0\n"):
+        compiled(First(Speaking)).assert_no_graph_breaks()
+    assert capture(First(Speaking), torch.ones(3)).breaks[0].module == "layers.0"
+
+
+def test_in_a_function_the_path_begins_with_the_name_of_the_model() -> None:
+    model = First(lambda: First(Speaking))
+    (found,) = compiled(lambda x: model(x) * 2).breaks
+    assert found.module == "model.layers.0.layers.0"
+
+
+def test_a_break_of_the_compiled_module_or_of_none_has_no_path() -> None:
+    for function in (Speaking(), broken.printed):
+        assert [each.module for each in compiled(function).breaks] == [""]
+
+
+def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
+    class Second(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x.sum().item()
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Speaking(), Second()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x))
+
+    assert [each.module for each in compiled(Both()).breaks] == ["first", ""]
 
 
 @pytest.mark.parametrize(
@@ -389,10 +504,6 @@ def test_compiled_autograd_takes_over_without_a_break() -> None:
         seen = compiled(train, x)
     assert seen.breaks == ()
     seen.assert_no_graph_breaks()
-    record = seen.watched
-    assert record is not None
-    (handed,) = record.hand_overs
-    assert handed.code == "loss.backward()"
 
 
 def test_without_compiled_autograd_the_backward_is_a_break() -> None:

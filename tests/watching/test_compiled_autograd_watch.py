@@ -71,7 +71,6 @@ def test_a_compiled_training_step_has_one_backward_graph() -> None:
     assert seen.backward.kind == "backward"
     assert seen.executions == {"!0": 1, "0/0": 1, "!0/1/0": 1}
     seen.backward.assert_op_counts({"torch._dynamo.external_utils.call_accumulate_grad": 2})
-    assert [each.code for each in seen.watched.hand_overs] == ["loss.backward()"]
 
 
 @pytest.mark.usefixtures("switched_on")

@@ -32,7 +32,7 @@ NEED_COMPILED: dict[str, Check] = {
     "any_total": lambda c: c.assert_graph_count(total=ANY),
     "no_breaks": lambda c: c.assert_no_graph_breaks(),
     "no_breaks_but": lambda c: c.assert_no_graph_breaks(allow="."),
-    "no_breaks_elsewhere": lambda c: c.assert_no_graph_breaks(within=os.__file__),
+    "no_breaks_here": lambda c: c.assert_no_graph_breaks(within=__file__),
     "breaks": lambda c: c.assert_graph_breaks(count=ANY),
     "few_breaks": lambda c: c.assert_graph_breaks(max=100),
     "single_backward": lambda c: c.assert_single_backward_graph(),
@@ -161,7 +161,7 @@ def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
     run, other = way.make(), compiled(tripled)
     seen = watched(lambda: [run(), other(ones()), other(ones())])
     assert len(seen.graphs) == 1
-    if way.broke and check in ("no_breaks_but", "no_breaks_elsewhere", "breaks", "few_breaks"):
+    if way.broke and check in ("no_breaks_but", "no_breaks_here", "breaks", "few_breaks"):
         CHECKS[check](seen)  # the break is looked at, and tolerated
         return
     message = message_of(CHECKS[check], seen)
@@ -173,6 +173,19 @@ def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
         assert message.startswith("not all of it ran compiled, so the graphs are not all that ran:")
         assert re.search(way.cause, message), message
         assert "tripled" not in message
+
+
+@pytest.mark.parametrize("check", ["op_counts", "no_ops", "graph_count"])
+def test_what_ran_eagerly_beside_is_named_at_every_level(check: str) -> None:
+    def run() -> None:
+        compiled(plain, backend="aot_eager")(ones())
+        with FlopCounterMode(display=False):
+            compiled(tripled, backend="aot_eager")(ones())
+
+    seen = watched(run)
+    message = message_of(CHECKS[check], seen)
+    assert "not all of it ran compiled" in message
+    assert message_of(CHECKS[check], seen.at("aot")) == message
 
 
 def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
@@ -270,7 +283,7 @@ def test_a_watch_that_was_never_entered_says_so() -> None:
 
 
 def test_a_watch_passes_where_something_was_compiled_and_ran_twice() -> None:
-    function = compiled(plain)
+    function = compiled(tripled)
     seen = watched(lambda: [function(ones()), function(ones())])
     for name, check in CHECKS.items():
         if name not in ("default_graph_count", "single_backward", "no_graph"):

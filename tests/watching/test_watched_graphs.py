@@ -198,6 +198,21 @@ def test_the_same_watch_twice_has_the_same_text() -> None:
     assert "0x" not in texts.pop()
 
 
+def test_what_is_read_first_changes_nothing() -> None:
+    function = torch.compile(Small(), backend="aot_eager", dynamic=True)
+    with watch() as seen:
+        for size in (3, 5):
+            function(data(size, 4)).sum().backward()
+    first, second = seen.only(), seen.only()
+    joint = first.joint.to_text()
+    levels = [first.at(level).to_text() for level in ("aot", "dynamo")]  # type: ignore[arg-type]
+    own = first.to_text()
+    assert "s0" in joint
+    assert second.to_text() == own
+    assert [second.at("aot").to_text(), second.at("dynamo").to_text()] == levels
+    assert second.joint.to_text() == joint
+
+
 # -- caches ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,1 @@
+"""Where Python waits for the device, and where tensors move between devices."""

@@ -1,0 +1,58 @@
+"""Graphs for which inductor was asked for a CUDA graph, and made none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..capturing.sources import from_stack_trace
+from .timeline import Compilation
+
+_WORDS = "skipping cudagraphs due to "
+_STACK = re.compile(r"\.? *Found from ?: *\n?")
+NO_REASON = (
+    "torch gives no reason: it gives one for graphs on CUDA alone, and for each compilation the "
+    "last one"
+)
+
+
+@dataclass(frozen=True)
+class CudagraphSkip:
+    """A graph that runs without a CUDA graph, though `mode="reduce-overhead"` asked for one.
+
+    Attributes:
+        reason: torch's words.
+        file, line, code: the user's line that torch names, "" and 0 for none.
+        compile_id: of the compilation, "" where torch does not say.
+    """
+
+    reason: str
+    file: str
+    line: int
+    code: str
+    compile_id: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.code}\n{self.reason}" if self.file else self.reason
+
+
+def skips_of(
+    compiled: Iterable[Compilation], counters: Mapping[str, Mapping[Any, int]]
+) -> tuple[CudagraphSkip, ...]:
+    """Each skip that was counted, those first for which there is a reason."""
+    found = [_made(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
+    counted = counters.get("inductor", {}).get("cudagraph_skips", 0)
+    unexplained = CudagraphSkip(NO_REASON, "", 0, "", "")
+    return (*found, *[unexplained] * (counted - len(found)))
+
+
+def _made(text: str, compile_id: str) -> CudagraphSkip:
+    reason, *stack = _STACK.split(text.strip(), maxsplit=1)
+    source = from_stack_trace(stack[0]) if stack else None
+    while reason.startswith(_WORDS):
+        reason = reason.removeprefix(_WORDS)
+    if source is None:
+        return CudagraphSkip(reason, "", 0, "", compile_id)
+    return CudagraphSkip(reason, source.file, source.line, source.code, compile_id)

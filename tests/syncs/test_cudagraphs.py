@@ -1,0 +1,41 @@
+"""Graphs for which a CUDA graph was asked, and not made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_torchgraph import CaptureError, CudagraphSkip, Inductor, capture, watch
+
+pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
+
+
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_a_skip_has_the_reason_and_the_line() -> None:
+    """The backend `cudagraphs` gives a reason on the CPU as well, inductor on CUDA alone."""
+    torch._dynamo.reset()
+    with watch() as seen:
+        torch.compile(double, backend="cudagraphs")(torch.ones(3))
+    (found,) = seen.cudagraph_skips
+    assert isinstance(found, CudagraphSkip)
+    assert found.reason.startswith("cpu device (")
+    assert (found.line, found.code) == (double.__code__.co_firstlineno + 1, "return x * 2")
+    assert found.compile_id == "0/0"
+    assert str(found).endswith(f":{found.line}: return x * 2\n{found.reason}")
+
+
+def test_a_skip_without_a_reason_is_there_as_well() -> None:
+    seen = capture(double, torch.ones(3), via=Inductor(mode="reduce-overhead"))
+    (found,) = seen.cudagraph_skips
+    assert found.reason.startswith("torch gives no reason")
+    assert seen.counters["inductor"]["cudagraph_skips"] == 1
+    assert capture(double, torch.ones(3), via="aot").cudagraph_skips == ()
+
+
+def test_a_capture_that_cannot_know_says_so() -> None:
+    with pytest.raises(CaptureError, match="a capture via 'dispatch' knows no CUDA graphs"):
+        _ = capture(double, torch.ones(3), via="dispatch").cudagraph_skips

@@ -1,0 +1,143 @@
+"""What is copied between devices. The meta device stands in for an accelerator."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_torchgraph import Capture, Transfer, capture, watch
+from pytest_torchgraph.graph.model import TensorMeta
+from pytest_torchgraph.syncs.calls import Call, copied_by, may_matter, wait_of
+
+
+def moved(x: Tensor) -> Tensor:
+    y = x * 2
+    return y.to("meta") + 1
+
+
+def without_waiting(x: Tensor) -> Tensor:
+    return (x * 2).to("meta", non_blocking=True) + 1
+
+
+def copied_into(x: Tensor) -> Tensor:
+    return torch.empty(3, device="meta").copy_(x) + 1
+
+
+def indexed(x: Tensor) -> Tensor:
+    return x[torch.tensor([2, 0])]
+
+
+def cast(x: Tensor) -> Tensor:
+    return x.to(torch.float64).to("cpu") + torch.zeros_like(x, device="cpu")
+
+
+def branching(x: Tensor) -> Tensor:
+    x = x * 2
+    print("seen")
+    return x + 1
+
+
+def example(device: str = "cpu") -> Tensor:
+    return torch.ones(3, device=device)
+
+
+def watched(x: Tensor) -> Capture:
+    torch._dynamo.reset()
+    with watch() as seen:
+        torch.compile(moved, backend="aot_eager")(x)
+    return seen
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "watch"])
+def test_a_copy_is_found_on_its_line(via: str) -> None:
+    seen = watched(example()) if via == "watch" else capture(moved, example(), via=via)
+    (found,) = seen.transfers
+    assert isinstance(found, Transfer)
+    line = moved.__code__.co_firstlineno + 2
+    assert (found.source, found.target, found.line) == ("cpu", "meta", line)
+    assert (found.code, found.function) == ('return y.to("meta") + 1', "moved")
+    with pytest.raises(
+        AssertionError, match=r"transfers between devices: expected none, found 1\n  1\. "
+    ) as failure:
+        seen.assert_no_transfers()
+    assert f"test_transfers.py:{line} in moved: return y.to" in str(failure.value)
+    assert f"from cpu to meta: {found.op} (inference)" in str(failure.value)
+    seen.assert_no_transfers(allow="from cpu to meta")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_python_waits_for_a_copy_unless_told_not_to(via: str) -> None:
+    blocking, free = (capture(f, example(), via=via) for f in (moved, without_waiting))
+    assert blocking.transfers[0].blocking
+    (found,) = blocking.syncs
+    assert found.kind == "copies between host and device"
+    assert not free.transfers[0].blocking
+    free.assert_no_syncs()
+    with pytest.raises(AssertionError, match="Python does not wait"):
+        free.assert_no_transfers()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_a_copy_into_a_tensor_elsewhere_is_found(via: str) -> None:
+    (found,) = capture(copied_into, example(), via=via).transfers
+    assert (found.source, found.target) == ("cpu", "meta")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_indices_on_another_device_are_copied_and_python_waits(via: str) -> None:
+    seen = capture(indexed, example("meta"), via=via)
+    (found,) = seen.transfers
+    assert (found.source, found.target, found.op) == ("cpu", "meta", "aten.index.Tensor")
+    assert found.blocking
+    (waiting,) = seen.syncs
+    assert (waiting.kind, waiting.op) == ("copies between host and device", "aten.index.Tensor")
+    with pytest.raises(AssertionError, match=r"in indexed: return x\[torch\.tensor"):
+        seen.assert_no_syncs()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
+    def copied(x: Tensor) -> Tensor:
+        into = [torch.empty(3), torch.empty(3, device="meta")]
+        torch._foreach_copy_(into, [torch.ones(3), x])
+        return into[1] + 1
+
+    seen = capture(copied, example(), via=via)
+    assert [(each.source, each.target) for each in seen.transfers] == [("cpu", "meta")]
+    assert [each.kind for each in seen.syncs] == ["copies between host and device"]
+    with pytest.raises(AssertionError, match=r"in copied: torch\._foreach_copy_"):
+        seen.assert_no_transfers()
+
+
+def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -> None:
+    """What dispatch sees of `torch.tensor([1.0], device="cuda")`; the CPU and meta show nothing."""
+
+    def made(device: str) -> Call:
+        tensor = TensorMeta("f32", (1,), (1,), device)
+        return Call("aten.lift_fresh.default", (tensor,), {}, tensor)
+
+    assert copied_by(made("cuda")) == ("cpu", "cuda", True)
+    assert wait_of(made("cuda")) == "copies between host and device"
+    for device in ("cpu", "meta"):
+        assert copied_by(made(device)) is None
+        assert wait_of(made(device)) == ""
+    assert may_matter("aten.lift_fresh.default")
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
+def test_what_stays_on_its_device_is_no_transfer(via: str) -> None:
+    seen = capture(cast, example(), via=via)
+    assert seen.transfers == ()
+    seen.assert_no_transfers()
+
+
+def test_what_runs_at_a_graph_break_is_not_known() -> None:
+    seen = capture(branching, example())
+    (found,) = seen.transfers
+    assert not found.certain
+    assert str(found).endswith("\nran eagerly at a graph break: Failed to trace builtin operator")
+    with pytest.raises(AssertionError, match="none for certain, and 1 not known"):
+        seen.assert_no_transfers()
+    seen.assert_no_transfers(allow="print")
+    capture(branching, example(), via="dispatch").assert_no_transfers()
