@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from . import config as settings
 from . import devices, marker
-from .snapshot import COMPARED
+from .snapshot import COMPARED, MISMATCHES
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
@@ -90,10 +91,13 @@ def pytest_make_collect_report(
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch what a marked test compiles. One that fails by itself keeps its own failure."""
     limits = _limits(item)
-    if limits is None:
-        return (yield)
-    with marker.watched(limits):
-        return (yield)
+    with marker.watched(limits) if limits is not None else nullcontext():
+        result = yield
+    if item.stash.get(MISMATCHES, None):
+        from .snapshot.report import fail_unheard
+
+        fail_unheard(item)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

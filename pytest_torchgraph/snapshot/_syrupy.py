@@ -139,6 +139,24 @@ class GraphSnapshot(SnapshotAssertion):
             refuse_again(self._places, self.item, sys._getframe(1))
         return self._assert(other)
 
+    def __ne__(self, other: object) -> bool:
+        """Whether a graph is stored and differs. Without a stored one a failure; never written."""
+        __tracebackhide__ = True
+        if self._custom_index is None:
+            refuse_hypothesis(self.item)
+            refuse_again(self._places, self.item, sys._getframe(1))
+        update = self.update_snapshots, self.update_new_snapshots_only
+        self.update_snapshots = self.update_new_snapshots_only = False
+        try:
+            equal = self._assert(other)
+        finally:
+            self.update_snapshots, self.update_new_snapshots_only = update
+        if self.mismatch is not None and not self.mismatch.is_new:
+            noted = self.item.stash[MISMATCHES]
+            for location in [key for key, each in noted.items() if each is self.mismatch]:
+                del noted[location]
+        return not equal
+
     @property
     def item(self) -> pytest.Item:
         """The test that this belongs to."""

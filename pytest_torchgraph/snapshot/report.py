@@ -53,6 +53,21 @@ def complete_report(item: pytest.Item, report: pytest.TestReport) -> None:
         report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
 
 
+def fail_unheard(item: pytest.Item) -> None:
+    """Fail a test that passed although a comparison in it failed.
+
+    A forgotten `assert`, `or True`, or something that swallows the failure: it would pass for ever.
+    """
+    mismatches = item.stash[MISMATCHES].values()
+    files = [f"  {each.path}: {_headline(each)}" for each in mismatches]
+    message = "a comparison with a stored graph failed, and the test passed all the same:"
+    advice = (
+        "write `assert capture == graph_snapshot`, with nothing around it that swallows the "
+        "failure; that graphs differ is said by `assert capture != graph_snapshot`"
+    )
+    pytest.fail("\n".join([message, *files, advice]), pytrace=False)
+
+
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     """The message of the failed assertion: few lines, because pytest cuts off all beyond eight."""
     mismatch = snapshot.mismatch

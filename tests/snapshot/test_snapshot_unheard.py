@@ -1,0 +1,83 @@
+"""A comparison that failed fails its test, whatever the test makes of the answer."""
+
+from __future__ import annotations
+
+import pytest
+from projects import Run
+
+WAYS = {
+    "no assert": "graph() == graph_snapshot",
+    "or": "assert graph() == graph_snapshot or True",
+    "not": "assert not (graph() == graph_snapshot)",
+    "swallowed": """
+        try:
+            assert graph() == graph_snapshot
+        except AssertionError:
+            pass
+    """,
+    "raises": """
+        with pytest.raises(AssertionError):
+            assert graph() == graph_snapshot
+    """,
+}
+
+
+def project(pytester: pytest.Pytester, body: str) -> None:
+    body = "\n".join(
+        f"    {line[8:] if line[:8].isspace() else line}" for line in body.splitlines()
+    )
+    pytester.path.joinpath("test_net.py").write_text(
+        f"import pytest\nfrom graphs import graph\n\ndef test_step(graph_snapshot):\n{body}\n"
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_comparison_that_nobody_hears_of_fails(
+    pytester: pytest.Pytester, run: Run, way: str
+) -> None:
+    project(pytester, WAYS[way])
+    result = run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "a comparison with a stored graph failed, and the test passed all the same:",
+            "  __snapshots__/test_net/test_step.tgraph: no graph is stored for this comparison yet",
+            "write `assert capture == graph_snapshot`*",
+        ]
+    )
+    project(pytester, "assert graph() == graph_snapshot")
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    project(pytester, WAYS[way])
+    run(OP="tanh").assert_outcomes(failed=1)
+    if way in ("no assert", "or", "swallowed"):
+        run().assert_outcomes(passed=1)
+
+
+def test_that_graphs_differ_can_be_said_where_one_is_stored(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    project(pytester, "assert graph() != graph_snapshot")
+    run().assert_outcomes(failed=1)
+    run("--torchgraph-update").assert_outcomes(failed=1)
+    assert not pytester.path.joinpath("__snapshots__").exists()
+    project(pytester, "assert graph() == graph_snapshot")
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    project(pytester, "assert graph() != graph_snapshot")
+    run().assert_outcomes(failed=1)
+    run(OP="tanh").assert_outcomes(passed=1)
+    run("--torchgraph-update", OP="tanh").assert_outcomes(passed=1)
+    run(OP="relu").assert_outcomes(failed=1)  # nothing was written
+
+
+def test_an_expected_failure_is_one(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.xfail(raises=AssertionError, strict=True)
+        def test_step(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    run().assert_outcomes(xfailed=1)
