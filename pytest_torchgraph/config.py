@@ -152,31 +152,29 @@ def _isolation(config: pytest.Config) -> bool:
 
 
 def _artifacts(config: pytest.Config) -> Path | None:
-    named: str | None = config.option.torchgraph_artifacts
-    if named is not None:
-        option, path = "--torchgraph-artifacts", config.invocation_params.dir / named
-    else:
-        named = config.getini("torchgraph_artifacts")
-        if not named:
-            return None
-        option, path = "torchgraph_artifacts", _home(config) / named
-    if not named or (path.exists() and not path.is_dir()):
-        raise pytest.UsageError(f"{option}: {named!r} is not a directory")
+    option, path = _path(config, "artifacts")
+    if path is not None and path.exists() and not path.is_dir():
+        raise pytest.UsageError(f"{option}: {str(path)!r} is not a directory")
     return path
 
 
 def _report(config: pytest.Config) -> Path | None:
-    named: str | None = config.option.torchgraph_report
-    if named is not None:
-        option, path = "--torchgraph-report", config.invocation_params.dir / named
-    else:
-        named = config.getini("torchgraph_report")
-        if not named:
-            return None
-        option, path = "torchgraph_report", _home(config) / named
-    if not named or path.is_dir():
-        raise pytest.UsageError(f"{option}: {named!r} is not a file")
+    option, path = _path(config, "report")
+    if path is not None and path.is_dir():
+        raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
     return path
+
+
+def _path(config: pytest.Config, name: str) -> tuple[str, Path | None]:
+    """Where an option was given, and the path there: the command line's, else the ini file's."""
+    named: str | None = getattr(config.option, f"torchgraph_{name}")
+    if named is None:
+        ini = config.getini(f"torchgraph_{name}")
+        return f"torchgraph_{name}", _home(config) / ini if ini else None
+    option = f"--torchgraph-{name}"
+    if not named:
+        raise pytest.UsageError(f"{option}: '' is no path")
+    return option, config.invocation_params.dir / named
 
 
 def shown(config: pytest.Config, path: Path) -> str:
