@@ -152,20 +152,20 @@ def _isolation(config: pytest.Config) -> bool:
 
 
 def _artifacts(config: pytest.Config) -> Path | None:
-    option, path = _path(config, "artifacts")
+    option, path = _path(config, "artifacts", "directory")
     if path is not None and path.exists() and not path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a directory")
     return path
 
 
 def _report(config: pytest.Config) -> Path | None:
-    option, path = _path(config, "report")
+    option, path = _path(config, "report", "file")
     if path is not None and path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
     return path
 
 
-def _path(config: pytest.Config, name: str) -> tuple[str, Path | None]:
+def _path(config: pytest.Config, name: str, what: str) -> tuple[str, Path | None]:
     """Where an option was given, and the path there: the command line's, else the ini file's."""
     named: str | None = getattr(config.option, f"torchgraph_{name}")
     if named is None:
@@ -173,7 +173,7 @@ def _path(config: pytest.Config, name: str) -> tuple[str, Path | None]:
         return f"torchgraph_{name}", _home(config) / ini if ini else None
     option = f"--torchgraph-{name}"
     if not named:
-        raise pytest.UsageError(f"{option}: '' is no path")
+        raise pytest.UsageError(f"{option}: '' is not a {what}")
     return option, config.invocation_params.dir / named
 
 
