@@ -47,8 +47,13 @@ def complete_report(item: pytest.Item, report: pytest.TestReport, error: BaseExc
         from .page.collect import picture_data
         from .page.gather import PICTURES
 
-        data = picture_data(title, graphs, picture, svg, drawn.note or "")
-        item.stash.setdefault(PICTURES, []).append(data)
+        try:
+            data = picture_data(title, graphs, picture, svg, drawn.note or "")
+        except Exception as error:
+            line = f"not in the page of this run: {brief(error)}"
+            report.sections.append(("torchgraph", line))
+        else:
+            item.stash.setdefault(PICTURES, []).append(data)
 
 
 def _picture(shows: Surplus | Broken) -> tuple[str, tuple[Graph, ...], Picture]:

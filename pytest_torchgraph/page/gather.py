@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..capturing.made import listening
+from ..snapshot.changes import brief
 from .collect import Data, capture_data
 from .session import ATTRIBUTE
 
@@ -50,7 +51,7 @@ class Gatherer:
             "pictures": item.stash.get(PICTURES, []),
         }
         if report.when != "setup":
-            told["captures"] = [capture_data(each) for each in self.captures]
+            told["captures"] = [_data(each) for each in self.captures]
             self.captures.clear()
         for key in (DIFFERENCES, PICTURES):
             if key in item.stash:
@@ -60,3 +61,12 @@ class Gatherer:
             told["torch"] = str(getattr(torch, "__version__", ""))
             vars(report)[ATTRIBUTE] = told
         return report
+
+
+def _data(capture: Capture) -> Data:
+    """What the page tells of a capture. What goes wrong there is told, and changes no outcome."""
+    try:
+        return capture_data(capture)
+    except Exception as error:
+        note = f"cannot be shown: {brief(error)}"
+        return {"via": capture.via, "note": note, "graphs": [], "breaks": [], "recompiles": []}

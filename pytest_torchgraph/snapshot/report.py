@@ -119,21 +119,29 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     except Exception as error:
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
-        from ..page.collect import difference_data
-        from ..page.gather import DIFFERENCES
+        try:
+            _tell_page(item, mismatch, headline, lines, shown)
+        except Exception as error:
+            yield f"not in the page of this run: {brief(error)}"
 
-        item.stash.setdefault(DIFFERENCES, []).append(
-            difference_data(
-                file=mismatch.path,
-                headline=headline,
-                accept=_accept(item),
-                lines=mismatch.text_diff or lines,
-                diff=shown.diff if shown else None,
-                picture=shown.picture if shown else None,
-                svg=shown.svg if shown else "",
-                note=shown.note if shown else "",
-            )
-        )
+
+def _tell_page(
+    item: pytest.Item, mismatch: Mismatch, headline: str, lines: list[str], shown: Shown | None
+) -> None:
+    from ..page.collect import difference_data
+    from ..page.gather import DIFFERENCES
+
+    data = difference_data(
+        file=mismatch.path,
+        headline=headline,
+        accept=_accept(item),
+        lines=mismatch.text_diff or lines,
+        diff=shown.diff if shown else None,
+        picture=shown.picture if shown else None,
+        svg=shown.svg if shown else "",
+        note=shown.note if shown else "",
+    )
+    item.stash.setdefault(DIFFERENCES, []).append(data)
 
 
 def _findings(mismatch: Mismatch) -> list[str]:

@@ -260,3 +260,38 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
     assert "graph break 1" in page.locator(".view .chosen").text_content()
     page.locator("nav button").nth(1).click()
     assert "aten.addmm" in page.locator(".view .chosen").text_content()
+
+
+def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(
+        """
+        import pytest_torchgraph.page.collect as collect
+        import pytest_torchgraph.page.gather as gather
+
+        def broken(*args, **kwargs):
+            raise RuntimeError("no words\\nat all")
+
+        collect.difference_data = collect.picture_data = gather.capture_data = broken
+        """
+    )
+    pytester.makepyfile(
+        test_net="""
+        import torch
+        from torch import nn
+
+        def test_passes(graph_capture):
+            graph_capture(nn.Linear(2, 2), torch.ones(1, 2))
+
+        def test_fails(graph_capture):
+            graph_capture(nn.Linear(2, 2), torch.ones(1, 2)).assert_no_ops("aten.addmm")
+
+        def test_differs(graph_capture, graph_snapshot):
+            assert graph_capture(nn.Linear(2, 2), torch.ones(1, 2)) == graph_snapshot
+        """
+    )
+    result = run("--torchgraph-report=page.html")
+    result.assert_outcomes(passed=1, failed=2)
+    said = "not in the page of this run: RuntimeError: no words"
+    assert result.outlines.count(said) == 2
+    notes = {each["note"] for test in data_of(pytester)["tests"] for each in test["captures"]}
+    assert notes == {"cannot be shown: RuntimeError: no words"}
