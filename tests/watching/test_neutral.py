@@ -558,13 +558,15 @@ def test_disabled_logging_hides_nothing() -> None:
 # -- what it costs ---------------------------------------------------------------------------------
 
 
-def frames_of_ours(call: Callable[[], Any]) -> int:
-    count = 0
+def frames_of_ours(call: Callable[[], Any]) -> list[str]:
+    """The functions of ours that ran, in their order; none for what earlier tests left behind."""
+    found: list[str] = []
+    gc.collect()  # what a watch knows of functions is dropped as these die
+    gc.disable()
 
     def look(frame: Any, event: str, arg: Any) -> None:
-        nonlocal count
         if event == "call" and frame.f_code.co_filename.startswith(OURS):
-            count += 1
+            found.append(frame.f_code.co_name)
 
     skip_code(look.__code__)  # else Dynamo looks at it where it is called in compiled code
     sys.setprofile(look)
@@ -572,7 +574,8 @@ def frames_of_ours(call: Callable[[], Any]) -> int:
         call()
     finally:
         sys.setprofile(None)
-    return count
+        gc.enable()
+    return found
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -592,8 +595,9 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
         step()
         logging.getLogger("torch.__trace").addHandler(handler)
         try:
-            assert frames_of_ours(step) <= 1
-            assert frames_of_ours(lambda: [step() for _ in range(10)]) <= 10
+            assert len(frames_of_ours(step)) <= 1
+            found = frames_of_ours(lambda: [step() for _ in range(10)])
+            assert len(found) <= 10, found
         finally:
             logging.getLogger("torch.__trace").removeHandler(handler)
     assert records == []
@@ -601,7 +605,7 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
 
 
 def test_frames_of_ours_can_be_counted() -> None:
-    assert frames_of_ours(lambda: watch()) > 0
+    assert frames_of_ours(lambda: watch())
 
 
 def test_a_call_with_breaks_costs_one_frame() -> None:
@@ -609,7 +613,7 @@ def test_a_call_with_breaks_costs_one_frame() -> None:
     function(ones())
     with watch():
         function(ones())
-        assert frames_of_ours(lambda: function(ones())) == 1
+        assert len(frames_of_ours(lambda: function(ones()))) == 1
 
 
 def test_nothing_grows_in_a_thousand_warm_calls() -> None:
