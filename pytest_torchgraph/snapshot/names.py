@@ -60,7 +60,7 @@ def stem_of(item: pytest.Item, index: str | int) -> str:
 def picture_stem(nodeid: str, name: str) -> str:
     """The name of the picture for one comparison, without the suffix; it always has a digest."""
     readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:100]
-    return _file_stem(readable, repr((nodeid, name)), False, ".svg")
+    return _file_stem(readable, repr((nodeid, name)), False, ".received.tgraph")
 
 
 def _has_twin(name: str, owner: Any) -> bool:

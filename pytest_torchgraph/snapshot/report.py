@@ -14,6 +14,7 @@ import pytest
 
 from .. import artifacts
 from .. import config as settings
+from ..graph.text import format_document
 from . import COMPARED, MISMATCHES, STORED
 from .changes import brief
 from .compare import Mismatch
@@ -115,6 +116,7 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     yield f"accept:  {_accept(item)}"
     shown: Shown | None = None
     try:
+        _keep_texts(item, mismatch)
         shown = yield from _artifacts(item, report, mismatch, headline)
     except Exception as error:
         yield f"picture: none, {brief(error)}"
@@ -123,6 +125,20 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
             _tell_page(item, mismatch, headline, lines, shown)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
+
+
+def _keep_texts(item: pytest.Item, mismatch: Mismatch) -> None:
+    """Put what was expected, what came and the difference where the user collects such files."""
+    if settings.get(item.config).artifacts is None:
+        return
+    stored = mismatch.stored
+    detail = stored.header.detail if stored is not None else "dataflow"
+    texts = {".received.tgraph": mismatch.subject.to_text(detail)}
+    if stored is not None and stored.graphs:
+        texts[".expected.tgraph"] = format_document(stored.graphs, stored.header, detail)
+        texts[".diff"] = "".join(f"{line}\n" for line in mismatch.text_diff)
+    for suffix, text in texts.items():
+        artifacts.path(item, mismatch.name, suffix).write_text(text, encoding="utf-8")
 
 
 def _tell_page(

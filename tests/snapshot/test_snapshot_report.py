@@ -267,3 +267,33 @@ def test_the_html_report_shows_the_picture(pytester: pytest.Pytester, project: R
     project(*arguments, OP="gelu").assert_outcomes(failed=1)
     page = (pytester.path / "out.html").read_text()
     assert "svg" in page.partition("test_net.py::test_step")[2]
+
+
+def test_a_directory_for_artifacts_has_what_was_expected_and_what_came(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.parametrize("name", ["a", "🔥" * 100])
+        def test_step(graph_snapshot, name):
+            assert graph() == graph_snapshot
+
+        def test_new(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    run("--torchgraph-update", "-k", "step").assert_outcomes(passed=2, deselected=1)
+    stored = next((pytester.path / "__snapshots__/test_net").glob("*a].tgraph")).read_text()
+    run("--torchgraph-artifacts=out", OP="relu tanh").assert_outcomes(failed=3)
+    out = pytester.path / "out"
+    for suffix, count in {"expected.tgraph": 2, "received.tgraph": 3, "diff": 2, "svg": 2}.items():
+        assert len(list(out.glob(f"*.{suffix}"))) == count, suffix
+    (expected,) = out.glob("*[[]a[]]*.expected.tgraph")
+    assert expected.read_text() == stored
+    received = expected.with_name(expected.name.replace("expected", "received")).read_text()
+    assert "aten.tanh" in received
+    diff = expected.with_name(expected.name.replace("expected.tgraph", "diff")).read_text()
+    assert "\n+  %layer.1/tanh = aten.tanh.default(%layer.0/relu) : f32[2, 16]\n" in diff
