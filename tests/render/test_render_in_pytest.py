@@ -66,7 +66,8 @@ def test_the_result_is_the_same_and_the_report_says_what_happened(
     (written,) = (path for path in (pytester.path / "out").iterdir() if path.suffix == ".dot")
     assert str(written) in said
     assert written.read_text().startswith("digraph")
-    assert {path.suffix for path in (pytester.path / "out").iterdir()} == {".dot", ".txt"}
+    suffixes = {path.suffix for path in (pytester.path / "out").iterdir()}
+    assert suffixes == {".dot", ".txt", ".diff", ".tgraph"}
 
 
 def _path(folder: Path, script: str | None) -> str:
