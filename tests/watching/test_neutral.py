@@ -559,9 +559,9 @@ def test_disabled_logging_hides_nothing() -> None:
 
 
 def frames_of_ours(call: Callable[[], Any]) -> list[str]:
-    """The functions of ours that ran, in their order; none for what earlier tests left behind."""
+    """The functions of ours that ran, in their order."""
     found: list[str] = []
-    gc.collect()  # what a watch knows of functions is dropped as these die
+    gc.collect()  # a watch drops what it knows of functions as these die
     gc.disable()
 
     def look(frame: Any, event: str, arg: Any) -> None:
@@ -595,13 +595,15 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
         step()
         logging.getLogger("torch.__trace").addHandler(handler)
         try:
+            for _ in range(2):  # the counting itself is new to Dynamo, which may look at it once
+                frames_of_ours(step)
             assert len(frames_of_ours(step)) <= 1
             found = frames_of_ours(lambda: [step() for _ in range(10)])
             assert len(found) <= 10, found
         finally:
             logging.getLogger("torch.__trace").removeHandler(handler)
     assert records == []
-    assert seen.executions["0/0"] == 12
+    assert seen.executions["0/0"] == 14
 
 
 def test_frames_of_ours_can_be_counted() -> None:
