@@ -206,45 +206,50 @@ def watched(limits: Limits) -> Iterator[None]:
         yield
     problems = list(problems_of(capture, limits))
     if problems:
-        from .failures import Broken, showing
+        from .failures import showing, shown_by
 
-        message = "\n".join([*problems, f"asked for by {limits.asked_by}"])
-        shows = Broken(capture) if any(p.startswith("graph breaks:") for p in problems) else None
+        message = "\n".join([*map(str, problems), f"asked for by {limits.asked_by}"])
+        shows = next((each for each in map(shown_by, problems) if each is not None), None)
         raise showing(pytest.fail.Exception(message, pytrace=False), shows)
 
 
-def problems_of(capture: Capture, limits: Limits) -> Iterator[str]:
-    """Everything that the limits do not allow, each in words."""
+def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
+    """Everything that the limits do not allow."""
     from . import compiled_checks as checks
+    from .failures import Broken, failed
 
     record = capture.record("graphs")
     graphs = capture.graphs
     if len(graphs) < limits.min_graphs:
         if graphs:
-            yield f"graphs: expected at least {limits.min_graphs}, found {len(graphs)}"
+            message = f"graphs: expected at least {limits.min_graphs}, found {len(graphs)}"
+            yield AssertionError(message)
         else:
-            yield from _message(checks.need_graphs, capture)
+            yield from _problem(checks.need_graphs, capture)
     elif limits.max_graphs is not None and len(graphs) > limits.max_graphs:
         names = ", ".join(graph.name for graph in graphs)
-        yield f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
+        message = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
+        yield AssertionError(message)
     if graphs or (record.regions and not record.disabled and limits.min_graphs == 0):
-        yield from _message(checks.need_compiled, record)
-        yield from _message(checks.need_device, capture)
+        yield from _problem(checks.need_compiled, record)
+        yield from _problem(checks.need_device, capture)
     if limits.max_graph_breaks is not None:
         breaks = checks.counted_breaks(record, limits.allow, limits.within)
         if len(breaks) > limits.max_graph_breaks:
-            yield checks.breaks_in_words(breaks, 0, limits.max_graph_breaks, len(record.breaks))
+            every = len(record.breaks)
+            message = checks.breaks_in_words(breaks, 0, limits.max_graph_breaks, every)
+            yield failed(message, Broken(capture))
     if graphs and limits.own_within and limits.min_graphs:
-        yield from _message(checks.need_code_within, record, limits.within)
+        yield from _problem(checks.need_code_within, record, limits.within)
     recompiles = [each for each in record.recompiles if checks.is_inside(each, limits.within)]
     limit = [each for each in recompiles if each.limit_hit]
     most = limits.max_recompiles
     if limit or (most is not None and len(recompiles) > most):
-        yield checks.recompiles_in_words(recompiles, 0, most)
+        yield AssertionError(checks.recompiles_in_words(recompiles, 0, most))
 
 
-def _message(check: Any, *values: Any) -> Iterator[str]:
+def _problem(check: Any, *values: Any) -> Iterator[AssertionError]:
     try:
         check(*values)
     except AssertionError as error:
-        yield str(error)
+        yield error

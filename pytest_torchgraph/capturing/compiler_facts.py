@@ -10,6 +10,7 @@ from ..errors import CaptureError
 from .captured_graphs import CapturedGraphs
 
 if TYPE_CHECKING:
+    from ..syncs.found import Seen
     from ..syncs.model import Sync, Transfer
     from ..watching.breaks import GraphBreak
     from ..watching.cudagraphs import CudagraphSkip
@@ -113,8 +114,7 @@ class CompilerFacts(CapturedGraphs):
         from ..syncs import found
 
         if self._seen is not None:
-            self.graphs  # noqa: B018 - what ran is worked out together with them
-            return found.seen_syncs(self._seen)
+            return found.seen_syncs(self._calls(self._seen))
         record = self._compiled("syncs")
         if record is None:
             return found.compiled_syncs(self.graphs, (), None)
@@ -136,12 +136,16 @@ class CompilerFacts(CapturedGraphs):
         from ..syncs import found
 
         if self._seen is not None:
-            self.graphs  # noqa: B018 - what ran is worked out together with them
-            return found.seen_transfers(self._seen)
+            return found.seen_transfers(self._calls(self._seen))
         record = self._compiled("transfers")
         if record is None:
             return found.compiled_transfers(self.graphs, ())
         return found.compiled_transfers(self.graphs, record.breaks, self._traced(record))
+
+    def _calls(self, seen: Seen) -> Seen:
+        """The calls that ran, which are worked out together with the graphs."""
+        self.graphs  # noqa: B018
+        return seen
 
     def _compiled(self, asked: str) -> Record | None:
         """What was compiled; None where the graphs are all that can run."""

@@ -10,7 +10,7 @@ import torch
 
 from ..capturing.names import Canon
 from ..graph.model import Arg, Atom, Result, Symbol, TensorMeta
-from ..graph.parse import DTYPE_NAMES
+from ..graph.values import DTYPE_NAMES
 
 _TENSOR = re.compile(r"(\w+)\[([^\[\]]*)\](?:\[([^\[\]]*)\])?([a-z]\w*(?::\d+)?)?")
 _SUBCLASS = re.compile(r"[A-Za-z_][\w.]*\((\w+\[.*)\)\Z", re.DOTALL)

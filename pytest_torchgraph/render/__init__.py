@@ -15,8 +15,7 @@ a `Picture`: the DOT and, in `elements`, what each box and cluster of the SVG st
 - `Picture.elements` maps the ids of boxes and clusters to `Element`s: the graph and the names of
   the nodes in the box (one op with the parameters and projections folded into it, or all nodes of a
   group), the module path of a cluster, the kind of change. `Picture.id_of(graph, node)` is the way
-  back, from a finding to its box. `Picture.as_data()` is all of it for JSON. Line, shape and users
-  are in the graph, by the node's name.
+  back, from a finding to its box. Line, shape and users are in the graph, by the node's name.
 - Classes: `node`, `edge`, `cluster`, `graph` are Graphviz's. Ours begin with `tg-`. Boxes: `tg-op`
   with a family (`tg-matmul`, `tg-pointwise`, `tg-reduction`, `tg-view`, `tg-copy-cast`,
   `tg-collective`, `tg-random`, `tg-custom`, `tg-other`), `tg-input`, `tg-return`, `tg-group`,

@@ -8,7 +8,7 @@ module correspond in their order, whatever they are called.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from ..graph.diff import Change, ChangeKind, PairDiff
@@ -243,23 +243,6 @@ class Overlay:
         above = sorted(set(self.above[item]), key=self.positions.__getitem__, reverse=True)
         below = sorted(set(self.below[item]), key=self.positions.__getitem__)
         return (*above[:most], *below[:most])
-
-    def components(self, items: Collection[Item]) -> list[list[Item]]:
-        """`items` in groups that edges connect, in the order of the graph."""
-        rest = set(items)
-        groups = []
-        for start in sorted(items, key=self.positions.__getitem__):
-            if start not in rest:
-                continue
-            rest.remove(start)
-            group = [start]
-            for item in group:
-                for near in (*self.above[item], *self.below[item]):
-                    if near in rest:
-                        rest.remove(near)
-                        group.append(near)
-            groups.append(group)
-        return groups
 
 
 def _folded_text(folded: Folded, node: Node) -> str:

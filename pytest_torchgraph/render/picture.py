@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .scene import Element, Scene
 
@@ -60,7 +60,3 @@ class Picture:
                 for node in element.nodes:
                     boxes.setdefault((element.graph, node, None), key)
         return boxes
-
-    def as_data(self) -> dict[str, dict[str, Any]]:
-        """The elements as what JSON can hold."""
-        return {key: asdict(element) for key, element in self.elements.items()}

@@ -19,8 +19,11 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -134,28 +137,36 @@ class GraphSnapshot(SnapshotAssertion):
 
     def __eq__(self, other: object) -> bool:
         __tracebackhide__ = True
-        if self._custom_index is None:
-            refuse_hypothesis(self.item)
-            refuse_again(self._places, self.item, sys._getframe(1))
+        self._need_order(sys._getframe(1))
         return self._assert(other)
 
     def __ne__(self, other: object) -> bool:
         """Whether a graph is stored and differs. Without a stored one a failure; never written."""
         __tracebackhide__ = True
-        if self._custom_index is None:
-            refuse_hypothesis(self.item)
-            refuse_again(self._places, self.item, sys._getframe(1))
-        update = self.update_snapshots, self.update_new_snapshots_only
-        self.update_snapshots = self.update_new_snapshots_only = False
-        try:
+        self._need_order(sys._getframe(1))
+        with self._without_update():
             equal = self._assert(other)
-        finally:
-            self.update_snapshots, self.update_new_snapshots_only = update
         if self.mismatch is not None and not self.mismatch.is_new:
             noted = self.item.stash[MISMATCHES]
             for location in [key for key, each in noted.items() if each is self.mismatch]:
                 del noted[location]
         return not equal
+
+    def _need_order(self, caller: FrameType) -> None:
+        """Refuse a number for a name where it would depend on the order of rounds or examples."""
+        __tracebackhide__ = True
+        if self._custom_index is None:
+            refuse_hypothesis(self.item)
+            refuse_again(self._places, self.item, caller)
+
+    @contextmanager
+    def _without_update(self) -> Iterator[None]:
+        update = self.update_snapshots, self.update_new_snapshots_only
+        self.update_snapshots = self.update_new_snapshots_only = False
+        try:
+            yield
+        finally:
+            self.update_snapshots, self.update_new_snapshots_only = update
 
     @property
     def item(self) -> pytest.Item:
@@ -195,12 +206,8 @@ class GraphSnapshot(SnapshotAssertion):
     def _look(self) -> AssertionResult:
         """Let syrupy find the file and compare the texts, writing nothing."""
         number = self._executions = len(self._execution_results)
-        update = self.update_snapshots, self.update_new_snapshots_only
-        self.update_snapshots = self.update_new_snapshots_only = False
-        try:
+        with self._without_update():
             super()._assert(self._subject)
-        finally:
-            self.update_snapshots, self.update_new_snapshots_only = update
         return self._execution_results[number]
 
     def _settle(self, result: AssertionResult, location: str) -> None:

@@ -41,6 +41,13 @@ _COPYING = {
     "Tensor.copy_",
 }
 _COPYING_LISTS = {"aten._foreach_copy_.default", "aten._foreach_copy.default"}
+_NON_BLOCKING_THIRD = {
+    *_COPYING_LISTS,
+    "aten.copy_.default",
+    "Tensor.copy_",
+    "prims.device_put.default",
+}
+"""Ops that take `non_blocking` by position, as their third argument."""
 _MADE = "aten.lift_fresh.default"
 """What torch.tensor ends with: all that is seen of how it copied Python's numbers to a device."""
 _HOST = {"Tensor.cpu"}
@@ -180,9 +187,8 @@ def _fills(call: Call) -> bool:
 
 
 def _non_blocking(call: Call) -> bool:
-    place = dict.fromkeys([*_COPYING_LISTS, "aten.copy_.default", "Tensor.copy_"], 2)
-    place["prims.device_put.default"] = 2
-    return bool(_argument(call, place.get(call.op, 99), "non_blocking"))
+    position = 2 if call.op in _NON_BLOCKING_THIRD else len(call.args)
+    return bool(_argument(call, position, "non_blocking"))
 
 
 def _argument(call: Call, position: int, name: str) -> Any:

@@ -125,7 +125,7 @@ def compiled_transfers(
         inside = _graph_transfers(hooks.at("dynamo"))
         found += [each for each in inside if (each.file, each.line, each.source) not in known]
     unknown = [
-        Transfer("", "", each.op, False, BREAK, **_break_place(one), certain=False)
+        Transfer("", "", each.op, False, BREAK, **_place(one, one.module), certain=False)
         for one in breaks
         for each in _break_syncs(one, hooks is not None)
         if not each.certain
@@ -185,33 +185,23 @@ def _break_syncs(each: GraphBreak, only_traced: bool) -> Iterator[Sync]:
         if kind.startswith(begin):
             named = _OPERATOR.search(each.reason)
             op = op or (named[1] if named else kind)
-            yield Sync(why, op, BREAK, **_break_place(each), occurrences=each.occurrences)
+            yield Sync(why, op, BREAK, **_place(each, each.module), occurrences=each.occurrences)
             break
     else:
         if not behind and not kind.startswith(_NOTHING):
-            yield Sync(BREAKS, kind, BREAK, **_break_place(each), certain=False)
+            yield Sync(BREAKS, kind, BREAK, **_place(each, each.module), certain=False)
     if behind:
-        yield Sync(BREAKS, f"{SKIPPED}{kind}", BREAK, **_break_place(each), certain=False)
+        yield Sync(BREAKS, f"{SKIPPED}{kind}", BREAK, **_place(each, each.module), certain=False)
 
 
-def _break_place(each: GraphBreak) -> _Place:
-    return {
-        "file": each.file,
-        "line": each.line,
-        "code": each.code,
-        "function": each.function,
-        "module": each.module,
-    }
-
-
-def _place(source: Source | None, module: str) -> _Place:
-    if source is None:
+def _place(of: Source | GraphBreak | None, module: str) -> _Place:
+    if of is None:
         return {"file": "", "line": 0, "code": "", "function": "", "module": module}
     return {
-        "file": source.file,
-        "line": source.line,
-        "code": source.code,
-        "function": source.function,
+        "file": of.file,
+        "line": of.line,
+        "code": of.code,
+        "function": of.function,
         "module": module,
     }
 

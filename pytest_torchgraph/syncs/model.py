@@ -17,8 +17,32 @@ BEHIND = "frame skipped: "
 """What `op` begins with where that is all that comes behind the break, not what broke there."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """A place in the user's code at which something was seen.
+
+    Attributes:
+        file, line: the innermost frame outside torch and the standard library, as in `GraphBreak`;
+            "" and 0 where it is not known.
+        code: the line itself.
+        function: name of the function that the line is in.
+        module: path of the module, "" where it is not known.
+        certain: False where code ran unseen, so that nobody knows what it did.
+        occurrences: how often it was seen: executed, where each op was seen as it ran; else in how
+            many places of the graphs.
+    """
+
+    file: str
+    line: int
+    code: str
+    function: str
+    module: str
+    certain: bool = True
+    occurrences: int = 1
+
+
 @dataclass(frozen=True)
-class Sync:
+class Sync(Located):
     """A place at which Python waits for the device, or would if the tensors were on one.
 
     On a CPU run nobody waits; the same ops are found.
@@ -31,33 +55,19 @@ class Sync:
             break behind which anything may have run, the kind of the break.
         seen: how it was seen: `forward` for an op in the graph of that name, `call` for a call that
             reaches no graph, `graph break`.
-        file, line: the innermost frame outside torch and the standard library, as in `GraphBreak`;
-            "" and 0 where it is not known.
-        code: the line itself.
-        function: name of the function that the line is in.
-        module: path of the module, "" where it is not known.
-        certain: False where code ran unseen, so that nobody knows whether it waits.
-        occurrences: how often it was seen: executed, where each op was seen as it ran; else in how
-            many places of the graphs.
+        file, line, code, function, module, certain, occurrences: see `Located`.
     """
 
     kind: str
     op: str
     seen: str
-    file: str
-    line: int
-    code: str
-    function: str
-    module: str
-    certain: bool = True
-    occurrences: int = 1
 
     def __str__(self) -> str:
         return _behind(self) or f"{place_of(self)}\n{self.kind}: {self.op}"
 
 
 @dataclass(frozen=True)
-class Transfer:
+class Transfer(Located):
     """A place at which a tensor is copied from one device to another.
 
     Attributes:
@@ -65,7 +75,8 @@ class Transfer:
             `cuda:1`; "" for both where it is not known whether anything was copied.
         op: the op that copies; for a graph break behind which anything may have run, its kind.
         blocking: whether Python waits for it.
-        seen, file, line, code, function, module, certain, occurrences: as in `Sync`.
+        seen: as in `Sync`.
+        file, line, code, function, module, certain, occurrences: see `Located`.
     """
 
     source: str
@@ -73,13 +84,6 @@ class Transfer:
     op: str
     blocking: bool
     seen: str
-    file: str
-    line: int
-    code: str
-    function: str
-    module: str
-    certain: bool = True
-    occurrences: int = 1
 
     def __str__(self) -> str:
         unseen = THREADS if self.op == STARTS else BREAKS
@@ -96,7 +100,7 @@ def _behind(each: Sync | Transfer) -> str:
     return f"behind line {each.line} of {each.file} in {each.function}\n{BREAKS}"
 
 
-def place_of(each: Sync | Transfer) -> str:
+def place_of(each: Located) -> str:
     """Where it is, in one line."""
     if not each.file:
         return f"(no line known) module {each.module}" if each.module else "(no line known)"
