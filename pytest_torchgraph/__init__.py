@@ -10,102 +10,73 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .capturing.aot import Aot
-    from .capturing.api import GraphCapture, capture
-    from .capturing.compiled_autograd import CompiledAutograd
-    from .capturing.dispatch import Dispatch
-    from .capturing.dynamo import Dynamo
-    from .capturing.exported import Export
-    from .capturing.given import diff, from_fx, load
-    from .capturing.inductor import Inductor
-    from .capturing.kernels import Kernel
-    from .capturing.result import Capture
-    from .capturing.symbolic import Fx
-    from .errors import CaptureError, GraphFormatError, TorchGraphError
-    from .graph.diff import Change, Finding, GraphDiff
-    from .graph.model import Graph, Node, Source, TensorMeta
-    from .graph.ops import OpCounts
-    from .syncs.model import Sync, Transfer
-    from .watching.breaks import GraphBreak
-    from .watching.cudagraphs import CudagraphSkip
-    from .watching.recompiles import Recompile
-    from .watching.watch import watch
+    from .api.capture import GraphCapture as GraphCapture
+    from .api.capture import capture as capture
+    from .api.existing import diff as diff
+    from .api.existing import from_fx as from_fx
+    from .api.existing import load as load
+    from .api.result import Capture as Capture
+    from .api.watch import watch as watch
+    from .errors import CaptureError as CaptureError
+    from .errors import GraphFormatError as GraphFormatError
+    from .errors import TorchGraphError as TorchGraphError
+    from .graph.diff.report import Change as Change
+    from .graph.diff.report import Finding as Finding
+    from .graph.diff.report import GraphDiff as GraphDiff
+    from .graph.model import Graph as Graph
+    from .graph.model import Node as Node
+    from .graph.model import Source as Source
+    from .graph.model import TensorMeta as TensorMeta
+    from .mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd as CompiledAutograd
+    from .mechanisms.dispatch.dispatch import Dispatch as Dispatch
+    from .mechanisms.export import Export as Export
+    from .mechanisms.fx import Fx as Fx
+    from .mechanisms.torch_compile.aot import Aot as Aot
+    from .mechanisms.torch_compile.dynamo import Dynamo as Dynamo
+    from .mechanisms.torch_compile.inductor import Inductor as Inductor
+    from .ops.names import OpCounts as OpCounts
+    from .syncs.model import Sync as Sync
+    from .syncs.model import Transfer as Transfer
+    from .watching.breaks import GraphBreak as GraphBreak
+    from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
+    from .watching.kernels import Kernel as Kernel
+    from .watching.recompiles import Recompile as Recompile
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "Aot": "capturing.aot",
-    "Capture": "capturing.result",
-    "CaptureError": "errors",
-    "Change": "graph.diff",
-    "CompiledAutograd": "capturing.compiled_autograd",
-    "CudagraphSkip": "watching.cudagraphs",
-    "Dispatch": "capturing.dispatch",
-    "Dynamo": "capturing.dynamo",
-    "Export": "capturing.exported",
-    "Finding": "graph.diff",
-    "Fx": "capturing.symbolic",
-    "Graph": "graph.model",
-    "GraphBreak": "watching.breaks",
-    "GraphCapture": "capturing.api",
-    "GraphDiff": "graph.diff",
-    "GraphFormatError": "errors",
-    "Inductor": "capturing.inductor",
-    "Kernel": "capturing.kernels",
-    "Node": "graph.model",
-    "OpCounts": "graph.ops",
-    "Recompile": "watching.recompiles",
-    "Source": "graph.model",
-    "Sync": "syncs.model",
-    "TensorMeta": "graph.model",
-    "TorchGraphError": "errors",
-    "Transfer": "syncs.model",
-    "capture": "capturing.api",
-    "diff": "capturing.given",
-    "from_fx": "capturing.given",
-    "load": "capturing.given",
-    "watch": "watching.watch",
+_NAMES = {
+    "api.capture": ("GraphCapture", "capture"),
+    "api.existing": ("diff", "from_fx", "load"),
+    "api.result": ("Capture",),
+    "api.watch": ("watch",),
+    "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
+    "graph.diff.report": ("Change", "Finding", "GraphDiff"),
+    "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
+    "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
+    "mechanisms.dispatch.dispatch": ("Dispatch",),
+    "mechanisms.export": ("Export",),
+    "mechanisms.fx": ("Fx",),
+    "mechanisms.torch_compile.aot": ("Aot",),
+    "mechanisms.torch_compile.dynamo": ("Dynamo",),
+    "mechanisms.torch_compile.inductor": ("Inductor",),
+    "ops.names": ("OpCounts",),
+    "syncs.model": ("Sync", "Transfer"),
+    "watching.breaks": ("GraphBreak",),
+    "watching.cudagraphs": ("CudagraphSkip",),
+    "watching.kernels": ("Kernel",),
+    "watching.recompiles": ("Recompile",),
 }
+"""The modules of the public names, which `if TYPE_CHECKING` says once more for type checkers."""
 
-__all__ = [
-    "Aot",
-    "Capture",
-    "CaptureError",
-    "Change",
-    "CompiledAutograd",
-    "CudagraphSkip",
-    "Dispatch",
-    "Dynamo",
-    "Export",
-    "Finding",
-    "Fx",
-    "Graph",
-    "GraphBreak",
-    "GraphCapture",
-    "GraphDiff",
-    "GraphFormatError",
-    "Inductor",
-    "Kernel",
-    "Node",
-    "OpCounts",
-    "Recompile",
-    "Source",
-    "Sync",
-    "TensorMeta",
-    "TorchGraphError",
-    "Transfer",
-    "capture",
-    "diff",
-    "from_fx",
-    "load",
-    "watch",
-]
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

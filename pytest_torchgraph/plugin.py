@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import config as settings
 from . import devices, marker
+from .settings import config as settings
 from .snapshot import COMPARED, MISMATCHES
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
     import torch
 
-    from .capturing.api import GraphCapture
-    from .snapshot._syrupy import GraphSnapshot
+    from .api.capture import GraphCapture
+    from .settings.limits import Limits
+    from .snapshot.assertion import GraphSnapshot
 
 pytest_plugins = ["syrupy"]
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device"})
+RUN = pytest.StashKey[RunRecord]()
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 NO_SYRUPY = (
@@ -43,16 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
     settings.configure(config)
-    config.pluginmanager.register(RunRecord(config), "torchgraph-run")
+    config.stash[RUN] = run = RunRecord(config)
+    config.pluginmanager.register(run, "torchgraph-run")
     config.addinivalue_line("markers", marker.DESCRIPTION)
     config.addinivalue_line("markers", devices.DESCRIPTION)
     report = settings.get(config).report
     if report is not None:
-        from .page import install
+        from .report.page import install
 
         install(config, report)
     if config.pluginmanager.hasplugin("syrupy"):
-        from .snapshot._syrupy import hide_from_cleanup
+        from .snapshot.assertion import hide_from_cleanup
 
         hide_from_cleanup(config)
 
@@ -94,7 +97,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with marker.watched(limits) if limits is not None else nullcontext():
         result = yield
     if item.stash.get(MISMATCHES, None):
-        from .snapshot.report import fail_unheard
+        from .report.mismatch import fail_unheard
 
         fail_unheard(item)
     return result
@@ -107,14 +110,27 @@ def pytest_runtest_makereport(
     """Explain failed comparisons in the report, and note there what was stored."""
     report = yield
     if call.excinfo is not None and report.failed:
-        from .pictures import complete_report as draw
+        from .report.failed_check import complete_report as draw
 
         draw(item, report, call.excinfo.value)
     if COMPARED in item.stash:
-        from .snapshot.report import complete_report
+        from .report.mismatch import complete_report
 
         complete_report(item, report)
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """List the stored graphs that this run wrote, those that are stale, and remove these."""
+    if not hasattr(config, "workerinput"):
+        from .snapshot.stale import judge
+        from .snapshot.summary import summarize
+
+        run = config.stash[RUN]
+        summarize(terminalreporter, run, judge(run, exitstatus))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -125,8 +141,8 @@ def pytest_assertrepr_compare(
     # syrupy answers as well, and its first line, which is all that a summary shows, says less.
     answers = yield
     for side in (right, left):
-        if type(side).__module__ == f"{__package__}.snapshot._syrupy":
-            from .snapshot.report import assertion_lines
+        if type(side).__module__ == f"{__package__}.snapshot.assertion":
+            from .report.mismatch import assertion_lines
 
             return [assertion_lines(op, side)]
     return answers
@@ -142,8 +158,8 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
-    from .capturing.api import GraphCapture
-    from .capturing.sources import set_root
+    from .api.capture import GraphCapture
+    from .convert.source_lines import set_root
 
     set_root(request.config.rootpath)
     return GraphCapture()
@@ -163,7 +179,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     """
     if not request.config.pluginmanager.hasplugin("syrupy"):
         pytest.fail(NO_SYRUPY, pytrace=False)
-    from .snapshot._syrupy import make
+    from .snapshot.assertion import make
 
     return make(request)
 
@@ -203,7 +219,7 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
     return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
-def _limits(item: pytest.Item) -> marker.Limits | None:
+def _limits(item: pytest.Item) -> Limits | None:
     """What a test may compile. Markers were checked at collection, but for those added since."""
     try:
         return marker.limits_of(item, settings.get(item.config).limits)

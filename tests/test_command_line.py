@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph.__main__ import main
+from pytest_torchgraph.cli.main import main
 
 OLD = """torchgraph 1
 via aot, torch 2.13.0
@@ -163,7 +163,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
 
 def test_torch_is_not_imported(files: Path) -> None:
     code = (
-        "import sys; from pytest_torchgraph.__main__ import main;"
+        "import sys; from pytest_torchgraph.cli.main import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
         "sys.exit('torch' in sys.modules)"
     )

@@ -862,7 +862,7 @@ def test_marking_tests_imports_torch_in_none_that_is_not_run(
 
         def test_plain():
             assert "torch" not in sys.modules
-            assert "pytest_torchgraph.watching.watch" not in sys.modules
+            assert "pytest_torchgraph.api.watch" not in sys.modules
         """
     )
     run("-k", "plain").assert_outcomes(passed=1, deselected=1)

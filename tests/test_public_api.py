@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +36,7 @@ def test_importing_the_package_imports_neither_torch_nor_graphviz() -> None:
 
 
 def test_capture_stays_a_function_after_its_package_was_imported() -> None:
-    import pytest_torchgraph.capturing.api
+    import pytest_torchgraph.api.capture
 
     assert callable(pytest_torchgraph.capture)
     assert callable(pytest_torchgraph.diff)
@@ -75,3 +78,18 @@ def test_the_table_has_the_columns_of_fx() -> None:
     table = from_fx(torch.fx.symbolic_trace(mlp())).to_table().splitlines()
     assert table[0].split() == ["opcode", "name", "target", "args", "kwargs"]
     assert any(line.split()[:3] == ["call_module", "blocks.0", "blocks.0"] for line in table)
+
+
+def test_type_checkers_are_told_the_same_names_as_users_get() -> None:
+    tree = ast.parse(Path(pytest_torchgraph.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {
+        (f"pytest_torchgraph.{node.module}", name.asname)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    names = [name for _, name in told]
+    assert sorted(map(str, names)) == list(pytest_torchgraph.__all__)
+    for module, name in told:
+        assert getattr(import_module(module), str(name)) is getattr(pytest_torchgraph, str(name))

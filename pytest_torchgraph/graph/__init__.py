@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .diff import Finding, GraphDiff
+from ..ops.names import OpCounts
+from .diff.report import Finding, GraphDiff
 from .model import (
     Arg,
     Atom,
@@ -17,7 +18,6 @@ from .model import (
     Symbol,
     TensorMeta,
 )
-from .ops import OpCounts
 
 __all__ = [
     "Arg",

@@ -14,34 +14,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ..ops.levels import Level
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     import graphviz
 
-    from .ops import OpCounts
+    from ..ops.names import OpCounts
 
 NodeKind: TypeAlias = Literal[
     "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
 ]
 GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
-Level: TypeAlias = Literal[
-    "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export", "post_grad"
-]
 EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 
 GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
-LEVELS: tuple[Level, ...] = (
-    "dispatch",
-    "fx",
-    "dynamo",
-    "aot",
-    "compiled_autograd",
-    "export",
-    "post_grad",
-)
 INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
 """What the `op` of a placeholder can be. It says what the input is for and is never compared."""
 
@@ -261,7 +251,7 @@ class Graph:
         Raises:
             ValueError: if `op` is a pattern that cannot match at this graph's level.
         """
-        from ..patterns import find
+        from .find import find
 
         return find((self,), op)
 
@@ -276,12 +266,12 @@ class Graph:
             return NotImplemented
         if self is other:
             return True
-        from .equal import isomorphic
+        from .equality.equal import isomorphic
 
         return isomorphic(self, other)
 
     def __hash__(self) -> int:
-        from .canonical import canonical_graph
+        from .equality.canonical import canonical_graph
 
         nodes = canonical_graph(self).nodes
         counts = Counter(node.op for node in nodes if node.is_call)
@@ -328,7 +318,7 @@ class Graph:
 
     def to_dot(self) -> graphviz.Digraph:
         """The drawing of this graph, as a `graphviz.Digraph`."""
-        from ..render import to_dot
+        from ..render.whole import to_dot
 
         return to_dot(self)
 
@@ -338,7 +328,7 @@ class Graph:
         Raises:
             TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
         """
-        from ..render import render
+        from ..render.to_file import render
 
         return render(self, path)
 
@@ -347,14 +337,14 @@ class Graph:
     def assert_op_counts(self, expected: Mapping[Any, Any], *, exact: bool = False) -> None:
         """Assert how often ops occur. See `Capture.assert_op_counts`."""
         __tracebackhide__ = True
-        from ..checks import assert_op_counts
+        from .checks import assert_op_counts
 
         assert_op_counts((self,), expected, exact=exact)
 
     def assert_no_ops(self, *ops: Any) -> None:
         """Assert that none of `ops` occurs. See `Capture.assert_no_ops`."""
         __tracebackhide__ = True
-        from ..checks import assert_no_ops
+        from .checks import assert_no_ops
 
         assert_no_ops((self,), ops)
 

@@ -19,22 +19,22 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ..ops.levels import LEVELS, Level
 from .model import (
     GRAPH_KINDS,
     INPUT_OPS,
-    LEVELS,
     Arg,
     Detail,
     Effect,
     Graph,
     GraphKind,
-    Level,
     Node,
     NodeKind,
     Ref,
     iter_refs,
 )
-from .text import VERSION, VIA_LEVELS, Header, module_of
+from .module_paths import module_of
+from .text import VERSION, VIA_LEVELS, Header
 from .values import MAX_DEPTH, WORD, ValueReader
 
 _RELEASE = re.compile(r"[^\s,]+")

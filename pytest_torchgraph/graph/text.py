@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..ops.levels import Level
 from .model import (
     Arg,
     Atom,
@@ -18,7 +19,6 @@ from .model import (
     Device,
     Effect,
     Graph,
-    Level,
     Node,
     Ref,
     Result,
@@ -26,6 +26,7 @@ from .model import (
     Symbol,
     TensorMeta,
 )
+from .module_paths import module_of
 
 VERSION = 1
 WIDEST = 200
@@ -164,11 +165,6 @@ def _suffixes(node: Node, full: bool) -> Iterator[str]:
         yield " after " + ", ".join(f"%{format_name(ref.name)}" for ref in node.after)
     if full and node.module != module_of(node.name):
         yield f" in {quote(node.module)}"
-
-
-def module_of(name: str) -> str:
-    """The module path that a node's name begins with: what stands before its last slash."""
-    return name.rpartition("/")[0]
 
 
 def format_effect(effect: Effect) -> str:

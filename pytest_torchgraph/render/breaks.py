@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..graph.model import Graph
-from . import labels
-from .canvas import LINKS, Canvas
-from .marks import PAINT
-from .pieces import Added, add_graph
-from .scene import Element, Scene, Segment
+from .layout.canvas import LINKS, Canvas
+from .layout.elements import Added, add_graph
+from .layout.scene import Element, Scene, Segment
+from .look import labels
+from .look.change_marks import PAINT
 from .whole import family_paint, look, with_neighbours
 
 if TYPE_CHECKING:
     import graphviz
 
-    from ..capturing.result import Capture
     from ..watching.breaks import GraphBreak
     from .picture import Picture
+
+
+class Compiled(Protocol):
+    """What is drawn of a capture through torch.compile; see `Capture` for each."""
+
+    @property
+    def forwards(self) -> tuple[Graph, ...]:
+        """The forward and inference graphs."""
+        ...
+
+    @property
+    def breaks(self) -> Sequence[GraphBreak]:
+        """The graph breaks."""
+        ...
+
+    @property
+    def executions(self) -> Mapping[str, int]:
+        """How often each compiled graph ran, by compile id."""
+        ...
+
 
 MAX_BOXES = 120
 WIDTH = 72
@@ -31,7 +50,7 @@ MAX_ENDS = 4
 SCISSORS = "\N{BLACK SCISSORS}"
 
 
-def to_dot(capture: Capture) -> graphviz.Digraph:
+def to_dot(capture: Compiled) -> graphviz.Digraph:
     """Draw the forward graphs of a capture in the order in which they ran, the breaks between.
 
     Each break has the user's line and the reason. What compiled code returned to the interpreter,
@@ -44,7 +63,7 @@ def to_dot(capture: Capture) -> graphviz.Digraph:
     return picture(capture).digraph
 
 
-def picture(capture: Capture, prefix: str = "") -> Picture:
+def picture(capture: Compiled, prefix: str = "") -> Picture:
     """The same as `to_dot`, with what each element of the SVG stands for."""
     ids = [
         each

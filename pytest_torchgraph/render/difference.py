@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff import Change, GraphDiff
+from ..graph.diff.report import Change, GraphDiff
 from ..graph.model import Graph
-from . import labels
-from .canvas import Canvas, Edge, Look, Piece
-from .families import Paint
-from .marks import PAINT, SIGNS, MarkKind
+from .layout.canvas import Canvas, Edge, Look, Piece
+from .layout.elements import MAX_RETURNED
+from .layout.scene import Element, Place, Scene, Segment, module_place
+from .look import labels
+from .look.change_labels import change_lines, source_line
+from .look.change_marks import PAINT, SIGNS, MarkKind
+from .look.op_categories import Paint
 from .overlay import Item, Overlay
-from .pieces import MAX_RETURNED
-from .scene import Element, Place, Scene, Segment, module_place
 from .whole import folded_label
-from .wording import change_lines, source_line
 
 if TYPE_CHECKING:
     import graphviz

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
-from ..graph.diff import Change, ChangeKind, PairDiff
+from ..graph.diff.report import Change, ChangeKind, PairDiff
 from ..graph.model import Graph, Node
-from .fold import Box, Folded
-from .labels import value_label
-from .marks import Mark
+from .layout.fold import Box, Folded
+from .look.change_marks import Mark
+from .look.labels import value_label
 
 EMPTY = Graph(())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .scene import Element, Scene
+from .layout.scene import Element, Scene
 
 if TYPE_CHECKING:
     import graphviz

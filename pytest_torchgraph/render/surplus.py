@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph, Node
-from .canvas import Canvas
 from .difference import MAX_BOXES, look, port_paint
-from .marks import SIGNS, Mark
-from .pieces import add_graph
-from .scene import Scene, Segment
+from .layout.canvas import Canvas
+from .layout.elements import add_graph
+from .layout.scene import Scene, Segment
+from .look.change_marks import SIGNS, Mark
 from .whole import with_neighbours
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph, Node
-from . import labels
-from .canvas import Canvas, Look, Piece
-from .families import FAMILIES, Paint, family
-from .pieces import SAVED, Added, add_graph
-from .scene import Scene, Segment
+from .layout.canvas import Canvas, Look, Piece
+from .layout.elements import SAVED, Added, add_graph
+from .layout.scene import Scene, Segment
+from .look import labels
+from .look.op_categories import FAMILIES, Paint, family
 
 if TYPE_CHECKING:
     import graphviz

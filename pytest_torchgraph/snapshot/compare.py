@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 from ..errors import GraphFormatError
 from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
-from ..graph.canonical import canonical
+from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
 from ..graph.parse import Document, parse_document
 from ..graph.text import Header, format_document, format_op
@@ -51,7 +51,7 @@ def subject_of(value: object) -> Subject:
     if isinstance(value, Graph):
         return Subject(canonical((value,)), Header(torch=_running_torch()))
     if _is_fx(value):
-        from pytest_torchgraph import from_fx
+        from ..api.existing import from_fx
 
         return Subject(canonical((from_fx(value),)), Header(torch=_running_torch()))
     graphs = None if isinstance(value, type) else getattr(value, "graphs", None)
@@ -62,7 +62,7 @@ def subject_of(value: object) -> Subject:
             "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
         )
     if getattr(value, "watched", None) is not None:
-        from ..compiled_checks import need_graphs
+        from ..checks.compilation import need_graphs
 
         need_graphs(value)  # type: ignore[arg-type]
     if not graphs:
@@ -141,7 +141,7 @@ class Mismatch:
         """The difference of the graphs; None where only counts are stored, or nothing is."""
         if self.stored is None or not self.stored.graphs:
             return None
-        from ..graph.diff import diff_graphs
+        from ..graph.diff.report import diff_graphs
 
         return diff_graphs(self.stored.graphs, self.subject.graphs)
 

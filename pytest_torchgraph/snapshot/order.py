@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from .. import config as settings
 from ..errors import TorchGraphError
+from ..settings import config as settings
 
 Place = tuple[tuple[CodeType, int], ...]
 """The calls that led to a comparison: from the test's function down, each with its instruction."""

@@ -104,18 +104,6 @@ class RunRecord:
         if output is not None:
             output[_LEFT_OUT] = self.problem
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
-    ) -> None:
-        """List the stored graphs that this run wrote, those that are stale, and remove these."""
-        if hasattr(self.config, "workerinput"):
-            return
-        from .stale import judge
-        from .summary import summarize
-
-        summarize(terminalreporter, self, judge(self, exitstatus))
-
     def left_out(self, what: str) -> None:
         """Not everything ran."""
         self.problem = self.problem or what

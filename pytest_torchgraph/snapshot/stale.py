@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ..devices import KNOWN
-from .names import SUFFIX
+from .file_names import SUFFIX
 from .run import RunRecord, file_of
 
 DIRECTORY = "__snapshots__"

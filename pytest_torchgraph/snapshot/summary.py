@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .. import config as settings
+from ..settings import config as settings
 from .files import remove_leftovers
 from .run import RunRecord
 from .stale import Stale, remove

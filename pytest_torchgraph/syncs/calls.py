@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from .. import known_ops
 from ..graph.model import Arg, Atom, Result, Symbol, TensorMeta
+from ..ops import registry
 from .model import COPIES, MASKS, READS, SIZES
 
 _MASKED = ("aten.index.", "aten._unsafe_index.")
@@ -212,7 +212,7 @@ def _tags(op: str) -> frozenset[str]:
     """What torch says about an op: that it `reads` values, that its `sizes` depend on data."""
     namespace, _, rest = op.partition(".")
     packet, _, overload = rest.partition(".")
-    known = namespace in _TORCHS or op in known_ops.registered()  # which takes 2 ms
+    known = namespace in _TORCHS or op in registry.registered()  # which takes 2 ms
     if op in _UNTAGGED or not known:
         return frozenset()
     try:

@@ -33,13 +33,14 @@ _OURS = __package__.partition(".")[0]
 _left_alone: set[str] = set()
 
 
-def leave_alone(package: str) -> None:
-    """Keep Dynamo from looking at the code of one of our packages, and at this module's.
+def leave_alone(*packages: str) -> None:
+    """Keep Dynamo from looking at the code of some of our packages, and of this one.
 
     With compiled autograd the observers run inside compiled regions.
     """
+    ours = tuple(f"{package}." for package in (__package__, *packages))
     for name, module in list(sys.modules.items()):
-        if name not in _left_alone and name.startswith((__package__, package)):
+        if name not in _left_alone and f"{name}.".startswith(ours):
             _left_alone.add(name)
             for value in vars(module).values():
                 _skip_code_of(value)

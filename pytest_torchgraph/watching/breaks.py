@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..capturing.roots import module_path
-from ..capturing.sources import frames_in, is_user_file, relative
-from .events import Broke
-from .timeline import Compilation, original_name
+from ..convert.dynamo_sources import module_path
+from ..convert.source_lines import frames_in, is_user_file, original_name, relative
+from .compilations import Compilation
+from .observe.events import Broke
 
 SKIPPED = "frame skipped: "
 """What the kind of a break begins with behind which Dynamo could not resume: nothing of the

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..capturing.sources import from_stack_trace
-from .timeline import Compilation
+from ..convert.source_lines import from_stack_trace
+from .compilations import Compilation
 
 _WORDS = "skipping cudagraphs due to "
 _STACK = re.compile(r"\.? *Found from ?: *\n?")

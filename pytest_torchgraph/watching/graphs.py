@@ -11,13 +11,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..capturing.autograd_fold import Facts, fold
-from ..capturing.convert import Naming
-from ..capturing.kernels import Kernel, kernels_of
-from ..capturing.mechanism import numbered
-from ..capturing.names import Canon
-from ..graph.model import LEVELS, Graph, GraphKind, Level
-from ..printed import (
+from ..convert.canonical_names import Canon
+from ..convert.compiled_autograd.fold import Facts, fold
+from ..convert.from_fx import Naming
+from ..convert.printed import (
     Printed,
     aot_names,
     convert_printed,
@@ -26,9 +23,13 @@ from ..printed import (
     is_size,
     read_printed,
 )
-from ..printed.results import PrintedCanon
-from .executions import BACKWARD, Run
-from .timeline import Compilation
+from ..convert.printed.results import PrintedCanon
+from ..graph.model import Graph, GraphKind
+from ..graph.numbering import numbered
+from ..ops.levels import LEVELS, Level
+from .compilations import Compilation
+from .kernels import Kernel, kernels_of
+from .observe.executions import BACKWARD, Run
 
 if TYPE_CHECKING:
     from .record import Record

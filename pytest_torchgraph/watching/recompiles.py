@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..capturing.roots import readable
-from ..capturing.sources import is_user_file, relative
-from .timeline import Compilation
+from ..convert.dynamo_sources import readable
+from ..convert.source_lines import is_user_file, relative
+from .compilations import Compilation
 
 _GUARD = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
 _COMMENT = re.compile(r"\s+# .*", re.DOTALL)

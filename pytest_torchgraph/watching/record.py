@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import TorchGraphError
+from ..settings.within import inside
 from .breaks import GraphBreak, breaks_of
+from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
-from .executions import BACKWARD, Counts, Run
-from .hub import HUB
+from .observe.entries import Region
+from .observe.executions import BACKWARD, Counts, Run
+from .observe.hub import HUB
+from .observe.recorder import Recorder
 from .recompiles import Recompile, recompiles_of
-from .recorder import Recorder
-from .regions import Region
-from .timeline import Compilation, compilations
-from .within import inside
 
 
 @dataclass(frozen=True, eq=False)

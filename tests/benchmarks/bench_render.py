@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 from timing import table
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff import diff_graphs
 
 SIZES = (100, 1000, 3000, 10000, 50000)
 META = TensorMeta("float32", (8, 64))
@@ -148,7 +148,9 @@ SHAPES: dict[str, Callable[[int], Graph]] = {
 
 def measure(graph: Graph) -> dict[str, Any]:
     """Draw a graph in both ways. To be called once in a process: memory is its peak."""
-    from pytest_torchgraph.render import diff_to_dot, draw, whole
+    from pytest_torchgraph.render import whole
+    from pytest_torchgraph.render.difference import diff_to_dot
+    from pytest_torchgraph.render.output.drawing import draw
 
     calls = [number for number, node in enumerate(graph.nodes) if node.is_call]
     number = calls[len(calls) * 2 // 3]

@@ -7,8 +7,8 @@ import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.capturing.expressions import canonical
-from pytest_torchgraph.capturing.names import Canon
+from pytest_torchgraph.convert.canonical_names import Canon
+from pytest_torchgraph.convert.symbolic_exprs import canonical
 
 SAME = [
     ("4*s0", "4 * s0", "s0*4"),

@@ -11,8 +11,8 @@ from capturing.models import example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private
-from pytest_torchgraph.capturing.kernels import fused_ops, kernels_of
-from pytest_torchgraph.printed import convert_printed, read_printed
+from pytest_torchgraph.convert.printed import convert_printed, read_printed
+from pytest_torchgraph.watching.kernels import fused_ops, kernels_of
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,7 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp
 
-from pytest_torchgraph import (
-    Aot,
-    Capture,
-    CompiledAutograd,
-    Dynamo,
-    Graph,
-    capture,
-    diff,
-    from_fx,
-)
+from pytest_torchgraph import Aot, Capture, CompiledAutograd, Dynamo, Graph, capture, diff, from_fx
 
 LIVE = ("fx", "dynamo", "aot", "export", "inductor", "compiled_autograd")
 

@@ -10,7 +10,7 @@ import torch.fx
 from torch import Tensor, nn
 
 from pytest_torchgraph import capture, from_fx
-from pytest_torchgraph.capturing.spelling import builtin_name
+from pytest_torchgraph.ops.qualified import builtin_name
 from pytest_torchgraph.snapshot.compare import subject_of
 
 

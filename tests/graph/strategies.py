@@ -21,14 +21,8 @@ from pytest_torchgraph.graph import (
     Symbol,
     TensorMeta,
 )
-from pytest_torchgraph.graph.model import (
-    GRAPH_KINDS,
-    INPUT_OPS,
-    LEVELS,
-    EffectKind,
-    GraphKind,
-    Level,
-)
+from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
+from pytest_torchgraph.ops.levels import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
 """No wall-clock deadline: two busy cores would make it a coin toss."""

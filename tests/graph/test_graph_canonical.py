@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.canonical import canonical, canonical_graph
-from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.graph.equality.canonical import canonical, canonical_graph
 
 FORWARD = """torchgraph 1
 

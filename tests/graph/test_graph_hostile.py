@@ -12,10 +12,10 @@ import pytest
 from graph.build import graph
 from graph.hostile import FILES, READABLE, REPEATED, Text
 from graph.test_graph_diff_hard import calls
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import Atom, Graph, Node, Ref
-from pytest_torchgraph.graph.diff import diff_graphs
 from pytest_torchgraph.graph.parse import Document, parse_document
 from pytest_torchgraph.graph.text import format_document
 
@@ -174,7 +174,7 @@ def test_what_may_touch_anything_is_ordered_by_one_edge_each() -> None:
     several = graph("\n".join([writes, first, *others, "return None"]), inputs=inputs)
     swapped = graph("\n".join([first, writes, *others, "return None"]), inputs=inputs)
     assert several != swapped
-    from pytest_torchgraph.graph.flat import Flat
+    from pytest_torchgraph.graph.equality.flat import Flat
 
     flat = Flat(several)
     assert sum(map(len, flat.operands)) < 6 * count

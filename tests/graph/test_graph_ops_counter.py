@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_torchgraph import OpCounts
-from pytest_torchgraph.graph.ops import base_name
+from pytest_torchgraph.ops.names import base_name
 
 
 def test_counts_with_different_ops_are_compared_without_an_error() -> None:

@@ -20,7 +20,7 @@ sys.meta_path.insert(0, NoTorch())
 import pytest_torchgraph
 from pytest_torchgraph import Graph, GraphDiff, GraphFormatError, Node, OpCounts, TensorMeta
 from pytest_torchgraph.graph import diff, equal, findings, parse, text
-from pytest_torchgraph.graph.diff import diff_graphs
+from pytest_torchgraph.graph.diff.report import diff_graphs
 
 stored = '''torchgraph 1
 via aot, torch 2.13.0

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff import diff_graphs
-from pytest_torchgraph.page import collect
-from pytest_torchgraph.page.html import page as html_of
-from pytest_torchgraph.render import draw
 from pytest_torchgraph.render.difference import picture
+from pytest_torchgraph.render.output.drawing import draw
+from pytest_torchgraph.report.page import collect
+from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.snapshot.compare import subject_of
 
 LAYER = """\

@@ -265,8 +265,8 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
 def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(
         """
-        import pytest_torchgraph.page.collect as collect
-        import pytest_torchgraph.page.gather as gather
+        import pytest_torchgraph.report.page.collect as collect
+        import pytest_torchgraph.report.page.gather as gather
 
         def broken(*args, **kwargs):
             raise RuntimeError("no words\\nat all")

@@ -14,8 +14,8 @@ from printed.compare import differences
 from printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
 
 from pytest_torchgraph import Graph, Node, Source, TensorMeta
+from pytest_torchgraph.convert.printed import parse_printed
 from pytest_torchgraph.graph.model import Effect, Ref, Symbol
-from pytest_torchgraph.printed import parse_printed
 
 
 @pytest.fixture(autouse=True)

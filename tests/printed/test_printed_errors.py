@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from printed.texts import BODY, JOINT, X, module
 
 from pytest_torchgraph import CaptureError
-from pytest_torchgraph.printed import PrintedGraphError, parse_printed
+from pytest_torchgraph.convert.printed import PrintedGraphError, parse_printed
 
 BROKEN = {
     "empty": ("", 1, "expected one printed module"),

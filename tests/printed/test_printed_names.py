@@ -12,16 +12,16 @@ from printed.subjects import SUBJECTS, Subject
 from printed.texts import lines, module, parsed
 
 from pytest_torchgraph import Aot, capture, torch_private
-from pytest_torchgraph.capturing.convert import Naming
-from pytest_torchgraph.capturing.names import Canon
-from pytest_torchgraph.capturing.roots import Roots
-from pytest_torchgraph.printed import (
+from pytest_torchgraph.convert.canonical_names import Canon
+from pytest_torchgraph.convert.from_fx import Naming
+from pytest_torchgraph.convert.printed import (
     aot_names,
     convert_printed,
     dynamo_names,
     parse_printed,
     read_printed,
 )
+from pytest_torchgraph.mechanisms.step.named_tensors import Roots
 
 
 def test_a_node_is_called_after_its_op_and_the_function_of_its_line() -> None:

@@ -14,8 +14,13 @@ from printed.texts import BODY, JOINT, lines, module, parsed
 from torch import Tensor
 
 from pytest_torchgraph import TensorMeta
+from pytest_torchgraph.convert.printed import (
+    PrintedGraphError,
+    describe_like,
+    parse_printed,
+    read_printed,
+)
 from pytest_torchgraph.graph.model import Atom, Device, Source, Symbol
-from pytest_torchgraph.printed import PrintedGraphError, describe_like, parse_printed, read_printed
 
 Point = namedtuple("Point", ["x", "y"])
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
 from pytest_torchgraph.render import breaks, surplus
-from pytest_torchgraph.render.scene import Element
+from pytest_torchgraph.render.layout.scene import Element
 
 META = TensorMeta("float32", (2,))
 RED = "#C24E00"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.render.collapse import Collapse, Unit, without_circles
-from pytest_torchgraph.render.scene import Place, module_place
+from pytest_torchgraph.render.layout.clustering import Collapse, Unit, without_circles
+from pytest_torchgraph.render.layout.scene import Place, module_place
 
 
 def places(*paths: str) -> list[Place]:

@@ -14,7 +14,8 @@ import pytest
 
 from pytest_torchgraph.errors import TorchGraphError
 from pytest_torchgraph.graph import Graph, GraphDiff
-from pytest_torchgraph.render import Drawing, draw, render
+from pytest_torchgraph.render.output.drawing import Drawing, draw
+from pytest_torchgraph.render.to_file import render
 
 GRAPH = Graph.from_text("""torchgraph 1
 
@@ -334,7 +335,8 @@ def test_importing_the_package_imports_nothing_heavy():
     import subprocess
 
     code = (
-        "import sys; from pytest_torchgraph.render import diff_to_dot, draw, render, to_dot;"
+        "import sys; from pytest_torchgraph.render import difference, to_file, whole;"
+        "from pytest_torchgraph.render.output import drawing;"
         "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff import diff_graphs
-from pytest_torchgraph.render import Picture, breaks, difference, draw, surplus, whole
+from pytest_torchgraph.render import breaks, difference, surplus, whole
+from pytest_torchgraph.render.output.drawing import draw
+from pytest_torchgraph.render.picture import Picture
 
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
 

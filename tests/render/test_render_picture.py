@@ -10,13 +10,17 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.diff import diff_graphs
-from pytest_torchgraph.render import Element, Picture, difference, render, surplus, to_dot, whole
-from pytest_torchgraph.render.families import FAMILIES
-from pytest_torchgraph.render.marks import PAINT
-from pytest_torchgraph.render.style import BACKGROUND, TEXT, dark, dark_rules
+from pytest_torchgraph.render import difference, surplus, whole
+from pytest_torchgraph.render.layout.scene import Element
+from pytest_torchgraph.render.look.change_marks import PAINT
+from pytest_torchgraph.render.look.op_categories import FAMILIES
+from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
+from pytest_torchgraph.render.picture import Picture
+from pytest_torchgraph.render.to_file import render
+from pytest_torchgraph.render.whole import to_dot
 
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Atom, Effect, Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.render import to_dot
-from pytest_torchgraph.render.families import FAMILIES, family
+from pytest_torchgraph.render.look.op_categories import FAMILIES, family
+from pytest_torchgraph.render.whole import to_dot
 
 MLP = Graph.from_text("""torchgraph 1
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from projects import Run, files
 
-from pytest_torchgraph.snapshot.names import MAX_BYTES, picture_stem
+from pytest_torchgraph.snapshot.file_names import MAX_BYTES, picture_stem
 
 NAMES = """
 import pytest
-from pytest_torchgraph.snapshot.names import stem_of
+from pytest_torchgraph.snapshot.file_names import stem_of
 
 @pytest.fixture(autouse=True)
 def show(request, capsys):

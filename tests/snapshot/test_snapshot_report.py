@@ -198,12 +198,12 @@ def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
 ) -> None:
     pytester.makeconftest(
         """
-        import pytest_torchgraph.graph.diff
+        import pytest_torchgraph.graph.diff.report
 
         def broken(*args):
             raise RecursionError("too deep")
 
-        pytest_torchgraph.graph.diff.diff_graphs = broken
+        pytest_torchgraph.graph.diff.report.diff_graphs = broken
         """
     )
     result = project(OP="gelu")

@@ -28,7 +28,7 @@ from watching.broken import Block
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, watch
-from pytest_torchgraph.watching.hub import HUB
+from pytest_torchgraph.watching.observe.hub import HUB
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore:The .grad attribute")
 

@@ -1,0 +1,1 @@
+"""What users call: `capture`, `watch`, `load`, `diff`, `from_fx`, and what they return."""

@@ -1,0 +1,250 @@
+"""The call that users make: `capture`, and the object behind the fixture `graph_capture`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import devices
+from ..convert.canonical_names import Canon
+from ..errors import CaptureError
+from ..graph.checks import device_types
+from ..graph.model import Graph
+from ..graph.numbering import numbered
+from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
+from ..mechanisms.dispatch.dispatch import Dispatch
+from ..mechanisms.export import Export
+from ..mechanisms.fx import Fx
+from ..mechanisms.protocol import Captured, Mechanism
+from ..mechanisms.step.device_copy import moved
+from ..mechanisms.step.eager import Eager, Outcome, outcome_of
+from ..mechanisms.step.fake_tensors import faked
+from ..mechanisms.step.lock import alone
+from ..mechanisms.step.named_tensors import Roots, callable_of
+from ..mechanisms.step.saved_state import preserved
+from ..mechanisms.step.step import Step
+from ..mechanisms.torch_compile.aot import Aot
+from ..mechanisms.torch_compile.dynamo import Dynamo
+from ..mechanisms.torch_compile.inductor import Inductor
+from ..watching.kernels import Kernel
+from ..watching.observe.hub import HUB
+from ..watching.observe.recorder import Recorder
+from ..watching.record import record_of
+from .listeners import tell
+from .result import Capture
+
+if TYPE_CHECKING:
+    from .watch import Watch
+
+MECHANISMS: dict[str, Callable[[], Mechanism]] = {
+    "dispatch": Dispatch,
+    "fx": Fx,
+    "dynamo": Dynamo,
+    "aot": Aot,
+    "compiled_autograd": CompiledAutograd,
+    "export": Export,
+    "inductor": Inductor,
+}
+COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
+"""The mechanisms that run torch.compile: what it did is known."""
+RESETTING = COMPILING | {"export"}
+"""The mechanisms that reset Dynamo before and after."""
+FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
+"""The mechanisms that can run on fake tensors."""
+
+
+def capture(
+    target: Callable[..., Any],
+    /,
+    *args: Any,
+    via: str | Mechanism = "aot",
+    loss_fn: Callable[[Any], torch.Tensor] | None = None,
+    backward: bool | None = None,
+    fake: bool = False,
+    device: str | torch.device | None = None,
+    **kwargs: Any,
+) -> Capture:
+    """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
+
+    Grad mode, autocast and train/eval mode are those of the caller. Afterwards the RNG state,
+    `.grad`, buffers and the tensors among the arguments are what they were, also when the target
+    raises; its exception passes through unchanged.
+
+    Args:
+        target: a module or any callable.
+        via: the mechanism: "aot" (the default) or "dispatch", or a mechanism with options of its
+            own such as `Aot(dynamic=True)`.
+        loss_fn: from the output to a scalar tensor where the backward starts. Without it the
+            backward starts at the output's scalar `loss` where there is one, else at all
+            floating-point outputs that require grad, with fixed non-uniform gradients. No op of the
+            loss is captured.
+        backward: None runs the backward when possible, False never, True raises where it is not.
+        fake: run on fake tensors, which have shapes and no memory. Parameters on the meta device
+            count as ones on the CPU. There is no `assert_matches_eager` then.
+        device: run on copies of target and inputs there; the originals stay where they are.
+
+    Raises:
+        TypeError: if the target is not callable, or declares a parameter with one of our names.
+        ValueError: for an unknown `via`.
+        CaptureError: if nothing was captured, with the cause; see also `Step.run`.
+    """
+    ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
+    mechanism = _mechanism(via)
+    _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
+    if fake and mechanism.name not in FAKEABLE:
+        raise CaptureError(
+            f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
+            f"{', '.join(map(repr, sorted(FAKEABLE)))}"
+        )
+    if mechanism.name in RESETTING and HUB.watching:
+        raise CaptureError(
+            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb what the open "
+            "watch() sees: make the capture outside of it"
+        )
+    place = None if device is None else torch.device(device)
+    recorder = Recorder()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(alone())
+        stack.enter_context(HUB.paused())
+        if fake:
+            args, kwargs = stack.enter_context(faked(target, args, kwargs, place))
+        elif place is not None:
+            target, args, kwargs = moved(target, args, kwargs, place)
+        roots = Roots(target, args, kwargs)
+        step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
+        eager = Eager(target, args, kwargs, loss_fn, backward, roots)
+        with preserved(roots) as world:
+            step.world = world
+            with HUB.recording(recorder if mechanism.name in COMPILING else None):
+                captured = mechanism.capture(step, target, roots, Canon())
+            outcome = outcome_of(step, roots)
+    eager.backward = step.backward
+    eager.settle()
+    made, classes = captured.graphs, roots.classes()
+
+    def graphs() -> tuple[Graph, ...]:
+        found = numbered(made() if callable(made) else made, classes)
+        if not any(node.is_call for graph in found for node in graph.nodes):
+            why = captured.why_none or "the target runs no operation that its output needs"
+            raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
+        return found
+
+    built = graphs if callable(made) else graphs()
+    result = Capture(
+        built,
+        via=mechanism.name,
+        torch_release=torch.__version__.partition("+")[0],
+        output=step.output,
+        has_output=True,
+        modules=captured.modules,
+        joints=tuple(captured.joints),
+        kernels=None if callable(built) else _kernels(captured, built),
+        comparison=None if fake else (eager, _outcome(captured, eager, outcome)),
+        levels={level: numbered(found, classes) for level, found in captured.levels.items()},
+        device=None if place is None else place.type,
+        record=record_of(recorder) if mechanism.name in COMPILING else None,
+        seen=captured.seen,
+    )
+    _check_device(result)
+    tell(result)
+    return result
+
+
+def _outcome(captured: Captured, eager: Eager, outcome: Outcome) -> Callable[[], Outcome]:
+    """What is compared with an eager run: this run, or one that draws the same random numbers."""
+    comparable = captured.comparable
+    return lambda: outcome if comparable is None else eager.run(comparable)
+
+
+class GraphCapture:
+    """What the fixture `graph_capture` gives: `capture` as a callable without state."""
+
+    def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
+        """See `pytest_torchgraph.capture`."""
+        return capture(target, *args, **kwargs)
+
+    def watch(self) -> Watch:
+        """See `pytest_torchgraph.watch`."""
+        from .watch import watch
+
+        return watch()
+
+    def __repr__(self) -> str:
+        return "<graph_capture>"
+
+
+functools.update_wrapper(GraphCapture.__call__, capture, assigned=("__doc__",), updated=())
+
+
+def _mechanism(via: Any) -> Mechanism:
+    if isinstance(via, str):
+        if via in MECHANISMS:
+            return MECHANISMS[via]()
+        raise ValueError(f"unknown via={via!r}: use {_known()}, or a mechanism such as Aot()")
+    if isinstance(via, type) and isinstance(getattr(via, "name", None), str):
+        raise TypeError(f"via={via.__name__}: pass an instance, {via.__name__}()")
+    if isinstance(via, Mechanism):
+        return via
+    raise TypeError(f"via must be a mechanism or its name, not {type(via).__name__}")
+
+
+def _known() -> str:
+    *others, last = (repr(name) for name in MECHANISMS)
+    return f"{', '.join(others)} or {last}"
+
+
+def _check_target(target: Any, ours: dict[str, Any]) -> None:
+    if not callable(target):
+        raise TypeError(
+            f"the target must be a module or another callable, not {type(target).__name__}: "
+            "graph_capture(model, x), not graph_capture(model(x))"
+        )
+    scripted: Any = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+    if isinstance(target, scripted) or (
+        isinstance(target, torch.nn.Module)
+        and any(isinstance(module, torch.jit.ScriptModule) for module in target.modules())
+    ):
+        raise CaptureError(
+            "the target is TorchScript, whose interpreter rewrites and profiles it while it runs: "
+            "capture the Python module that it was made from"
+        )
+    given = [name for name, value in ours.items() if value is not None]
+    if not given:
+        return
+    try:
+        declared = inspect.signature(callable_of(target)).parameters
+    except (TypeError, ValueError):
+        return
+    for name in given:
+        if name in declared:
+            called = getattr(target, "__name__", type(target).__name__)
+            raise TypeError(
+                f"{called} has a parameter {name!r}, which is also one of graph_capture's. To "
+                f"give it to the target, write graph_capture(functools.partial(target, {name}=...)"
+                ", ...)"
+            )
+
+
+def _kernels(captured: Captured, graphs: Sequence[Graph]) -> tuple[Kernel, ...] | None:
+    if captured.kernels is None:
+        return None
+    return tuple(replace(each, graph=graphs[int(each.graph)].name) for each in captured.kernels)
+
+
+def _check_device(result: Capture) -> None:
+    expected = devices.expected_device()
+    if expected is None:
+        return
+    found = device_types(result.graphs)
+    if expected not in found:
+        raise CaptureError(
+            f"this test runs for graph_device={expected}, but the capture has nothing on "
+            f"{expected} (only {', '.join(sorted(found)) or 'no tensor'}): pass "
+            "device=graph_device, or make target and inputs there"
+        )

@@ -1,0 +1,136 @@
+"""Graphs that exist already: of the project's own, or in a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.export
+import torch.fx
+
+from ..convert.from_fx import Naming, convert
+from ..convert.to_fx import convert_live, origin_of
+from ..errors import GraphFormatError
+from ..graph.diff.report import GraphDiff, diff_graphs
+from ..graph.model import Graph, GraphKind, Result
+from ..graph.parse import parse_document
+from ..mechanisms.export import signature_names
+from ..ops.levels import Level
+from .result import Capture
+
+
+def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
+    """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
+
+    Shapes and dtypes are taken from the nodes' `meta` where some pass has put them there. What
+    `capture.fx(graph)` gave is that graph again.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(obj, torch.export.ExportedProgram):
+        naming = Naming(signature_names(obj))
+        found = convert(obj.graph_module, name=name, kind=kind, level="export", naming=naming)
+        return found.graph
+    if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
+        origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
+        if origin is None:
+            return convert(obj, name=name, kind=kind, level=_level(obj)).graph
+        return convert_live(obj, origin, name=name, kind=kind)
+    raise TypeError(
+        f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
+        f"{type(obj).__name__}"
+    )
+
+
+def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
+    graph = obj.graph if isinstance(obj, torch.fx.GraphModule) else obj
+    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    dispatched = [
+        isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
+        for node in calls
+    ]
+    return "aot" if any(dispatched) and not any(n.op == "call_module" for n in calls) else "fx"
+
+
+def load(path: str | Path) -> Capture:
+    """The graphs that a `.tgraph` file holds, as a Capture.
+
+    Raises:
+        GraphFormatError: if the file is malformed, with line and column.
+        OSError: if it cannot be read.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+        document = parse_document(text)
+    except UnicodeDecodeError as error:
+        raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
+    except GraphFormatError as error:
+        raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None
+    if not document.graphs:
+        raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
+    header = document.header
+    return Capture(document.graphs, via=header.via, torch_release=header.torch)
+
+
+def diff(a: Any, b: Any) -> GraphDiff:
+    """The structural difference from `a` to `b`; false where they have the same dataflow.
+
+    Where one of two graphs knows no shape at all, as the result of a `torch.fx.Transformer` does
+    not, their shapes and dtypes are not compared.
+
+    Args:
+        a, b: each a Capture, a Graph, or what `from_fx` takes.
+    """
+    before, after = graphs_of(a), graphs_of(b)
+    if len(before) == len(after) == 1:
+        old, new = _comparable(before[0], after[0])
+        return diff_graphs((old,), (new,))
+    return diff_graphs(before, after)
+
+
+def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Two graphs, without any result if only one of them has some; their bodies likewise."""
+    if _has_results(a) != _has_results(b):
+        a, b = _without_results(a), _without_results(b)
+    if not a.subgraphs or not b.subgraphs:
+        return a, b
+    of_a = {body.name: body for body in a.subgraphs}
+    of_b = {body.name: body for body in b.subgraphs}
+    for name in of_a.keys() & of_b.keys():
+        of_a[name], of_b[name] = _comparable(of_a[name], of_b[name])
+    return (
+        replace(a, subgraphs=tuple(of_a.values())),
+        replace(b, subgraphs=tuple(of_b.values())),
+    )
+
+
+def _has_results(graph: Graph) -> bool:
+    return any(_is_known(node.result) for node in graph.nodes)
+
+
+def _is_known(result: Result) -> bool:
+    return any(map(_is_known, result)) if isinstance(result, tuple) else result is not None
+
+
+def _without_results(graph: Graph) -> Graph:
+    nodes = [
+        replace(node, result=() if isinstance(node.result, tuple) else None) for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def graphs_of(obj: Any) -> tuple[Graph, ...]:
+    """The graphs of a Capture, a Graph, or anything that `from_fx` takes."""
+    if isinstance(obj, Capture):
+        return obj.graphs
+    if isinstance(obj, Graph):
+        return (obj,)
+    if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph | torch.export.ExportedProgram):
+        return (from_fx(obj),)
+    raise TypeError(
+        f"expected a Capture, a Graph, a torch.fx graph or an ExportedProgram, not "
+        f"{type(obj).__name__}"
+    )

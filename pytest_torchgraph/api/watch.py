@@ -1,0 +1,57 @@
+"""`watch`: what the user's own `torch.compile` did."""
+
+from __future__ import annotations
+
+import torch
+
+from ..watching.graphs import Graphs
+from ..watching.observe.hub import HUB
+from ..watching.observe.recorder import Recorder
+from ..watching.record import record_of
+from . import listeners
+from .result import Capture
+
+
+class Watch:
+    """A context manager that gives a `Capture` of everything that is compiled and run inside it.
+
+    It can be entered again, and adds to the same capture then; watches can be nested.
+    """
+
+    def __init__(self, *, passive: bool = False) -> None:
+        self._recorder = Recorder(passive=passive)
+        self._last: Graphs | None = None
+        release = torch.__version__.partition("+")[0]
+        self.capture = Capture((), via="watch", torch_release=release, read=self._read)
+
+    def __enter__(self) -> Capture:
+        HUB.open(self._recorder)
+        self._last = None
+        return self.capture
+
+    def __exit__(self, *error: object) -> None:
+        HUB.close(self._recorder)
+        self._last = None
+        listeners.tell(self.capture)
+
+    def __repr__(self) -> str:
+        return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
+
+    def _read(self) -> Graphs:
+        # While it is open, runs are counted without anybody being told of them.
+        if self._last is None or self._recorder.is_open:
+            record = record_of(self._recorder)
+            if self._last is None or self._last.record.state != record.state:
+                self._last = Graphs(record)
+        return self._last
+
+
+def watch() -> Watch:
+    """Watch what the code inside compiles and runs, without touching it.
+
+    `with watch() as capture:` gives a `Capture` of every graph, graph break and recompilation, and
+    of how often each compiled graph ran; it can be read while the watch is open. Nothing is reset,
+    and no backend, cache, guard or counter changes: what was compiled before is seen to run, and
+    has no graph here. All threads are watched.
+    """
+    return Watch()

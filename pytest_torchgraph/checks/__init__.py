@@ -1,0 +1,1 @@
+"""The assertions on a capture: what was compiled, what ran, and whether it is right."""

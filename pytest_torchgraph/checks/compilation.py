@@ -1,0 +1,283 @@
+"""The assertions on what torch.compile did. None passes where nothing was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import devices
+from ..convert.source_lines import is_user_file, relative
+from ..graph.checks import bounds, device_of, device_types, say
+from ..graph.failures import Failure, failed
+from ..settings.within import inside, patterns
+from ..watching.observe.entries import first_line
+from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
+
+if TYPE_CHECKING:
+    from ..watching.breaks import GraphBreak
+    from ..watching.recompiles import Recompile
+    from ..watching.record import Record
+    from .subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class UnexpectedBreaks(Failure):
+    """Graph breaks where none should be.
+
+    Attributes:
+        capture: what was watched or captured.
+    """
+
+    capture: Subject
+
+
+def need_graphs(capture: Subject, *, unreported: bool = False) -> None:
+    """Fail where a watch has no graph, or where code ran eagerly that was to be compiled.
+
+    Args:
+        capture: of a watch, or not.
+        unreported: whether frames that Dynamo gave up are looked at as graph breaks.
+
+    Raises:
+        AssertionError: with the cause.
+    """
+    __tracebackhide__ = True
+    record = capture.watched
+    if record is None:
+        return
+    if not capture.graphs:
+        raise AssertionError(f"no graph was compiled:\n{why_no_graph(record)}")
+    need_compiled(record, unreported=unreported)
+    need_device(capture)
+
+
+def need_device(capture: Subject) -> None:
+    """Fail where what was compiled has nothing on the device that the test runs for.
+
+    Raises:
+        AssertionError: with the devices that there are.
+    """
+    __tracebackhide__ = True
+    expected, found = devices.expected_device(), device_types(capture.graphs)
+    if capture.graphs and expected is not None and expected not in found:
+        raise AssertionError(
+            f"this test runs for {devices.FIXTURE}={expected}, but what was compiled has nothing "
+            f"on {expected} (only {', '.join(sorted(found)) or 'no tensor'})"
+        )
+
+
+def need_counted(capture: Subject, total: Any) -> None:
+    """`need_graphs` for a count of graphs, which may be expected to be none where code ran.
+
+    Raises:
+        AssertionError: with the cause.
+    """
+    __tracebackhide__ = True
+    record = capture.watched
+    if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
+        _need_runs(capture, record)
+    else:
+        need_graphs(capture)
+
+
+def need_compiled(record: Record, *, unreported: bool = False) -> None:
+    """Fail where code ran eagerly that was to be compiled; see `need_graphs`.
+
+    Raises:
+        AssertionError: with the cause for each.
+    """
+    __tracebackhide__ = True
+    uncompiled = what_ran_uncompiled(record, unreported=unreported)
+    if uncompiled:
+        raise AssertionError(
+            "not all of it ran compiled, so the graphs are not all that ran:\n"
+            + "\n".join(f"  {line}" for line in uncompiled)
+        )
+
+
+def assert_graph_breaks(
+    capture: Subject,
+    count: Any,
+    most: Any,
+    allow: str | Sequence[str],
+    within: Any,
+) -> None:
+    """See `Capture.assert_graph_breaks`."""
+    __tracebackhide__ = True
+    low, high = _limits(capture, count, most, "assert_graph_breaks")
+    record = capture.record("graph breaks")
+    counted = counted_breaks(record, allow, within)
+    wrong = len(counted) < low or (high is not None and len(counted) > high)
+    if wrong and counted:
+        message = breaks_in_words(counted, low, high, len(record.breaks))
+        raise failed(message, UnexpectedBreaks(capture))
+    need_graphs(capture, unreported=True)
+    need_code_within(record, within)
+    if wrong:
+        raise AssertionError(f"graph breaks: expected {say(low, high)}, found none")
+
+
+def need_code_within(record: Record, within: Any) -> None:
+    """Fail where none of the code that was compiled is of some place.
+
+    Raises:
+        AssertionError: with the files that were compiled.
+    """
+    __tracebackhide__ = True
+    files = {file for each in record.compiled if not each.failure for file in each.files}
+    if any(inside(file, within) for file in (*files, *(each.path for each in record.breaks))):
+        return
+    shown = sorted(relative(file) for file in files if is_user_file(file))
+    raise AssertionError(
+        f"no code within={within!r} was compiled, so nothing is known about it; compiled was code "
+        f"of {', '.join(shown[:5]) or 'torch alone'}"
+        + (f" and {len(shown) - 5} more files" if shown[5:] else "")
+    )
+
+
+def counted_breaks(
+    record: Record, allow: str | Sequence[str] = (), within: Any = None
+) -> list[GraphBreak]:
+    """The breaks that count: those within some code, and not allowed."""
+    allowed = patterns(allow)
+    inside("", within)
+    return [
+        each
+        for each in record.breaks
+        if inside(each.path, within)
+        and not any(pattern.search(f"{each.kind}: {each.reason}") for pattern in allowed)
+    ]
+
+
+def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there: int) -> str:
+    """What is wrong with the number of breaks, and each of them."""
+    tolerated = there - len(counted)
+    rest = f" ({tolerated} more are allowed)" if tolerated else ""
+    return f"graph breaks: expected {say(low, high)}, found {len(counted)}{rest}\n" + "\n".join(
+        _shown(number, each) for number, each in enumerate(counted, 1)
+    )
+
+
+def is_inside(each: Recompile, within: Any) -> bool:
+    """Whether a recompilation is of some code. One of a backward is of all code."""
+    return not each.path or inside(each.path, within)
+
+
+def _shown(number: int, each: GraphBreak) -> str:
+    lines = [f"  {number}. {each.file}:{each.line} in {each.function}: {each.code}"]
+    lines.append(f"     {each.kind}")
+    if each.reason:
+        lines.append(f"     {each.reason}")
+    if each.module:
+        lines.append(f"     module {each.module}")
+    lines += [f"     hint: {line}" for line in each.hint.splitlines()]
+    if len(each.stack) > 1:
+        lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
+    if each.occurrences > 1:
+        lines.append(f"     met {each.occurrences} times")
+    return "\n".join(lines)
+
+
+def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
+    """See `Capture.assert_recompiles`."""
+    __tracebackhide__ = True
+    low, high = _limits(capture, count, most, "assert_recompiles")
+    record = capture.record("recompilations")
+    found = record.recompiles
+    wrong = len(found) < low or (high is not None and len(found) > high)
+    if any(each.limit_hit for each in found) or (wrong and found):
+        raise AssertionError(recompiles_in_words(found, low, high))
+    _need_runs(capture, record)
+    if wrong:
+        raise AssertionError(f"recompilations: expected {say(low, high)}, found none")
+    impossible = "" if found else why_no_recompile_possible(record)
+    if impossible:
+        raise AssertionError(impossible)
+
+
+def recompiles_in_words(found: Sequence[Recompile], low: int, high: int | None) -> str:
+    """What is wrong with the number of recompilations, and each of them."""
+    head = f"recompilations: expected {say(low, high)}, found {len(found)}"
+    limit = [each for each in found if each.limit_hit]
+    if limit:
+        head = (
+            f"the recompile limit was reached, so {limit[0].function} runs eagerly from then on "
+            f"({len(found)} recompilations)"
+        )
+    return "\n".join([head, *(f"  {each}" for each in found)])
+
+
+def _need_runs(capture: Subject, record: Record) -> None:
+    __tracebackhide__ = True
+    if not record.executions and not capture.graphs:
+        raise AssertionError(f"nothing compiled ran:\n{why_no_graph(record)}")
+    if capture.watched is not None:
+        need_compiled(record)
+        need_device(capture)
+
+
+def assert_single_backward_graph(capture: Subject) -> None:
+    """See `Capture.assert_single_backward_graph`."""
+    __tracebackhide__ = True
+    record = capture.record("compiled-autograd graphs")
+    captures = [each for each in record.compiled if each.is_capture]
+    inner = [
+        each
+        for each in record.compiled
+        if each.id is not None and each.id.autograd is not None and not each.is_capture
+    ]
+    graphs = [each for each in inner if each.texts("dynamo") and not each.failure]
+    broken = [each for each in record.breaks if each.compile_id.startswith("!")]
+    problems = []
+    if not captures:
+        ran = [run for run in record.executions if run.startswith("!")]
+        if ran:
+            problems.append(
+                "compiled autograd captured nothing here: a backward captured before ran "
+                f"({', '.join(ran)}); watch from the first backward, or reset Dynamo before"
+            )
+        elif not record.executions:
+            problems.append(f"nothing compiled ran:\n{why_no_graph(record)}")
+        else:
+            problems.append(
+                "compiled autograd captured no backward: is torch._dynamo.config.compiled_autograd "
+                "set where torch.compile(...) is called, and does the backward run inside compiled "
+                "code?"
+            )
+    elif len(captures) > 1:
+        problems.append(f"compiled autograd captured the backward {len(captures)} times, not once:")
+        problems += [f"  {each}" for each in record.recompiles if each.function == "backward"]
+    if captures and len(graphs) > len(captures):
+        problems.append(f"the captured backward was compiled as {len(graphs)} graphs, not one")
+    failed = [each for each in inner if each.failure]
+    problems += dict.fromkeys(
+        f"compiling the backward failed: {first_line(each.reason)}" for each in failed
+    )
+    problems += [f"a graph break in the backward:\n{_shown(n, b)}" for n, b in enumerate(broken, 1)]
+    if captures and not any(record.executions.get(str(each.id)) for each in captures):
+        problems.append("the captured backward never ran")
+    if captures and not graphs and not failed and capture.watched is not None:
+        problems.append("Dynamo made no graph of the captured backward")
+    if problems:
+        raise AssertionError("\n".join(["not a single backward graph:", *problems]))
+    if capture.watched is not None:
+        need_compiled(record)
+        need_device(capture)
+
+
+def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, int | None]:
+    if count is None and most is None:
+        raise TypeError(f"{name}() checks nothing: give count= or max=")
+    device = _device(capture)
+    low, high = (0, None) if count is None else bounds(count, device)
+    limit = None if most is None else bounds(most, device)[1]
+    if limit is not None:
+        high = limit if high is None else min(high, limit)
+    return low, high
+
+
+def _device(capture: Subject) -> str:
+    """The device type whose count is meant: of the graphs; where there is none, of the test."""
+    expected = None if capture.graphs else devices.expected_device()
+    return device_of(capture.graphs, capture.device or expected)

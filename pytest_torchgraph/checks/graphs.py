@@ -1,0 +1,39 @@
+"""Assertions on the number of graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..graph.checks import bounds, device_of, say
+from ..graph.ops import calls
+
+if TYPE_CHECKING:
+    pass
+if TYPE_CHECKING:
+    from .subject import Subject
+if TYPE_CHECKING:
+    pass
+
+
+def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any) -> None:
+    """See `Capture.assert_graph_count`."""
+    __tracebackhide__ = True
+    wrong: list[str] = []
+    for word, expected, graphs in (
+        ("forward", forward, capture.forwards),
+        ("backward", backward, capture.backwards),
+        ("total", total, capture.graphs),
+    ):
+        if expected is None:
+            continue
+        low, high = bounds(expected, device_of(capture.graphs, capture.device))
+        if len(graphs) < low or (high is not None and len(graphs) > high):
+            wrong.append(f"  {word}: expected {say(low, high)}, found {len(graphs)}")
+    if wrong:
+        there = [
+            f"  {graph.name}: {graph.kind}, {sum(1 for _ in calls([graph]))} ops"
+            for graph in capture.graphs
+        ]
+        raise AssertionError(
+            "\n".join(["graph count differs:", *wrong, "graphs captured:", *(there or ["  none"])])
+        )

@@ -1,0 +1,79 @@
+"""A captured run beside an eager one: outputs and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import CaptureError
+from ..graph.checks import need_any_graph
+from .tolerances import Tolerance, is_all_nan, tolerances
+
+if TYPE_CHECKING:
+    from ..mechanisms.step.eager import Eager, Outcome
+if TYPE_CHECKING:
+    from .subject import Subject
+if TYPE_CHECKING:
+    from .tolerances import Tolerance
+
+
+def assert_matches_eager(
+    capture: Subject,
+    comparison: tuple[Eager, Callable[[], Outcome]] | None,
+    rtol: Tolerance,
+    atol: Tolerance,
+) -> None:
+    """See `Capture.assert_matches_eager`."""
+    __tracebackhide__ = True
+    need_any_graph(capture.graphs)
+    if comparison is None:
+        raise CaptureError(
+            "there is no run to compare with: the capture was loaded from a file, or made with "
+            "fake=True or by watch()"
+        )
+    eager, ran = comparison
+    expected, outcome = eager.run(), ran()
+    problem = difference(expected, outcome, rtol, atol)
+    if problem is not None:
+        raise AssertionError(problem)
+    grads = outcome.grads
+    if grads and not any(bool(grad.count_nonzero()) for grad in grads.values()):
+        raise AssertionError(
+            f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
+            "loss_fn that depends on the output"
+        )
+    values = [*outcome.outputs.values(), *grads.values()]
+    if values and all(is_all_nan(value) for value in values):
+        raise AssertionError(
+            "all outputs and gradients are NaN, so nothing is known about them: give the target "
+            "inputs and parameters that it computes numbers from"
+        )
+
+
+def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance) -> str | None:
+    """The first tensor that differs, in words; None where all are close.
+
+    Raises:
+        CaptureError: for tensors on the meta device.
+    """
+    for what, left, right in (
+        ("outputs", captured.outputs, eager.outputs),
+        ("gradients", captured.grads, eager.grads),
+    ):
+        if left.keys() != right.keys():
+            only = sorted(left.keys() ^ right.keys())
+            return f"{what}: only one of the two runs gave {', '.join(only[:5])}"
+        for name, tensor in left.items():
+            label = name if what == "outputs" else f"gradient of {name}"
+            if tensor.is_meta:
+                raise CaptureError(f"{label} is on the meta device: it has no values to compare")
+            relative, absolute = tolerances(rtol, atol, tensor)
+            try:
+                torch.testing.assert_close(
+                    tensor, right[name], rtol=relative, atol=absolute, equal_nan=True
+                )
+            except AssertionError as error:
+                return f"{label} differs from the eager run:\n{error}"
+    return None

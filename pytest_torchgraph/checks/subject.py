@@ -1,0 +1,64 @@
+"""What the checks need of a capture. `Capture`, which is above them, is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..graph.model import Graph
+from ..syncs.model import Sync, Transfer
+from ..watching.breaks import GraphBreak
+from ..watching.record import Record
+
+
+class Subject(Protocol):
+    """A capture, as checks read it; what each of these is, `Capture` says."""
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs, at the capture's level."""
+        ...
+
+    @property
+    def forwards(self) -> tuple[Graph, ...]:
+        """The forward and inference graphs."""
+        ...
+
+    @property
+    def backwards(self) -> tuple[Graph, ...]:
+        """The backward graphs."""
+        ...
+
+    @property
+    def breaks(self) -> Sequence[GraphBreak]:
+        """The graph breaks."""
+        ...
+
+    @property
+    def executions(self) -> Mapping[str, int]:
+        """How often each compiled graph ran."""
+        ...
+
+    @property
+    def syncs(self) -> Sequence[Sync]:
+        """The places at which Python waits for the device."""
+        ...
+
+    @property
+    def transfers(self) -> Sequence[Transfer]:
+        """The copies between devices."""
+        ...
+
+    @property
+    def device(self) -> str | None:
+        """The type of the device that was asked for, None where none was."""
+        ...
+
+    @property
+    def watched(self) -> Record | None:
+        """What a watch saw; None where the graphs are of one step."""
+        ...
+
+    def record(self, asked: str) -> Record:
+        """What was compiled and run; a `CaptureError` that names `asked` where that is unknown."""
+        ...

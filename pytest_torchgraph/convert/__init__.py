@@ -1,0 +1,1 @@
+"""torch.fx graphs, live or as text, to `Graph` and back."""

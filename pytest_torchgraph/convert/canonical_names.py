@@ -1,0 +1,147 @@
+"""Names that do not depend on the process: of ops, of constants, of symbols, of nodes."""
+
+from __future__ import annotations
+
+import enum
+import re
+import types
+from typing import Any
+
+import torch
+
+from ..graph.equality.canonical import canonical_op
+from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
+from ..ops.names import base_name
+from ..ops.qualified import op_name
+from .symbolic_exprs import canonical
+
+_SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
+
+
+class Canon:
+    """Renames what is numbered by accident: symbols by first appearance, devices by first use.
+
+    One for each capture, so that the same thing has one name in all its graphs.
+    """
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        self.devices: dict[str, dict[int, int]] = {}
+
+    def copy(self) -> Canon:
+        """One that knows what this one knows, for a graph that comes later."""
+        other = Canon()
+        other.symbols.update(self.symbols)
+        other.counts.update(self.counts)
+        other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
+        return other
+
+    def expression(self, value: Any) -> str:
+        """The expression of a SymInt, SymFloat or SymBool, over canonical symbols."""
+        node = getattr(value, "node", None)
+        text = str(getattr(node, "expr", value))
+        found = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
+        for name, prefix in sorted(found.items(), key=lambda item: (len(item[0]), item[0])):
+            self._number(name, prefix)  # not as they stand there: printers differ in the order
+        return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
+
+    def _number(self, name: str, prefix: str) -> None:
+        if name not in self.symbols:
+            number = self.counts.get(prefix, 0)
+            self.counts[prefix] = number + 1
+            self.symbols[name] = f"{prefix}{number}"
+
+    def size(self, value: Any) -> int | Symbol:
+        """A size or stride: an int where it is one."""
+        if type(value) is int:
+            return value
+        text = self.expression(value)
+        return int(text) if text.lstrip("-").isdigit() else Symbol(text)
+
+    def device(self, device: torch.device) -> str:
+        """A device's name; the first index used of a type is left out, the others are numbered."""
+        index: int | None = device.index
+        if index is None:
+            return device.type
+        known = self.devices.setdefault(device.type, {})
+        number = known.setdefault(index, len(known))
+        return f"{device.type}:{number}" if number else device.type
+
+    def result(self, value: Any) -> Result:
+        """The description of a value: dtype, shape, strides and device of a tensor."""
+        if isinstance(value, torch.Tensor):
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = None
+            if value.layout is torch.strided:
+                stride = tuple([self.size(size) for size in value.stride()])
+            return TensorMeta(str(value.dtype)[6:], shape, stride, self.device(value.device))
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Symbol(self.expression(value))
+        if type(value) in (bool, int, float, complex):
+            return Atom(type(value).__name__)
+        if type(value).__name__ == "TensorMetadata":  # of torch.fx.passes.shape_prop
+            shape = tuple([self.size(size) for size in value.shape])
+            stride = tuple([self.size(size) for size in value.stride])
+            return TensorMeta(str(value.dtype)[6:], shape, stride)
+        if isinstance(value, tuple | list):
+            return tuple(self.result(item) for item in value)
+        return value if isinstance(value, TensorMeta | Symbol | Atom) else None
+
+    def constant(self, value: Any) -> Arg:
+        """A constant argument as data."""
+        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes):
+            return value
+        if isinstance(value, enum.Enum):
+            return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, complex):
+            return complex(value)
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return Symbol(self.expression(value))
+        if isinstance(value, torch.device):
+            return Device(self.device(value))
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return Atom(str(value))
+        if isinstance(value, range):
+            return Atom(str(value))
+        if isinstance(value, types.ModuleType):
+            return Atom(value.__name__)
+        if isinstance(value, torch.Tensor):
+            return Atom("torch.Tensor")  # a parameter, a fake tensor: printed alike
+        if callable(value) and not isinstance(value, torch.nn.Module):
+            return Atom(op_name(value))
+        return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+class Namer:
+    """Gives each node a name that says where it is: module path, op, and a count in that scope.
+
+    What is inserted in one module renames nothing in another.
+    """
+
+    def __init__(self) -> None:
+        self.taken = {"output"}  # the name of the output node
+        self.counts: dict[str, int] = {}
+
+    def claim(self, name: str) -> str:
+        """`name` itself or, where it is taken, with the next number."""
+        if name not in self.taken:
+            self.taken.add(name)
+            return name
+        number = self.counts.get(name, 0)
+        while True:
+            number += 1
+            numbered = f"{name}.{number}"
+            if numbered not in self.taken:
+                self.counts[name] = number
+                self.taken.add(numbered)
+                return numbered
+
+    def node(self, module: str, op: str) -> str:
+        """A name for a node that runs `op` in `module`."""
+        base = base_name(canonical_op(op))
+        return self.claim(f"{module}/{base}" if module else base)

@@ -1,0 +1,319 @@
+"""From the graph that compiled autograd gives to one with ordinary inputs and lasting names.
+
+Compiled autograd's graph takes five lists (tensors, sizes, scalars, hooks, packed data) and unpacks
+them node by node. Here each element that is used becomes one placeholder, also where it passes
+through the prologue of an AOT backward, which hands on saved values unchanged. So an edit that
+saves one value more moves no index of another.
+
+The rule reads the graph alone; what was seen at run time serves names, module paths and shapes.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch.fx
+
+from ...graph.model import Node, Result, Symbol, TensorMeta
+from ..canonical_names import Canon
+from ..from_fx import RESULT, Converted, HasGraph, Naming
+from .nodes import PROLOGUE, FoldedConverter, Note, Owner, called, calls, lasting, step_of
+
+_COPIED = re.compile(r"aot(\d+)(?:_\d+)?_(.+)\Z")
+_NUMBER = re.compile(r"_\d+\Z")
+
+
+@dataclass
+class Facts:
+    """What was seen while the graph ran.
+
+    Attributes:
+        inputs: (role, name) of each tensor that is known, by its position.
+        hooks: what each element of `hooks` is called.
+        backwards: the AOT backwards that were copied into the graph, by their ids.
+        paths: module path of each step of the backward, where the forward ran eagerly.
+        results: what each node gave, by its name.
+        numbers: of the nodes that gave an int, which.
+    """
+
+    inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
+    hooks: list[str] = field(default_factory=list)
+    backwards: dict[int, Converted] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+    results: dict[str, Result] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+
+def fold(
+    module: HasGraph, facts: Facts, canon: Canon, ranks: Mapping[str, int] | None = None
+) -> Converted:
+    """Convert a graph of compiled autograd.
+
+    Args:
+        module: what the compiler was given, or what was read of one that is printed.
+        facts: what was seen while it ran.
+        canon: that of the whole capture.
+        ranks: see `Naming.ranks`.
+    """
+    folded = _Fold(module, facts, canon)
+    graph = folded.build()
+    naming = Naming(inputs=folded.inputs, ranks=ranks or {})
+    owner = Owner(module, graph, folded.bodies)
+    converter = FoldedConverter(owner, canon, naming, folded.notes)
+    return converter.run("backward", "backward", "compiled_autograd")
+
+
+class _Fold:
+    def __init__(self, module: HasGraph, facts: Facts, canon: Canon):
+        self.fx = module.graph
+        self.facts = facts
+        self.canon = canon
+        self.inputs: dict[str, tuple[str, str]] = {}
+        self.notes: dict[str, Note] = {}
+        self.bodies: dict[str, str] = {}
+        self.claimed: dict[tuple[str, str], str] = {}
+        self.elements: dict[torch.fx.Node, tuple[str, int]] = {}
+        self.alias: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.offsets: dict[torch.fx.Node, int] = {}
+        self.copied: dict[torch.fx.Node, Node] = {}
+        self.kept: list[torch.fx.Node] = []
+        for node in self.fx.nodes:
+            self._sort(node)
+        self.parameters = dict(self._parameters())
+        self.users: dict[torch.fx.Node, torch.fx.Node] = {}
+        for node in self.kept:
+            for operand in self._operands(node):
+                self.users.setdefault(self._of(operand), node)
+        self.symbols: dict[int, Symbol] = {}
+
+    # -- what each node is -----------------------------------------------------------------------
+
+    def _sort(self, node: torch.fx.Node) -> None:
+        """Say whether a node is an element of an input, stands for one, or is kept."""
+        if node.op == "placeholder":
+            return
+        origin = self._copied_from(node)
+        if origin is not None:
+            self.copied[node] = origin
+        taken = node.args[0] if node.args else None
+        if calls(node, "unwrap_size"):
+            self.elements[node] = self.elements.pop(taken)  # type: ignore[arg-type]
+        elif node.target is not operator.getitem or not isinstance(taken, torch.fx.Node):
+            self.kept.append(node)
+        elif taken.op == "placeholder":
+            self.elements[node] = (taken.name, node.args[1])  # type: ignore[assignment]
+        elif called(taken) == PROLOGUE:
+            self._from_prologue(node, taken, node.args[1])  # type: ignore[arg-type]
+        else:
+            self.kept.append(node)
+
+    def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
+        saved, sizes, opaque, _ = prologue.args
+        passed = [*sizes, *saved, *opaque]  # type: ignore[misc]
+        if index < len(passed):
+            self.alias[node] = passed[index]
+            if node in self.copied:
+                self.copied.setdefault(self._of(node), self.copied[node])
+        else:
+            self.offsets[node] = len(passed)
+            self.kept.append(node)
+
+    def _copied_from(self, node: torch.fx.Node) -> Node | None:
+        """The node of an AOT backward that this one is a copy of: `aot0_mm` is its `mm`."""
+        match = _COPIED.match(node.name)
+        known = self.facts.backwards.get(int(match[1])) if match else None
+        if match is None or known is None or match[2] not in known.names:
+            return None
+        return known.graph.by_name[known.names[match[2]]]
+
+    def _of(self, node: torch.fx.Node) -> torch.fx.Node:
+        while (other := self.alias.get(node)) is not None:
+            node = other
+        return node
+
+    def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        if called(node) != PROLOGUE:
+            return node.all_input_nodes
+        found: list[torch.fx.Node] = []
+        torch.fx.node.map_arg(node.args[2:], found.append)
+        return found
+
+    def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
+        """(role, name) of what a step of the backward accumulates into."""
+        for node in self.kept:
+            if calls(node, "accumulate_grad"):
+                known = self._known(node.args[0])
+                step = step_of(node)
+                if known is not None and step is not None:
+                    yield step, known
+
+    def _known(self, node: Any) -> tuple[str, str] | None:
+        group, index = self.elements.get(node, ("", 0))
+        return self.facts.inputs.get(index) if group == "inputs" else None
+
+    # -- the folded graph ------------------------------------------------------------------------
+
+    def build(self) -> torch.fx.Graph:
+        """The folded graph; inputs and notes are known afterwards."""
+        notes = {node: self._note(node) for node in self.kept}
+        used = [node for node in self.elements if node in self.users]
+        self._find_symbols(used)
+        graph = torch.fx.Graph()
+        new: dict[torch.fx.Node, torch.fx.Node] = {}
+        for node in used:
+            made = new[node] = graph.placeholder(node.name)
+            made.meta[RESULT] = self._input_result(node)
+            self.inputs[made.name] = self._input_name(node, notes)
+        for node in self.kept:
+            made = new[node] = self._copy(graph, node, lambda n: new[self._of(n)])
+            self.notes[made.name] = notes[node]
+        return graph
+
+    def _copy(
+        self,
+        graph: torch.fx.Graph,
+        node: torch.fx.Node,
+        operand: Callable[[torch.fx.Node], torch.fx.Node],
+    ) -> torch.fx.Node:
+        args = node.args
+        if called(node) == PROLOGUE:
+            opaque, grads = args[2:]
+            args = (opaque, grads) if opaque else (grads,)
+        elif node in self.offsets:
+            args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
+        if node.op == "output":
+            made: torch.fx.Node = graph.output(torch.fx.node.map_arg(args[0], operand))
+            return made
+        made = graph.create_node(
+            node.op,
+            self._body(node) if node.op == "get_attr" else lasting(node.target),
+            torch.fx.node.map_arg(args, operand),
+            torch.fx.node.map_arg(node.kwargs, operand),
+            node.name,
+        )
+        made.meta[RESULT] = self._result(node)
+        return made
+
+    def _body(self, node: torch.fx.Node) -> str:
+        """The name of a body, as in the AOT backward that it was copied with.
+
+        Compiled autograd makes an attribute for each *use* of a body, `true_graph_1` becoming
+        `true_graph_10`. Here all uses in one AOT backward have one again.
+        """
+        target = str(node.target)
+        copy = _COPIED.match(node.name)
+        if copy is None:
+            return target
+        name = target
+        while name[-1:].isdigit():
+            name = name[:-1]
+            if _NUMBER.sub("", name) == _NUMBER.sub("", copy[2]):
+                break
+        else:
+            return target
+        key = (copy[1], name)
+        if key not in self.claimed:
+            taken, number = name, 0
+            while taken in self.bodies:
+                number += 1
+                taken = f"{name}_{number}"
+            self.claimed[key] = taken
+            self.bodies[taken] = target
+        return self.claimed[key]
+
+    def _note(self, node: torch.fx.Node) -> Note:
+        origin = self.copied.get(node)
+        if origin is not None:
+            return Note(origin.module, source=origin.source)
+        step = step_of(node)
+        path = self.facts.paths[step] if step is not None and step < len(self.facts.paths) else ""
+        parameter = self.parameters.get(-1 if step is None else step)
+        if parameter is not None and (calls(node, "accumulate_grad") or calls(node, "call_hook")):
+            role, name = parameter
+            owner, _, leaf = name.rpartition(".") if role == "parameter" else ("", "", name)
+            return Note(owner, leaf)
+        return Note(path)
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
+        group, index = self.elements[node]
+        known = self._known(node)
+        if known is not None:
+            return known
+        origin = self.copied.get(node)
+        if origin is not None and group != "hooks":
+            return origin.op, origin.name
+        user = self.users[node]
+        note = notes[user]
+        if group == "inputs":
+            if step_of(user) == 0:
+                return "tangent", f"tangent.{user.all_input_nodes.index(node)}"
+            if calls(user, "accumulate_grad"):
+                return "input", "leaf"
+            return "saved", note.name("saved")
+        word = {"sizes": "size", "scalars": "scalar", "packed_data": "packed"}.get(group, "hook")
+        if group == "hooks" and index < len(self.facts.hooks):
+            word = self.facts.hooks[index]
+        return "input", note.name(word)
+
+    def _input_result(self, node: torch.fx.Node) -> Result:
+        group, _ = self.elements[node]
+        if group == "sizes":
+            return self.symbols.get(self.facts.numbers.get(node.name, -1))
+        known = self._known(node)
+        if self.facts.backwards and known is not None and known[0] in ("parameter", "buffer"):
+            return self.facts.results.get(node.name)  # the compiled forward says: not dynamic
+        result = self._result(node)
+        return result if group != "packed_data" or isinstance(result, TensorMeta) else None
+
+    # -- shapes ----------------------------------------------------------------------------------
+
+    def _result(self, node: torch.fx.Node) -> Result:
+        origin = self.copied.get(node)
+        result = self.facts.results.get(node.name)
+        if origin is not None and origin.result is not None:
+            return origin.result
+        if called(node) == PROLOGUE and isinstance(result, tuple):
+            passed = [item for part in node.args[:3] for item in part]  # type: ignore[union-attr]
+            result = result[len(passed) :]
+        if calls(node, "accumulate_grad") or calls(node, "call_hook"):
+            like = node.args[calls(node, "call_hook")]
+            if isinstance(like, torch.fx.Node) and self.facts.results.get(like.name) == result:
+                like = self._of(like)
+                return self._input_result(like) if like in self.elements else self._result(like)
+        return self._symbolic(result)
+
+    def _find_symbols(self, used: list[torch.fx.Node]) -> None:
+        """Give each size that is an input a symbol: equal sizes have one, as they have in Dynamo.
+
+        Sizes of an AOT backward have the symbols of its forward.
+        """
+        sizes = [node for node in used if self.elements[node][0] == "sizes"]
+        for node in used if sizes else ():
+            origin, seen = self.copied.get(node), self.facts.results.get(node.name)
+            if origin is None:
+                continue
+            if isinstance(origin.result, Symbol) and node.name in self.facts.numbers:
+                self.symbols.setdefault(self.facts.numbers[node.name], origin.result)
+            elif isinstance(origin.result, TensorMeta) and isinstance(seen, TensorMeta):
+                for size, number in zip(origin.result.shape, seen.shape, strict=False):
+                    if isinstance(size, Symbol) and size.expr.isidentifier():
+                        assert isinstance(number, int)  # it was seen on a real tensor
+                        self.symbols.setdefault(number, size)
+        for node in sizes:
+            number = self.facts.numbers.get(node.name, -1)
+            if number not in self.symbols:
+                self.symbols[number] = Symbol(self.canon.expression(f"s{10**9 + number}"))
+
+    def _symbolic(self, result: Result) -> Result:
+        if isinstance(result, tuple):
+            return tuple(self._symbolic(item) for item in result)
+        if not self.symbols or not isinstance(result, TensorMeta):
+            return result
+        shape = tuple(self.symbols.get(n, n) if isinstance(n, int) else n for n in result.shape)
+        return result if shape == result.shape else replace(result, shape=shape, stride=None)

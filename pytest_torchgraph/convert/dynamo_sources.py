@@ -1,0 +1,28 @@
+"""Dynamo's names of inputs and modules, as paths that a user knows."""
+
+from __future__ import annotations
+
+import re
+
+_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
+
+
+_NOISE = frozenset(
+    {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
+    | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
+)
+
+
+def readable(source: str) -> str:
+    """Dynamo's name of a source as a path: `L['self']._modules['fc'].weight` is `fc.weight`."""
+    parts = [a or b or c for a, b, c in _PART.findall(source)]
+    kept = [part for part in parts if part not in _NOISE]
+    if len(kept) > 1 and kept[0] in ("self", "kwargs"):
+        kept = kept[1:]
+    return ".".join(part.strip("_") or part for part in kept) or "input"
+
+
+def module_path(source: str) -> str:
+    """Dynamo's name of a module as a path; the frame's own module is ""."""
+    path = readable(source)
+    return "" if path in ("self", "input", "mod") else path

@@ -1,0 +1,1 @@
+"""Side effects of ops: from schemas, by name, and through aliases."""

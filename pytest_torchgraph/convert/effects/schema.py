@@ -1,0 +1,143 @@
+"""Side effects of ops, from their schemas: what they write, and whether they draw or communicate.
+
+A storage that is written is followed through views, so that a later read of any alias of it depends
+on the write (`Node.after`).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...graph.model import EffectKind
+
+COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
+
+SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
+"""Ops that read a value back to Python: the device is waited for, whatever becomes of the value."""
+
+CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
+"""Ops that are there for raising."""
+
+HIDDEN_WRITES = {
+    "aten.native_batch_norm.default": (3, 4, 5),
+    "aten.cudnn_batch_norm.default": (3, 4, 5),
+    "aten.miopen_batch_norm.default": (3, 4, 5),
+}
+"""Ops that write running statistics although their schema does not say so: the positions of mean
+and variance, and of the flag that says whether they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the schema of an op says.
+
+    Attributes:
+        writes: positions of the positional arguments that are written.
+        writes_named: names of the keyword arguments that are written.
+        aliases: positions of the arguments that an output is a view of.
+        random: whether the op draws from the random number generator.
+        communicates: whether it is a collective.
+        syncs: whether it reads a value back to Python.
+        checks: whether it is there for raising.
+        hidden: positions of arguments written against the schema, and of the flag that decides.
+        name: the op's qualified name.
+    """
+
+    writes: tuple[int, ...] = ()
+    writes_named: tuple[str, ...] = ()
+    aliases: tuple[int, ...] = ()
+    random: bool = False
+    communicates: bool = False
+    syncs: bool = False
+    checks: bool = False
+    hidden: tuple[int, ...] = ()
+    name: str = ""
+
+    @property
+    def pure(self) -> bool:
+        """Whether a call can have no effect at all."""
+        return self is PURE or not (
+            self.writes
+            or self.writes_named
+            or self.hidden
+            or self.random
+            or self.communicates
+            or self.syncs
+            or self.checks
+        )
+
+
+PURE = Facts()
+
+
+@functools.lru_cache(maxsize=8192)
+def facts(op: Any) -> Facts:
+    """The facts of an overload; those of a pure op for anything that is none."""
+    if not isinstance(op, torch._ops.OpOverload):
+        return PURE
+    writes, named, aliases = [], [], []
+    for position, argument in enumerate(op._schema.arguments):
+        info = argument.alias_info
+        if info is None:
+            continue
+        if info.is_write:
+            if argument.kwarg_only:
+                named.append(argument.name)
+            else:
+                writes.append(position)
+        else:
+            aliases.append(position)
+    return Facts(
+        tuple(writes),
+        tuple(named),
+        tuple(aliases),
+        torch.Tag.nondeterministic_seeded in op.tags,
+        op.namespace in COLLECTIVE_NAMESPACES,
+        op.namespace == "aten" and op._opname in SYNCS,
+        op.namespace == "aten" and op._opname in CHECKS,
+        () if writes else HIDDEN_WRITES.get(str(op), ()),
+        str(op),
+    )
+
+
+def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
+    """The effects of a call that are on no storage."""
+    known = facts(op)
+    found: list[EffectKind] = []
+    if known.random and draws(op, args, kwargs):
+        found.append("random")
+    if known.communicates:
+        found.append("communicates")
+    if known.syncs:
+        found.append("syncs")
+    if known.checks:
+        found.append("opaque")
+    return found
+
+
+def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that this call writes."""
+    known = facts(op)
+    values = [args[i] for i in known.writes if i < len(args)]
+    values += [kwargs[name] for name in known.writes_named if name in kwargs]
+    hidden = known.hidden
+    if hidden and len(args) > hidden[2] and args[hidden[2]]:
+        values += [args[i] for i in hidden[:2]]
+    return values
+
+
+def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether this call draws random numbers: an attention without dropout does not."""
+    if not facts(op).random:
+        return False
+    schema = op._schema.arguments
+    for position, argument in enumerate(schema):
+        if argument.name in ("dropout_p", "dropout"):
+            default = argument.default_value if argument.has_default_value() else None
+            value = args[position] if position < len(args) else kwargs.get(argument.name, default)
+            return value != 0
+    return True

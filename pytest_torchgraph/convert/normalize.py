@@ -1,0 +1,91 @@
+"""One spelling for what releases of torch spell differently, and for what is no part of a model.
+
+Only what says the same is unified here, so that nobody can see from a node which it was. What torch
+does differently, as running another op, stays; of that, `graph.canonical` unifies for comparisons
+what computes the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.fx
+
+from .. import torch_private
+from ..graph.model import GraphKind
+
+COMPARISONS = {f"__{name}__": f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+"""Operators that Dynamo wrote as calls of methods before torch 2.13."""
+
+BACKEND_FLAGS = {
+    "aten::layer_norm": "cudnn_enable",
+    "aten::group_norm": "cudnn_enabled",
+    "aten::batch_norm": "cudnn_enabled",
+    "aten::instance_norm": "cudnn_enabled",
+}
+"""Arguments that hold a flag of the process, `torch.backends.cudnn.enabled`, by the op's schema."""
+
+
+def operator_name(node: torch.fx.Node) -> str | None:
+    """The comparison that a call of a method is; None for any other node."""
+    if node.op == "call_method" and len(node.args) == 2 and not node.kwargs:
+        return COMPARISONS.get(str(node.target))
+    return None
+
+
+def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
+    """The positional arguments that belong to the model.
+
+    Left out are flags of the process, with the defaults before them that torch writes only for
+    their sake, and the key that torch's cache has for the body of invoke_subgraph: it numbers the
+    bodies of a graph, so that an edit that adds one would change the calls of all others.
+    """
+    target = node.target
+    if target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
+        return node.args[0], *node.args[2:]
+    if isinstance(target, torch._ops.OpOverload):
+        flag = _flag(target)
+        if flag is not None and len(node.args) == flag + 1:
+            return _without_defaults(target, tuple(node.args[:flag]))
+    return tuple(node.args)
+
+
+@functools.lru_cache(maxsize=1024)
+def _flag(op: torch._ops.OpOverload) -> int | None:
+    """The position of the flag, which is the last argument."""
+    name = BACKEND_FLAGS.get(op._schema.name)
+    names = [argument.name for argument in op._schema.arguments]
+    return names.index(name) if name in names else None
+
+
+def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    declared = op._schema.arguments
+    while args:
+        argument = declared[len(args) - 1]
+        value = args[-1]
+        if not argument.has_default_value() or isinstance(value, torch.fx.Node):
+            break
+        if type(value) is not type(argument.default_value) or value != argument.default_value:
+            break
+        args = args[:-1]
+    return args
+
+
+def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
+    """Whether a node of an AOT graph adds up gradients of one value.
+
+    Where torch does not mark them, such a node has the stack of the op before it, or none: there
+    every sum of two tensors in a backward is taken for one, which matters only for the module that
+    it is put in.
+    """
+    if torch_private.marks_gradient_sums():
+        return bool(node.meta.get("is_gradient_acc"))
+    return (
+        kind == "backward"
+        and node.target is torch.ops.aten.add.Tensor
+        and "nn_module_stack" not in node.meta
+        and len(node.args) == 2
+        and all(isinstance(arg, torch.fx.Node) for arg in node.args)
+    )

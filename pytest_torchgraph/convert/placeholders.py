@@ -1,0 +1,72 @@
+"""(role, name) of the placeholders of Dynamo's and AOTAutograd's graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+
+from .aot_descriptors import input_index
+from .dynamo_sources import readable
+
+
+def dynamo_inputs(
+    gm: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    tensors: Mapping[int, tuple[str, str]],
+) -> list[tuple[str, str]]:
+    """(role, name) of each input of a Dynamo graph.
+
+    By identity where the tensor is known, since Dynamo's own names are relative to the frame. To be
+    called inside the backend: what the names are made from is erased afterwards.
+
+    Args:
+        tensors: (role, name) of each tensor that is known, by its id.
+    """
+    named: list[tuple[str, str]] = []
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for node, example in zip(placeholders, example_inputs, strict=False):
+        known = tensors.get(id(example)) if isinstance(example, torch.Tensor) else None
+        if known is None:
+            grapharg = node.meta.get("grapharg")
+            name = getattr(getattr(grapharg, "source", None), "name", None)
+            name = name() if callable(name) else name  # a method before torch 2.11
+            if isinstance(example, int | torch.SymInt):
+                name = None
+            known = ("input", readable(name) if name else "size")
+        named.append(known)
+    return named
+
+
+def aot_inputs(
+    gm: torch.fx.GraphModule,
+    dynamo: list[tuple[str, str]],
+    forward_names: dict[str, str],
+) -> dict[str, tuple[str, str]]:
+    """(role, name) of each placeholder of a graph of AOTAutograd, by its fx name.
+
+    Args:
+        gm: a forward, backward or inference graph.
+        dynamo: the inputs of the Dynamo graph that it was made from.
+        forward_names: for a backward, what the nodes of its forward are called, in their order.
+    """
+    named: dict[str, tuple[str, str]] = {}
+    for node in gm.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        description = node.meta.get("desc")
+        index = input_index(description)
+        if index is not None and index < len(dynamo):
+            named[node.name] = dynamo[index]
+        elif type(description).__name__ == "TangentAOTInput":
+            output = getattr(description.output, "idx", None)
+            named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")
+        elif node.name not in forward_names:
+            named[node.name] = ("input", node.name)
+    placeholders = {node.name for node in gm.graph.nodes if node.op == "placeholder"}
+    for key, name in forward_names.items():
+        if key in placeholders and key not in named:
+            named[key] = ("saved", name)
+    return named

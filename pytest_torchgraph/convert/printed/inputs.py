@@ -1,0 +1,103 @@
+"""What the inputs of printed graphs are called.
+
+A Dynamo graph prints the names that Dynamo made of its sources, with the dots lost; a graph of
+AOTAutograd says which of Dynamo's inputs each of its own is; a backward's saved inputs carry the
+names of the forward's nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from ..from_fx import RESULT
+from ..placeholders import aot_inputs
+from .reading import Printed
+from .results import PrintedSymbol
+
+_ROOT = re.compile(r"[lLgG]_(.*?)_?\Z", re.DOTALL)
+_OWNED = re.compile(r"(?:^|(?<=_))(modules|parameters|buffers)_")
+_ROOTS = frozenset({"self", "kwargs", "args", "fn", "mod"})
+
+
+def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """(role, name) of each input of a Dynamo graph.
+
+    Args:
+        printed: the graph.
+        sources: names of sources (`L['x']._modules['fc']`) that are known from elsewhere, to tell
+            apart what the mangled names do not.
+    """
+    known = {mangled(source): source for source in sources}
+    return [_dynamo_name(node, known) for node in printed.placeholders]
+
+
+def mangled(source: str) -> str:
+    """The identifier that Dynamo makes of a source's name."""
+    return re.sub(r"[^a-zA-Z0-9]+", "_", source)
+
+
+def is_size(node: Any) -> bool:
+    """Whether an input is not a tensor but the size of one, which is symbolic."""
+    return isinstance(node.meta.get(RESULT), PrintedSymbol)
+
+
+def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
+    if is_size(node):
+        return "input", "size"
+    name = str(node.target)
+    role = "input"
+    if "_parameters_" in name:
+        role = "parameter"
+    elif "_buffers_" in name:
+        role = "buffer"
+    if name in known:
+        from ..dynamo_sources import readable
+
+        return role, readable(known[name])
+    match = _ROOT.match(name)
+    if match is None:
+        return role, node.name
+    parts = _OWNED.split(match[1])
+    path = [part.strip("_") for part in parts[0::2]]
+    if len(path) > 1:
+        path = path[1:]  # the frame's variable that holds the module
+    else:
+        first, _, rest = path[0].partition("_")
+        path = [rest if first in _ROOTS and rest else path[0]]
+    return role, ".".join(part for part in path if part) or node.name
+
+
+def aot_names(
+    printed: Printed,
+    dynamo: list[tuple[str, str]],
+    forward: Mapping[str, str] | None = None,
+) -> dict[str, tuple[str, str]]:
+    """(role, name) of each input of a graph of AOTAutograd, by its name in the text.
+
+    Args:
+        printed: a joint, forward, backward or inference graph.
+        dynamo: the inputs of the Dynamo graph that it was made from.
+        forward: for a backward, what the nodes of its forward are called, by their names in the
+            text.
+    """
+    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}))
+
+
+def describe_like(printed: Printed, other: Printed) -> None:
+    """Take what inputs and outputs are for from another stage of the same graph.
+
+    Inductor prints its post-grad graphs without it; the graph of AOTAutograd that they were made
+    from has the same inputs, by name, and the same outputs, in order.
+    """
+    known = {node.name: node.meta.get("desc") for node in other.placeholders}
+    for node in printed.placeholders:
+        if "desc" not in node.meta and known.get(node.name) is not None:
+            node.meta["desc"] = known[node.name]
+    described = other.output.meta.get("desc")
+    values = printed.output.args[0]
+    if described is None or "desc" in printed.output.meta:
+        return
+    if isinstance(values, tuple | list) and len(values) == len(described):
+        printed.output.meta["desc"] = described

@@ -1,0 +1,170 @@
+"""The assertions. Each says what *was* there when it fails, and none passes on nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..ops.names import matches
+from ..ops.patterns import pattern_name
+from .failures import UnexpectedOps, failed
+from .find import find
+from .model import Graph, Node, Result, TensorMeta
+from .ops import calls, count_ops
+
+if TYPE_CHECKING:
+    pass
+
+
+def assert_op_counts(
+    graphs: Sequence[Graph],
+    expected: Mapping[Any, Any],
+    *,
+    exact: bool = False,
+    device: str | None = None,
+) -> None:
+    """See `Capture.assert_op_counts`."""
+    __tracebackhide__ = True
+    if not isinstance(expected, Mapping):
+        raise TypeError(f"expected a mapping from op to count, not {type(expected).__name__}")
+    if not expected:
+        raise TypeError("assert_op_counts({}) checks nothing: name at least one op")
+    need_any_graph(graphs)
+    wrong: list[str] = []
+    surplus: list[Node] = []
+    for op, count in expected.items():
+        low, high = bounds(count, device_of(graphs, device))
+        nodes = find(graphs, op)
+        if high is not None and len(nodes) > high:
+            surplus += nodes
+        if len(nodes) < low or (high is not None and len(nodes) > high):
+            wrong.append(f"  {pattern_name(op)}: expected {say(low, high)}, found {len(nodes)}")
+            wrong += [f"      {line}" for line in places(nodes)]
+    if exact:
+        patterns = [pattern_name(op) for op in expected]
+        for op, count in sorted(count_ops(graphs).items()):
+            if not any(matches(op, pattern) for pattern in patterns):
+                wrong.append(f"  {op}: matched by no pattern (exact=True), found {count}")
+                surplus += [node for node in calls(graphs) if node.op == op]
+    if wrong:
+        shows = UnexpectedOps(graphs, surplus, "op counts differ") if surplus else None
+        raise failed("\n".join(["op counts differ:", *wrong, *inventory(graphs)]), shows)
+
+
+def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
+    """See `Capture.assert_no_ops`."""
+    __tracebackhide__ = True
+    if not ops:
+        raise TypeError("assert_no_ops() checks nothing: name at least one op")
+    need_any_graph(graphs)
+    wrong: list[str] = []
+    surplus: list[Node] = []
+    for op in ops:
+        nodes = find(graphs, op)
+        surplus += nodes
+        if nodes:
+            wrong.append(f"  {pattern_name(op)}: found {len(nodes)}")
+            wrong += [f"      {line}" for line in places(nodes)]
+    if wrong:
+        title = "ops that should not be there"
+        raise failed("\n".join([f"{title}:", *wrong]), UnexpectedOps(graphs, surplus, title))
+
+
+def bounds(count: Any, device: str) -> tuple[int, int | None]:
+    """The least and the greatest number that a count allows; None is no limit.
+
+    Raises:
+        TypeError: for what is not an int, a pair, or a mapping of these by device type.
+        ValueError: for a negative count, or a mapping without the capture's device.
+    """
+    if isinstance(count, Mapping):
+        if device not in count:
+            raise ValueError(
+                f"no count is given for device {device!r}, on which this was captured; there is "
+                f"one for {', '.join(map(repr, count)) or 'no device'}"
+            )
+        return bounds(count[device], device)
+    if isinstance(count, tuple | list) and len(count) == 2:
+        low, high = count
+    else:
+        low = high = count
+    low = 0 if low is None and isinstance(count, tuple | list) else low
+    for value in (low, high):
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise TypeError(
+                f"{count!r} is no count: an int, a (min, max) pair, or a mapping by device type"
+            )
+    if low is None:
+        raise TypeError("None is no count")
+    if low < 0 or (high is not None and high < low):
+        raise ValueError(f"{count!r} allows no count at all")
+    return low, high
+
+
+def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
+    """The device type that graphs run on: of an accelerator where one takes part."""
+    if device is not None:
+        return device
+    found = device_types(graphs)
+    accelerators = sorted(found - {"cpu", "meta"})
+    return accelerators[0] if accelerators else "meta" if found == {"meta"} else "cpu"
+
+
+def device_types(graphs: Iterable[Graph]) -> set[str]:
+    """The types of the devices that any result is on."""
+    found: set[str] = set()
+
+    def look(result: Result) -> None:
+        if isinstance(result, TensorMeta) and result.device:
+            found.add(result.device.partition(":")[0])
+        elif isinstance(result, tuple):
+            for item in result:
+                look(item)
+
+    for top in graphs:
+        for graph in top.walk():
+            for node in graph.nodes:
+                look(node.result)
+    return found
+
+
+def say(low: int, high: int | None) -> str:
+    """Bounds in words."""
+    if high is None:
+        return f"at least {low}"
+    if low == high:
+        return str(low)
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
+def places(nodes: Sequence[Node], limit: int = 5) -> list[str]:
+    """Where nodes are: module path and source line, one line for each place."""
+    lines: dict[str, int] = {}
+    for node in nodes:
+        place = f"%{node.name}"
+        if node.source is not None:
+            place = f"{node.module or '(no module)'}  {node.source}: {node.source.code}"
+        lines[place] = lines.get(place, 0) + 1
+    shown = [
+        line + (f"  ({count} times)" if count > 1 else "")
+        for line, count in list(lines.items())[:limit]
+    ]
+    if len(lines) > limit:
+        shown.append(f"... and {len(lines) - limit} more places")
+    return shown
+
+
+def inventory(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
+    """All ops that occur, with their counts."""
+    counts = sorted(count_ops(graphs).items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"  {count:4} {op}" for op, count in counts[:limit]]
+    if len(counts) > limit:
+        lines.append(f"  ... and {len(counts) - limit} more ops")
+    return ["ops captured:", *(lines or ["  none"])]
+
+
+def need_any_graph(graphs: Sequence[Graph]) -> None:
+    """Fail where there is no graph: nothing can be said of its ops."""
+    __tracebackhide__ = True
+    if not graphs:
+        raise AssertionError("no graph was captured, so nothing can be said about its ops")

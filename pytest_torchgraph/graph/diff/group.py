@@ -1,0 +1,337 @@
+"""From a matching of two graphs to findings: the parts that one edit touched, put together."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..equality.flat import Flat
+from ..model import Arg, Graph, Node, SubgraphRef
+from ..text import format_result
+from .align import increasing
+from .correspondence import Matching
+from .match import match, output_pairs
+
+ASSERTED = "aten._assert_tensor_metadata.default"
+PartKind = Literal["added", "removed", "changed", "rewired"]
+ORDER: dict[PartKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One differing node: numbers in the two graphs, -1 where it does not exist."""
+
+    kind: PartKind
+    before: int
+    after: int
+
+
+@dataclass
+class Comparison:
+    """Two graphs compared: the parts that differ, grouped by the edit that they belong to."""
+
+    matching: Matching
+    groups: list[list[Part]] = field(default_factory=list)
+
+    def names(self) -> dict[str, str]:
+        """The names of matched nodes, old to new."""
+        a, b = self.matching.a.nodes, self.matching.b.nodes
+        return {a[i].name: b[j].name for i, j in enumerate(self.matching.forward) if j != -1}
+
+
+def compare(a: Flat, b: Flat, names: Mapping[str, str] | None = None) -> Comparison:
+    """Match two graphs and group what differs."""
+    return _Comparer(match(a, b, names)).run()
+
+
+def bodies(comparison: Comparison) -> Iterable[tuple[Graph, Graph]]:
+    """The pairs of subgraphs that matched nodes refer to."""
+    a, b = comparison.matching.a, comparison.matching.b
+    if not a.graph.subgraphs and not b.graph.subgraphs:
+        return
+    of_a = {sub.name: sub for sub in a.graph.subgraphs}
+    of_b = {sub.name: sub for sub in b.graph.subgraphs}
+    seen = set()
+    for i, j in enumerate(comparison.matching.forward):
+        if j == -1:
+            continue
+        pairs = zip(_subgraphs(a.nodes[i]), _subgraphs(b.nodes[j]), strict=False)
+        for pair in pairs:
+            if pair not in seen and pair[0] in of_a and pair[1] in of_b:
+                seen.add(pair)
+                yield of_a[pair[0]], of_b[pair[1]]
+
+
+def _subgraphs(node: Node) -> list[str]:
+    return list(subgraph_names((node.args, tuple(node.kwargs.values()))))
+
+
+def subgraph_names(value: Arg) -> Iterable[str]:
+    """The names of the subgraphs that an argument refers to, in order."""
+    if isinstance(value, SubgraphRef):
+        yield value.name
+    elif isinstance(value, tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from subgraph_names(item)
+
+
+class _Comparer:
+    def __init__(self, matching: Matching):
+        self.m = matching
+        self.a = matching.a
+        self.b = matching.b
+        self.parent: dict[tuple[str, int], tuple[str, int]] = {}
+        self.parts: dict[tuple[str, int], Part] = {}
+        self.kept_a = _only_saved(self.a)
+        self.kept_b = _only_saved(self.b)
+
+    def run(self) -> Comparison:
+        for i, node in enumerate(self.a.nodes):
+            j = self.m.forward[i]
+            if j == -1:
+                self.flag("removed", i, -1)
+            elif self.a.plain[i] != self.b.plain[j] and node.kind != "output":
+                self.flag("changed", i, j)
+        for j, i in enumerate(self.m.backward):
+            if i == -1:
+                self.flag("added", -1, j)
+        self.compare_inputs()
+        for i, j in enumerate(self.m.forward):
+            if j != -1:
+                self.compare_edges(i, j)
+        self.join_neighbours()
+        if self.a.nodes and self.b.nodes:
+            self.compare_outputs()
+        return Comparison(self.m, self.groups())
+
+    # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
+
+    def key_a(self, i: int) -> tuple[str, int]:
+        return ("a", i)
+
+    def key_b(self, j: int) -> tuple[str, int]:
+        i = self.m.backward[j]
+        return ("b", j) if i == -1 else ("a", i)
+
+    def root(self, key: tuple[str, int]) -> tuple[str, int]:
+        parent = self.parent.setdefault(key, key)
+        while parent != self.parent[parent]:
+            self.parent[key] = self.parent[parent]
+            key, parent = parent, self.parent[parent]
+        return parent
+
+    def join(self, key: tuple[str, int], other: tuple[str, int]) -> None:
+        self.parent[self.root(key)] = self.root(other)
+
+    def flag(self, kind: PartKind, i: int, j: int) -> None:
+        key = ("b", j) if i == -1 else ("a", i)
+        self.parts.setdefault(key, Part(kind, i, j))
+
+    # -- edges -----------------------------------------------------------------------------------
+
+    def compare_edges(self, i: int, j: int) -> None:
+        node = self.a.nodes[i]
+        changed = ("a", i) in self.parts
+        if node.kind in ("output", "placeholder"):
+            return
+        arity = min(self.a.arity[i], self.b.arity[j])
+        slots = list(zip(self.a.operands[i][:arity], self.b.operands[j][:arity], strict=True))
+        order_a = self.a.operands[i][self.a.arity[i] :]
+        order_b = self.b.operands[j][self.b.arity[j] :]
+        for p, q in slots:
+            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
+                self.join(self.key_a(p), self.key_b(q))
+            if changed or self.m.edge_agrees(p, q):
+                continue
+            self.flag("rewired", i, j)
+            self.blame(i, p, q)
+        ordered = bool(order_a or order_b)
+        if ordered and not changed and not self.order_agrees(order_a, order_b):
+            self.flag("rewired", i, j)
+
+    def blame(self, i: int, p: int, q: int) -> None:
+        """A rewired node belongs to what came or went at its operand."""
+        if self.m.forward[p] == -1:
+            self.join(("a", i), self.key_a(p))
+        if self.m.backward[q] == -1:
+            self.join(("a", i), self.key_b(q))
+
+    def order_agrees(self, order_a: list[int], order_b: list[int]) -> bool:
+        sources_a = {source for p in order_a for source in self.m.sources_a(p)}
+        sources_b = {source for q in order_b for source in self.m.sources_b(q)}
+        return (
+            sources_a == sources_b
+            or any(self.m.forward[p] == -1 for p in order_a)
+            or any(self.m.backward[q] == -1 for q in order_b)
+        )
+
+    # -- inputs and outputs ----------------------------------------------------------------------
+
+    def compare_inputs(self) -> None:
+        place = {j: y for y, j in enumerate(self.b.inputs)}
+        pairs = [
+            (x, place[self.m.forward[i]])
+            for x, i in enumerate(self.a.inputs)
+            if self.m.forward[i] in place
+        ]
+        kept = {x for x, _ in increasing(pairs)}
+        for x, y in pairs:
+            if x not in kept:
+                self.flag("rewired", self.a.inputs[x], self.b.inputs[y])
+
+    def compare_outputs(self) -> None:
+        i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
+        if self.m.forward[i] != j:
+            return
+        arity_a, arity_b = self.a.arity[i], self.b.arity[j]
+        returned_a = self.a.operands[i][: arity_a - len(self.a.graph.saved)]
+        returned_b = self.b.operands[j][: arity_b - len(self.b.graph.saved)]
+        if len(returned_a) == len(returned_b):
+            pairs = list(zip(returned_a, returned_b, strict=True))
+            only_a: list[int] = []
+            only_b: list[int] = []
+        else:
+            slots_a, slots_b = output_pairs(self.a, self.b)
+            at = dict(zip(slots_b, self.b.operands[j], strict=True))
+            pairs = [(p, at[s]) for s, p in zip(slots_a, returned_a, strict=False) if s in at]
+            aligned = {s for s in slots_a if s in at}
+            only_a = [p for s, p in zip(slots_a, returned_a, strict=False) if s not in aligned]
+            only_b = [q for s, q in zip(slots_b, returned_b, strict=False) if s not in aligned]
+        for p, q in pairs:
+            if self.m.forward[p] == -1 and self.m.backward[q] == -1:
+                self.join(self.key_a(p), self.key_b(q))
+            if not self.m.edge_agrees(p, q):
+                self.flag("rewired", i, j)
+                self.blame(i, p, q)
+        for p in only_a:
+            if self.m.forward[p] != -1:
+                self.flag("changed", i, j)
+        for q in only_b:
+            if self.m.backward[q] != -1:
+                self.flag("changed", i, j)
+        if not self.parts and (
+            self.a.labels[i] != self.b.labels[j]
+            or [self.m.forward[p] for p in self.a.operands[i]] != self.b.operands[j]
+        ):
+            self.flag("changed", i, j)
+
+    # -- what belongs together -------------------------------------------------------------------
+
+    def join_neighbours(self) -> None:
+        for (side, number), part in list(self.parts.items()):
+            if part.kind == "removed":
+                for p in self.a.operands[number]:
+                    if self.kind(("a", p)) in ("removed", "changed"):
+                        self.join((side, number), ("a", p))
+            elif part.kind == "added":
+                for q in self.b.operands[number]:
+                    if self.kind(self.key_b(q)) in ("added", "changed"):
+                        self.join((side, number), self.key_b(q))
+            elif part.kind == "changed":
+                for p in self.a.operands[part.before]:
+                    if self.kind(("a", p)) == "removed":
+                        self.join(("a", number), ("a", p))
+                for q in self.b.operands[part.after]:
+                    if self.kind(self.key_b(q)) == "added":
+                        self.join(("a", number), self.key_b(q))
+        self.join_derived()
+
+    def kind(self, key: tuple[str, int]) -> str:
+        part = self.parts.get(key)
+        return part.kind if part else ""
+
+    def join_derived(self) -> None:
+        """A node that merely took over another shape or dtype follows from where it came."""
+        different: set[int] = set()
+        for i, node in enumerate(self.a.nodes):
+            j = self.m.forward[i]
+            if j == -1:
+                continue
+            other = self.b.nodes[j]
+            same_op = node.op == other.op or node.kind == "placeholder"
+            if format_result(node.result) == format_result(other.result):
+                if self.kind(("a", i)) != "changed" or not same_op:
+                    continue
+            elif node.result is not None:
+                different.add(i)
+            if not same_op:
+                continue
+            for p in self.a.operands[i]:
+                if p in different:
+                    self.join(("a", i), ("a", p))
+            for q in self.b.operands[j]:
+                if self.m.backward[q] == -1 and i in different:
+                    self.join(("a", i), ("b", q))
+
+    def groups(self) -> list[list[Part]]:
+        groups: dict[tuple[str, int], list[Part]] = {}
+        for key, part in self.parts.items():
+            groups.setdefault(self.root(key), []).append(part)
+        groups = self.absorb(groups)
+        for group in groups.values():
+            group.sort(key=self.rank)
+        return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
+
+    def absorb(
+        self, groups: dict[tuple[str, int], list[Part]]
+    ) -> dict[tuple[str, int], list[Part]]:
+        """Parts that follow from some other edit are no edits of their own: they go to the nearest.
+
+        These are one more or one fewer output taken of an op, what is computed in order to be saved
+        and for nothing else (a `detach` of autograd's, what the partitioner recomputes or not), and
+        what torch.export asserts of a value before a cast.
+        """
+        edits = {key: group for key, group in groups.items() if not all(map(self.follows, group))}
+        if not edits:
+            return groups
+        places = sorted((self.position(group[0]), key) for key, group in edits.items())
+        for key, group in groups.items():
+            if key not in edits:
+                at = self.position(group[0])
+                k = bisect_left(places, (at, key))
+                nearest = min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))
+                edits[nearest[1]].extend(group)
+        return edits
+
+    def follows(self, part: Part) -> bool:
+        if part.kind not in ("added", "removed"):
+            return False
+        gone = part.after == -1
+        flat, number = (self.a, part.before) if gone else (self.b, part.after)
+        partner = self.m.forward if gone else self.m.backward
+        node = flat.nodes[number]
+        if node.op == "operator.getitem":
+            operands = flat.operands[number]
+            return bool(operands) and partner[operands[0]] != -1
+        return node.op == ASSERTED or number in (self.kept_a if gone else self.kept_b)
+
+    def rank(self, part: Part) -> tuple[bool, int, float]:
+        """The primary part first: an op before the inputs and projections that came with it."""
+        node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
+        minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
+        return minor, ORDER[part.kind], self.position(part)
+
+    def position(self, part: Part) -> float:
+        """Where a part stands, as a share of its graph: comparable between old and new."""
+        if part.after != -1:
+            return part.after / len(self.b.nodes)
+        return part.before / len(self.a.nodes)
+
+
+def _only_saved(flat: Flat) -> set[int]:
+    """The nodes that a forward computes for its backward alone."""
+    if not flat.graph.saved:
+        return set()
+    returned: set[int] = set()
+    last = len(flat.nodes) - 1
+    arity = flat.arity[last]
+    todo = flat.operands[last][: arity - len(flat.graph.saved)] + flat.operands[last][arity:]
+    while todo:
+        i = todo.pop()
+        if i not in returned:
+            returned.add(i)
+            todo.extend(flat.operands[i])
+    live = flat.live()
+    return {i for i in range(last) if live[i] and i not in returned and flat.nodes[i].is_call}

@@ -1,0 +1,159 @@
+"""Local improvement of a matching: partners are exchanged where that explains more edges.
+
+In a run of equal ops it is arbitrary at first which of them counts as the inserted one; only the
+edges into the run tell. One step gives a node another partner, or takes one away, and lets every
+node that lost its partner move on to the place that suits it best, along the whole run if need be.
+The step stays if fewer edges disagree than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from .correspondence import Matching
+
+MAX_SHIFT = 100
+"""How many nodes one step may move along a run of equal ops."""
+
+WORK = 100
+"""How many edges may be looked at, for each node of the graphs, before the matching is left as it
+is: where nearly everything differs no exchange helps."""
+
+
+def improve(matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]) -> None:
+    """Improve `matching` in place; only nodes with equal tokens become partners."""
+    _Improver(matching, tokens_a, tokens_b).run()
+
+
+class _Improver:
+    def __init__(self, m: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]):
+        self.m = m
+        self.flats = (m.a, m.b)
+        self.tokens = (tokens_a, tokens_b)
+        self.partner = (m.forward, m.backward)
+        self.work = WORK * (len(m.forward) + len(m.backward)) + 100_000
+
+    def run(self) -> None:
+        todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
+        budget = 20 * len(todo) + 200
+        while todo and budget and self.work > 0:
+            budget -= 1
+            i = todo.pop()
+            j = self.m.forward[i]
+            if j == -1:
+                continue
+            for p, q in zip(self.m.a.operands[i], self.m.b.operands[j], strict=False):
+                if not self.m.edge_agrees(p, q) and self.mend(p, q):
+                    todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
+                    break
+            else:
+                if self.m.bad_edges(i) and (self.shift(1, j, -1, i) or self.shift(0, i, -1, j)):
+                    todo.append(i)
+
+    def mend(self, p: int, q: int) -> bool:
+        """Make the operands `p` and `q` agree: as partners, or by taking one's partner away."""
+        if self.fixed(0, p) or self.fixed(1, q):
+            movable_p, movable_q = not self.fixed(0, p), not self.fixed(1, q)
+        else:
+            movable_p = movable_q = True
+            if self.tokens[0][p] == self.tokens[1][q] and self.shift(0, p, q, -1):
+                return True
+        rival = self.m.backward[q]
+        if movable_q and rival != -1 and self.shift(0, rival, -1, q):
+            return True
+        rival = self.m.forward[p]
+        return movable_p and rival != -1 and self.shift(1, rival, -1, p)
+
+    def fixed(self, side: int, i: int) -> bool:
+        return self.flats[side].nodes[i].kind in ("placeholder", "output")
+
+    def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
+        """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
+        here, there = self.partner[side], self.partner[1 - side]
+        old: dict[int, int] = {}
+        if target == -1:
+            old[moving] = here[moving]
+            self.assign(side, moving, -1)
+            target = self.best_place(side, moving, old, banned)
+        for _ in range(MAX_SHIFT):
+            if target == -1 or self.work <= 0:
+                break
+            displaced = there[target]
+            for node in (moving, displaced):
+                if node != -1:
+                    old.setdefault(node, here[node])
+                    self.assign(side, node, -1)
+            self.assign(side, moving, target)
+            if displaced == -1:
+                break
+            moving = displaced
+            target = self.best_place(side, moving, old, banned)
+        new = {node: here[node] for node in old}
+        if list(new.values()).count(-1) > list(old.values()).count(-1) or new == old:
+            self.restore(side, old)
+            return False
+        region = self.region(side, old, new)
+        after = self.cost(region)
+        self.restore(side, old)
+        if after >= self.cost(region):
+            return False
+        self.restore(side, new)
+        return True
+
+    def assign(self, side: int, i: int, j: int) -> None:
+        here, there = self.partner[side], self.partner[1 - side]
+        if here[i] != -1:
+            there[here[i]] = -1
+        here[i] = j
+        if j != -1:
+            there[j] = i
+
+    def restore(self, side: int, pairs: Mapping[int, int]) -> None:
+        for i in pairs:
+            self.assign(side, i, -1)
+        for i, j in pairs.items():
+            self.assign(side, i, j)
+
+    def cost(self, region: Iterable[int]) -> int:
+        nodes = list(region)
+        self.work -= 2 * len(nodes)
+        return sum(map(self.m.bad_edges, nodes))
+
+    def region(self, side: int, old: Mapping[int, int], new: Mapping[int, int]) -> set[int]:
+        """The nodes of `a` whose edges the step can have touched."""
+        ours = set(old)
+        theirs = {j for pairs in (old, new) for j in pairs.values() if j != -1}
+        nodes_a, nodes_b = (ours, theirs) if side == 0 else (theirs, ours)
+        around_a = {u for i in nodes_a for u, _ in self.m.a.users[i]} | nodes_a
+        around_b = {u for j in nodes_b for u, _ in self.m.b.users[j]} | nodes_b
+        return around_a | {i for j in around_b if (i := self.m.backward[j]) != -1}
+
+    def best_place(self, side: int, i: int, moved: Mapping[int, int], banned: int) -> int:
+        """The equal node of the other graph that agrees most with `i`, free or not.
+
+        Not one that was given away in this step, and not `banned`.
+        """
+        flat, other = self.flats[side], self.flats[1 - side]
+        here, there = self.partner[side], self.partner[1 - side]
+        places = {j for j in moved.values() if j != -1}
+        for slot, operand in enumerate(flat.operands[i]):
+            partner = here[operand]
+            users = other.users[partner] if partner != -1 else []
+            places.update(user for user, at in users[:64] if at == slot)
+        for user, slot in flat.users[i]:
+            partner = here[user]
+            if partner != -1 and slot < len(other.operands[partner]):
+                places.add(other.operands[partner][slot])
+        # Behind the node that it just lost stands the next of the run.
+        places.update(user for user, _ in other.users[moved.get(i, -1)][:64])
+        token = self.tokens[side][i]
+        self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
+        scores = [
+            (self.agreement(side, i, j), there[j] == -1, -j)
+            for j in places
+            if self.tokens[1 - side][j] == token and j != banned and there[j] not in moved
+        ]
+        return -max(scores)[2] if scores else -1
+
+    def agreement(self, side: int, i: int, j: int) -> int:
+        return self.m.agreement(i, j) if side == 0 else self.m.agreement(j, i)

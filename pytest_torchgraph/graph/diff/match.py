@@ -1,0 +1,352 @@
+"""Which node of one graph corresponds to which node of another.
+
+No single idea finds that. A node whose whole past is unchanged (the same ops down to the same
+inputs) is matched by it, a node whose whole future is unchanged by that: around one edit this
+settles every other node, wherever the edit is, without any name. Between several edits neither
+holds, and the nodes in between are aligned as sequences, in their module scopes. What remains is
+matched through its neighbours, and last the matching is improved locally until no exchange of two
+partners makes more edges agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from ..equality.flat import Flat
+from .align import align, increasing
+from .correspondence import Matching
+from .local_search import improve
+
+_NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
+
+
+def match(a: Flat, b: Flat, names: Mapping[str, str] | None = None) -> Matching:
+    """Match the nodes of two graphs.
+
+    Args:
+        names: inputs of `a` that are known to correspond to inputs of `b`, by name.
+    """
+    best = _Matcher(a, b, names or {}, by_depth=False).run()
+    cost = disagreement(best)
+    if cost > 8:
+        other = _Matcher(a, b, names or {}, by_depth=True).run()
+        if disagreement(other) < cost:
+            return other
+    return best
+
+
+def disagreement(matching: Matching) -> int:
+    """How much of the two graphs the matching leaves unexplained."""
+    unmatched = matching.forward.count(-1) + matching.backward.count(-1)
+    edges = 0
+    for i, j in enumerate(matching.forward):
+        if j != -1:
+            edges += sum(
+                matching.forward[p] != q
+                for p, q in zip(matching.a.operands[i], matching.b.operands[j], strict=False)
+            )
+    return unmatched + edges
+
+
+class _Matcher:
+    def __init__(self, a: Flat, b: Flat, names: Mapping[str, str], *, by_depth: bool):
+        self.a = a
+        self.b = b
+        self.names = names
+        self.m = Matching(a, b)
+        self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
+        self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
+        self.scoped_a = _scoped(a)
+        self.scoped_b = _scoped(b)
+
+    def run(self) -> Matching:
+        if not self.a.nodes or not self.b.nodes:
+            return self.m
+        self.match_inputs()
+        self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
+        self.match_by_past_and_future()
+        self.match_sequences(
+            *self.tokens(
+                lambda flat, i: (
+                    flat.nodes[i].module,
+                    flat.labels[i],
+                    tuple(flat.labels[o] for o in flat.operands[i]),
+                )
+            )
+        )
+        self.match_sequences(self.scoped_a, self.scoped_b)
+        self.match_neighbours()
+        plain = self.tokens(lambda flat, i: (flat.nodes[i].module, flat.plain[i]))
+        if self.a.graph.subgraphs or self.b.graph.subgraphs:
+            self.match_sequences(*plain, lambda i, j: self.m.agreement(i, j) > 0)
+        improve(self.m, *plain)
+        self.match_moved()
+        self.match_changed()
+        return self.m
+
+    def tokens(
+        self, token: Callable[[Flat, int], Hashable]
+    ) -> tuple[list[Hashable], list[Hashable]]:
+        return (
+            [token(self.a, i) for i in range(len(self.a.nodes))],
+            [token(self.b, j) for j in range(len(self.b.nodes))],
+        )
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def match_inputs(self) -> None:
+        a, b = self.a, self.b
+        where = {b.nodes[j].name: j for j in b.inputs}
+        for i in a.inputs:
+            j = where.get(self.names.get(a.nodes[i].name, ""), -1)
+            if j != -1 and self.m.free(i, j):
+                self.m.pair(i, j)
+        rest_a = [i for i in a.inputs if self.m.forward[i] == -1]
+        rest_b = [j for j in b.inputs if self.m.backward[j] == -1]
+        for i in rest_a:
+            name = a.nodes[i].name
+            j = where.get(name, -1)
+            if j != -1 and not _NUMBERED.match(name) and self.m.free(i, j):
+                self.m.pair(i, j)
+        for tokens in (a.labels, b.labels), ([""] * len(a.nodes), [""] * len(b.nodes)):
+            rest_a = [i for i in rest_a if self.m.forward[i] == -1]
+            rest_b = [j for j in rest_b if self.m.backward[j] == -1]
+            # Without a common label two inputs are the same one only where nothing else came.
+            if tokens[0] is not a.labels and len(rest_a) != len(rest_b):
+                break
+            pairs = align([tokens[0][i] for i in rest_a], [tokens[1][j] for j in rest_b])
+            for x, y in list(pairs):
+                self.m.pair(rest_a[x], rest_b[y])
+
+    # -- certain matches -------------------------------------------------------------------------
+
+    def match_by_past_and_future(self) -> None:
+        ids: dict[Hashable, int] = {}
+        past_a, past_b = self.pasts(ids)
+        future_a, future_b = self.futures(ids)
+        for key_a, key_b in (
+            (list(zip(past_a, future_a, strict=True)), list(zip(past_b, future_b, strict=True))),
+            (past_a, past_b),
+            (future_a, future_b),
+        ):
+            once_a, once_b = _once(key_a, self.m.forward), _once(key_b, self.m.backward)
+            for key, i in once_a.items():
+                j = once_b.get(key, -1)
+                if j != -1 and self.a.labels[i] == self.b.labels[j]:
+                    self.m.pair(i, j)
+
+    def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
+        """Numbers that are equal where all that a node depends on is equal."""
+
+        def past(flat: Flat, partner: list[int], offset: int) -> list[int]:
+            numbers: list[int] = []
+            for i, label in enumerate(flat.labels):
+                key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
+                if flat.nodes[i].kind == "placeholder":
+                    j = partner[i]
+                    key = ("input", (i if offset else j) if j != -1 else -1 - 2 * i - offset)
+                numbers.append(ids.setdefault(key, len(ids)))
+            return numbers
+
+        return past(self.a, self.m.forward, 0), past(self.b, self.m.backward, 1)
+
+    def futures(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
+        """Numbers that are equal where all that depends on a node is equal."""
+        slots_a, slots_b = self.output_slots()
+
+        def future(flat: Flat, slots: Sequence[int]) -> list[int]:
+            numbers = [0] * len(flat.nodes)
+            last = len(flat.nodes) - 1
+            numbers[last] = ids.setdefault("output", len(ids))
+            for i in range(last - 1, -1, -1):
+                users = sorted(
+                    (numbers[u], slots[slot] if u == last else slot) for u, slot in flat.users[i]
+                )
+                numbers[i] = ids.setdefault(("future", flat.labels[i], *users), len(ids))
+            return numbers
+
+        return future(self.a, slots_a), future(self.b, slots_b)
+
+    def output_slots(self) -> tuple[list[int], list[int]]:
+        """Numbers for the operands of the two outputs, equal where they correspond."""
+        last_a, last_b = self.a.operands[-1], self.b.operands[-1]
+        if len(last_a) == len(last_b):
+            return list(range(len(last_a))), list(range(len(last_b)))
+        slots_a, slots_b = output_pairs(self.a, self.b)
+        return slots_a, slots_b
+
+    # -- neighbours ------------------------------------------------------------------------------
+
+    def match_neighbours(self) -> None:
+        """Match equal nodes that the matches around them single out, until nothing follows."""
+        for _ in range(6):
+            found = 0
+            for i in range(len(self.a.nodes)):
+                if self.m.forward[i] == -1:
+                    j = self.best_candidate(i, lambda i, j: self.scoped_a[i] == self.scoped_b[j])
+                    if j != -1:
+                        self.m.pair(i, j)
+                        found += 1
+            if not found:
+                return
+
+    def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
+        """The one free node of `b` next to the partners of `i`'s neighbours that agrees most."""
+        places: dict[int, None] = {}
+        for slot, operand in enumerate(self.a.operands[i]):
+            partner = self.m.forward[operand]
+            if partner != -1:
+                users = self.b.users[partner]
+                places.update((u, None) for u, at in users[:65] if at == slot and len(users) <= 64)
+        for user, slot in self.a.users[i]:
+            partner = self.m.forward[user]
+            if partner != -1 and slot < len(self.b.operands[partner]):
+                places[self.b.operands[partner][slot]] = None
+        candidates = [j for j in places if self.m.backward[j] == -1 and fits(i, j)]
+        if not candidates:
+            return -1
+        scores = {j: self.m.agreement(i, j) for j in candidates}
+        top = max(scores.values())
+        best = [j for j, score in scores.items() if score == top]
+        return best[0] if len(best) == 1 and top >= least else -1
+
+    # -- sequences -------------------------------------------------------------------------------
+
+    def match_sequences(
+        self,
+        tokens_a: Sequence[Hashable],
+        tokens_b: Sequence[Hashable],
+        accept: Callable[[int, int], bool] | None = None,
+    ) -> bool:
+        """Align what lies between the matches so far; whether anything was matched."""
+        place_b = {j: y for y, j in enumerate(self.order_b)}
+        matched = [
+            (x, place_b[self.m.forward[i]])
+            for x, i in enumerate(self.order_a)
+            if self.m.forward[i] != -1 and self.a.nodes[i].kind != "placeholder"
+        ]
+        anchors = increasing(matched)
+        found = False
+        ends = (len(self.order_a), len(self.order_b))
+        for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
+            if x1 - x0 == 1 or y1 - y0 == 1:
+                continue
+            gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(self.a, i)]
+            gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(self.b, j)]
+            pairs = align([tokens_a[i] for i in gap_a], [tokens_b[j] for j in gap_b])
+            for x, y in sorted(pairs):
+                i, j = gap_a[x], gap_b[y]
+                if accept is None or accept(i, j):
+                    self.m.pair(i, j)
+                    found = True
+        return found
+
+    def is_open(self, flat: Flat, i: int) -> bool:
+        """Whether a node still has no partner; inputs are matched once and for all."""
+        partner = self.m.forward if flat is self.a else self.m.backward
+        return partner[i] == -1 and flat.nodes[i].kind != "placeholder"
+
+    # -- nodes that moved or changed -------------------------------------------------------------
+
+    def match_moved(self) -> None:
+        """Match equal nodes that belong to another module now, next to what is matched already."""
+        for _ in range(3):
+            if not self.match_sequences(self.a.labels, self.b.labels, self.moved):
+                break
+
+    def moved(self, i: int, j: int) -> bool:
+        """Whether equal nodes of two modules have the same operands, and a neighbour says so."""
+        operands = zip(self.a.operands[i], self.b.operands[j], strict=False)
+        return (
+            self.a.nodes[i].module != self.b.nodes[j].module
+            and self.m.agreement(i, j) > 0
+            and all(self.m.edge_agrees(p, q) for p, q in operands)
+        )
+
+    def match_changed(self) -> None:
+        """Match nodes that differ, by their place: first those where only the result does."""
+        for level in (
+            lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
+            lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
+        ):
+            tokens_a, tokens_b = self.tokens(level)
+            for _ in range(3):
+                if not self.match_sequences(
+                    tokens_a, tokens_b, lambda i, j: self.m.agreement(i, j) > 0
+                ):
+                    break
+        for _ in range(3):
+            found = False
+            for i in range(len(self.a.nodes)):
+                if self.m.forward[i] == -1:
+                    j = self.best_candidate(i, self.same_place)
+                    if j != -1:
+                        self.m.pair(i, j)
+                        found = True
+            if not found:
+                return
+
+    def same_place(self, i: int, j: int) -> bool:
+        """Whether one node stands where the other stood: the same use, of a common operand."""
+        if not self.is_open(self.a, i) or not self.is_open(self.b, j):
+            return False
+        operands = {self.m.forward[p] for p in self.a.operands[i]}
+        users = {(self.m.forward[u], slot) for u, slot in self.a.users[i]}
+        common = any(q in operands for q in self.b.operands[j])
+        if not self.a.operands[i] or not self.b.operands[j]:
+            common = True
+        return common and any(user in users for user in self.b.users[j])
+
+
+def output_pairs(a: Flat, b: Flat) -> tuple[list[int], list[int]]:
+    """Numbers for the operands of both outputs, aligned by what stands there."""
+
+    def token(flat: Flat, i: int) -> Hashable:
+        return (flat.nodes[i].module, flat.labels[i])
+
+    last_a, last_b = a.operands[-1], b.operands[-1]
+    slots_a = [-1 - 2 * slot for slot in range(len(last_a))]
+    slots_b = [-2 - 2 * slot for slot in range(len(last_b))]
+    pairs = align([token(a, i) for i in last_a], [token(b, j) for j in last_b])
+    for x, y in pairs:
+        slots_a[x] = slots_b[y] = x
+    return slots_a, slots_b
+
+
+def _scoped(flat: Flat) -> list[Hashable]:
+    return [(node.module, label) for node, label in zip(flat.nodes, flat.labels, strict=True)]
+
+
+def _once(keys: Sequence[Hashable], partner: Sequence[int]) -> dict[Hashable, int]:
+    counts = Counter(key for key, other in zip(keys, partner, strict=True) if other == -1)
+    return {
+        key: i
+        for i, (key, other) in enumerate(zip(keys, partner, strict=True))
+        if other == -1 and counts[key] == 1
+    }
+
+
+def _depth_first(flat: Flat) -> list[int]:
+    """The nodes in depth-first post-order from the output: an order that no printing changes."""
+    order: list[int] = []
+    seen = [False] * len(flat.nodes)
+    for root in range(len(flat.nodes) - 1, -1, -1):
+        if seen[root]:
+            continue
+        stack = [(root, 0)]
+        seen[root] = True
+        branch: list[int] = []
+        while stack:
+            i, slot = stack.pop()
+            if slot < len(flat.operands[i]):
+                stack.append((i, slot + 1))
+                operand = flat.operands[i][slot]
+                if not seen[operand]:
+                    seen[operand] = True
+                    stack.append((operand, 0))
+            else:
+                branch.append(i)
+        order.extend(branch)
+    return order

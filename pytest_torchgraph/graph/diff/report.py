@@ -1,0 +1,492 @@
+"""The structural difference of graphs, as findings: what a person would call one change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..equality.canonical import canonical
+from ..equality.equal import Classes, pairing
+from ..model import Graph, Node, Source, is_projection, iter_refs
+from ..text import format_node
+from .align import align
+from .group import Comparison, Part, bodies, compare, subgraph_names
+
+ChangeKind = Literal["added", "removed", "changed", "rewired"]
+SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One node that differs.
+
+    Attributes:
+        kind: "added", "removed", "changed" (another op, constant, shape or dtype in the same
+            place) or "rewired" (the same op on another operand).
+        graph: name of the graph that it is in.
+        before, after: the node in the old and in the new graph; None where there is none.
+    """
+
+    kind: ChangeKind
+    graph: str
+    before: Node | None
+    after: Node | None
+
+    @property
+    def node(self) -> Node:
+        """The node as it is now or, where it is gone, as it was."""
+        node = self.after or self.before
+        assert node is not None
+        return node
+
+    def __str__(self) -> str:
+        return f"{SIGNS[self.kind]} {format_node(self.node)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One edit: the connected nodes that it touched, and what followed from it elsewhere.
+
+    Attributes:
+        changes: the nodes of the edit itself, the primary one first.
+        consequences: what follows from it: in the backward of an edited forward, for one.
+        summary: what happened, where it is no matter of nodes (a whole graph that came or went).
+    """
+
+    changes: tuple[Change, ...]
+    consequences: tuple[Change, ...] = ()
+    summary: str = ""
+
+    @property
+    def kind(self) -> ChangeKind:
+        """The kind of the primary change."""
+        return self.changes[0].kind
+
+    @property
+    def graph(self) -> str:
+        """The name of the graph that was edited."""
+        return self.changes[0].graph
+
+    @property
+    def before(self) -> Node | None:
+        """The primary node as it was."""
+        return self.changes[0].before
+
+    @property
+    def after(self) -> Node | None:
+        """The primary node as it is."""
+        return self.changes[0].after
+
+    @property
+    def module(self) -> str:
+        """Module path of the primary node."""
+        return self.changes[0].node.module
+
+    @property
+    def source(self) -> Source | None:
+        """The user's line of the primary node. Stored graphs have none, so a removal has none."""
+        return self.changes[0].node.source
+
+    def to_text(self, limit: int = 4) -> str:
+        """This finding in a few lines: place, before, after, what else, what follows.
+
+        Args:
+            limit: how many further nodes, and how many consequences, are listed.
+        """
+        if self.summary:
+            return f"{SIGNS[self.kind]} {self.summary}"
+        change = self.changes[0]
+        place = self.module or "(no module)"
+        head = f"{SIGNS[self.kind]} {self.kind} in {place} [{self.graph}]"
+        if self.source is not None:
+            head += f"  {self.source}: {self.source.code}".rstrip(": ")
+        lines = [head]
+        if change.before is not None:
+            lines.append(f"    before  {format_node(change.before)}")
+        if change.after is not None:
+            lines.append(f"    after   {format_node(change.after)}")
+        lines += _listed("with   ", _ops(self.changes[1:]), limit)
+        consequences = _ops(self.consequences)
+        if consequences:
+            places = ", ".join(dict.fromkeys(change.graph for change in consequences))
+            lines.append(f"    follows in {places}: {_count(consequences)}")
+            lines += _listed("       ", consequences, limit)
+        elif self.consequences:
+            places = ", ".join(dict.fromkeys(change.graph for change in self.consequences))
+            lines.append(f"    follows in {places}: other values are saved")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+@dataclass(frozen=True, slots=True)
+class PairDiff:
+    """The raw lists for one pair of graphs; one of the two is None where a graph came or went."""
+
+    before: Graph | None
+    after: Graph | None
+    added: tuple[Node, ...] = ()
+    removed: tuple[Node, ...] = ()
+    changed: tuple[tuple[Node, Node], ...] = ()
+    rewired: tuple[tuple[Node, Node], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDiff:
+    """What distinguishes two graphs, or two captures; false where nothing does.
+
+    Attributes:
+        findings: one for each edit, in the order of the graph.
+        graphs: the raw lists, for each pair of graphs that differ.
+    """
+
+    findings: tuple[Finding, ...]
+    graphs: tuple[PairDiff, ...] = field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    @property
+    def added(self) -> tuple[Node, ...]:
+        """All nodes that only the new graphs have."""
+        return tuple(node for pair in self.graphs for node in pair.added)
+
+    @property
+    def removed(self) -> tuple[Node, ...]:
+        """All nodes that only the old graphs have."""
+        return tuple(node for pair in self.graphs for node in pair.removed)
+
+    @property
+    def changed(self) -> tuple[tuple[Node, Node], ...]:
+        """All nodes whose op, constants, shape or dtype differ, old and new."""
+        return tuple(nodes for pair in self.graphs for nodes in pair.changed)
+
+    @property
+    def rewired(self) -> tuple[tuple[Node, Node], ...]:
+        """All nodes that have another operand, old and new."""
+        return tuple(nodes for pair in self.graphs for nodes in pair.rewired)
+
+    def heading(self) -> str:
+        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`."""
+        if not self.findings:
+            return "no difference"
+        counts = Counter(finding.kind for finding in self.findings)
+        parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
+        first, _, rest = parts[0].partition(" ")
+        whole = all(f.summary and None in (f.before, f.after) for f in self.findings)
+        noun = "graph" if whole else "op"
+        parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
+        where = _common_module([finding.module for finding in self.findings])
+        return ", ".join(parts) + (f" in {where}" if where and noun == "op" else "")
+
+    def to_text(self, limit: int = 10) -> str:
+        """All findings as text, at most `limit` of them in full."""
+        shown = [
+            finding.to_text(limit=4 if len(self.findings) <= 3 else 1)
+            for finding in self.findings[:limit]
+        ]
+        if len(self.findings) > limit:
+            shown.append(f"... and {len(self.findings) - limit} more findings")
+        return "\n".join(shown) or "no difference"
+
+    def __str__(self) -> str:
+        return f"{self.heading()}\n{self.to_text()}"
+
+
+def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
+    """The difference of two lists of graphs, one capture each.
+
+    Graphs are compared with those of the same kind. What differs in a backward graph follows from
+    what differs in a forward, where anything does, and is listed there as a consequence. A backward
+    graph that came or went is a finding of its own.
+    """
+    findings: list[Finding] = []
+    backward: list[Finding] = []
+    whole: list[Finding] = []
+    graphs: list[PairDiff] = []
+    forwards: list[tuple[Graph, Mapping[str, str]]] = []
+    savers: dict[str, list[int]] = {}
+    classes = Classes()
+    for old, new in _pairs(canonical(before), canonical(after)):
+        kind = (old or new).kind  # type: ignore[union-attr]
+        into = backward if kind == "backward" else findings
+        if old is None or new is None:
+            (whole if kind == "backward" else findings).append(_whole_graph(old, new))
+            graphs.append(PairDiff(old, new))
+            continue
+        known = _saved_names(old, forwards, savers) if kind == "backward" else {}
+        names = _compare(old, new, known, into, graphs, classes)
+        if kind == "forward":
+            for name in {ref.name for ref in old.saved}:
+                savers.setdefault(name, []).append(len(forwards))
+            forwards.append((old, names))
+    if findings and backward:
+        findings = _with_consequences(findings, backward)
+    else:
+        findings += backward
+    findings += whole
+    return GraphDiff(tuple(findings), tuple(graphs))
+
+
+def _saved_names(
+    backward: Graph,
+    forwards: Sequence[tuple[Graph, Mapping[str, str]]],
+    savers: Mapping[str, Sequence[int]],
+) -> Mapping[str, str]:
+    """How the values that a backward takes over are called now, by its own forward."""
+    taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:100])
+    best = max(taken, key=lambda k: (taken[k], -k), default=0)
+    return forwards[best][1] if forwards else {}
+
+
+def _compare(
+    old: Graph,
+    new: Graph,
+    names: Mapping[str, str],
+    findings: list[Finding],
+    graphs: list[PairDiff],
+    classes: Classes,
+) -> Mapping[str, str]:
+    """Compare two graphs and their bodies; returns the names that correspond."""
+    if classes.number(old) == classes.number(new):
+        return _names_of_equal(old, new)
+    comparison = compare(classes.flat(old), classes.flat(new), names)
+    label = new.name if old.name == new.name else f"{old.name} -> {new.name}"
+    found = [
+        Finding(tuple(_change(comparison, part, label) for part in group))
+        for group in comparison.groups
+    ]
+    graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
+    callers = _callers(old), _callers(new)
+    for body_old, body_new in bodies(comparison):
+        inside: list[Finding] = []
+        _compare(body_old, body_new, {}, inside, graphs, classes)
+        if inside:
+            calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
+            found = _with_body(found, inside, (old, new), calls)
+    if not found:
+        last = Change("changed", label, old.nodes[-1], new.nodes[-1])
+        found.append(Finding((last,)))
+    names = comparison.names()
+    findings.extend(_explain_saved(finding, old, new, names) for finding in found)
+    return names
+
+
+def _callers(graph: Graph) -> dict[str, list[int]]:
+    """The ids of the nodes that refer to a body, by its name."""
+    callers: dict[str, list[int]] = {}
+    for node in graph.nodes if graph.subgraphs else ():
+        for name in subgraph_names((node.args, tuple(node.kwargs.values()))):
+            callers.setdefault(name, []).append(id(node))
+    return callers
+
+
+def _with_body(
+    found: list[Finding], inside: list[Finding], graphs: tuple[Graph, Graph], calls: Container[int]
+) -> list[Finding]:
+    """Findings of a graph and of a body, what follows from an edit of the body put to that.
+
+    A body that saves one value more for its backward has one result more, and so have its calls.
+
+    Args:
+        graphs: the graph, old and new.
+        calls: the ids of the nodes that refer to the body.
+    """
+
+    def of_a_call(change: Change) -> bool:
+        node, graph = change.node, graphs[change.after is not None]
+        producer = graph.by_name.get(node.refs[0]) if node.refs else None
+        return producer is not None and id(producer) in calls and is_projection(node, producer)
+
+    def follows(finding: Finding) -> bool:
+        return all(None in (c.before, c.after) and of_a_call(c) for c in finding.changes)
+
+    def is_return(finding: Finding) -> bool:
+        return all(change.node.kind == "output" for change in finding.changes)
+
+    edits = [finding for finding in inside if not is_return(finding)]
+    if not edits:
+        return found + inside
+    derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
+    first = edits[0]
+    changes = (*first.changes, *(change for finding in derived for change in finding.changes))
+    edits[0] = Finding(changes, first.consequences, first.summary)
+    return [finding for finding in found if finding not in derived] + edits
+
+
+def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
+    """Say so where all that differs is what a forward saves for its backward."""
+    before, after = finding.before, finding.after
+    if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
+        return finding
+    if format_node(before) != format_node(after):
+        return finding
+    was = [names.get(ref.name, ref.name) for ref in old.saved]
+    now = [ref.name for ref in new.saved]
+    parts = [f"+ %{name}" for name in now if name not in was]
+    parts += [f"- %{name}" for name in was if name not in now]
+    what = ", ".join(parts[:6]) or "in another order"
+    summary = f"{finding.graph}: other values are saved for the backward ({what})"
+    return Finding(finding.changes, finding.consequences, summary)
+
+
+def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
+    partner = pairing(old, new)
+    assert partner is not None
+    return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
+
+
+def _change(comparison: Comparison, part: Part, graph: str) -> Change:
+    a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
+    return Change(
+        part.kind,
+        graph,
+        a[part.before] if part.before != -1 else None,
+        b[part.after] if part.after != -1 else None,
+    )
+
+
+def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> PairDiff:
+    lists: dict[str, list[tuple[Node | None, Node | None]]] = {kind: [] for kind in SIGNS}
+    for change in changes:
+        lists[change.kind].append((change.before, change.after))
+    return PairDiff(
+        old,
+        new,
+        added=tuple(after for _, after in lists["added"] if after),
+        removed=tuple(before for before, _ in lists["removed"] if before),
+        changed=tuple((x, y) for x, y in lists["changed"] if x and y),
+        rewired=tuple((x, y) for x, y in lists["rewired"] if x and y),
+    )
+
+
+def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
+    graph = new or old
+    assert graph is not None
+    kind: ChangeKind = "added" if old is None else "removed"
+    node = graph.nodes[-1]
+    change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
+    calls = sum(1 for node in graph.nodes if node.is_call)
+    return Finding((change,), summary=f"{graph.kind} graph {graph.name!r} {kind} ({calls} ops)")
+
+
+def _pairs(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> Iterator[tuple[Graph | None, Graph | None]]:
+    """Graphs that correspond, forward ones first."""
+    if len(before) == len(after) == 1:
+        yield before[0], after[0]
+        return
+    for kind in ("forward", "inference", "joint", "backward"):
+        old = [graph for graph in before if graph.kind == kind]
+        new = [graph for graph in after if graph.kind == kind]
+        if len(old) == len(new):
+            yield from zip(old, new, strict=True)
+            continue
+        anchors = sorted(align([_token(graph) for graph in old], [_token(graph) for graph in new]))
+        ends = (len(old), len(new))
+        for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
+            gap = max(x1 - x0, y1 - y0) - 1
+            for k in range(1, gap + 1):
+                yield (
+                    old[x0 + k] if x0 + k < x1 else None,
+                    new[y0 + k] if y0 + k < y1 else None,
+                )
+            if x1 < len(old):
+                yield old[x1], new[y1]
+
+
+def _token(graph: Graph) -> Hashable:
+    return frozenset(graph.op_counts.items())
+
+
+# -- consequences ----------------------------------------------------------------------------------
+
+
+def _with_consequences(findings: list[Finding], backward: list[Finding]) -> list[Finding]:
+    follows: list[list[Change]] = [[] for _ in findings]
+    reach = [_Reach(finding) for finding in findings]
+    for finding in backward:
+        scores = [each.score(finding) for each in reach]
+        follows[scores.index(max(scores))].extend(finding.changes)
+    return [
+        Finding(finding.changes, tuple(changes), finding.summary)
+        for finding, changes in zip(findings, follows, strict=True)
+    ]
+
+
+class _Reach:
+    """What a forward finding touched, to tell which backward changes follow from it."""
+
+    def __init__(self, finding: Finding):
+        nodes = [node for change in finding.changes for node in (change.before, change.after)]
+        self.names = {node.name for node in nodes if node is not None}
+        self.modules = {node.module for node in nodes if node is not None}
+        self.near = {
+            ref.name
+            for node in nodes
+            if node is not None
+            for ref in iter_refs((node.args, node.kwargs))
+        }
+
+    def score(self, finding: Finding) -> float:
+        best = 0.0
+        for change in finding.changes:
+            for node in (change.before, change.after):
+                if node is None:
+                    continue
+                names = {node.name, *node.refs}
+                if names & self.names:
+                    best = max(best, 4.0)
+                if node.module in self.modules and node.module:
+                    best = max(best, 3.0)
+                if names & self.near:
+                    best = max(best, 2.0)
+                best = max(best, max(_shared(node.module, module) for module in self.modules))
+        return best
+
+
+def _shared(a: str, b: str) -> float:
+    """How much of two module paths is common, as a share below one."""
+    parts_a, parts_b = a.split("."), b.split(".")
+    common = 0
+    for x, y in zip(parts_a, parts_b, strict=False):
+        if x != y:
+            break
+        common += 1
+    return common / (max(len(parts_a), len(parts_b)) + 1)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _ops(changes: Iterable[Change]) -> list[Change]:
+    """The changes worth a line: without projections and without the inputs that were derived."""
+    return [
+        change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
+    ]
+
+
+def _count(changes: Sequence[Change]) -> str:
+    counts = Counter(change.kind for change in changes)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind])
+
+
+def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
+    lines = [f"    {word} {change}" for change in changes[:limit]]
+    if len(changes) > limit:
+        lines.append(f"    {word} ... and {len(changes) - limit} more ({_count(changes[limit:])})")
+    return lines
+
+
+def _common_module(modules: Sequence[str]) -> str:
+    paths = [module.split(".") for module in modules]
+    common: list[str] = []
+    for level in zip(*paths, strict=False):
+        if len(set(level)) != 1:
+            break
+        common.append(level[0])
+    return ".".join(common)

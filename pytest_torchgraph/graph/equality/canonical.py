@@ -1,0 +1,137 @@
+"""The form in which graphs are compared and stored: what computes the same is written the same.
+
+Releases of torch disagree on ops that move no data. What autograd saves and hands out is wrapped
+into `aten.detach` by one release and not by the next; below autograd that is another name for the
+same tensor. `aten.view`, `aten._unsafe_view` and `aten.reshape` give the same values in another
+shape; where a reshape copies, a `clone` stands beside it. A graph itself keeps what torch ran, and
+so do its op counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
+
+BELOW_AUTOGRAD = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
+"""Levels of graphs that autograd has been applied to already."""
+
+ALIAS = "aten.detach.default"
+SAME = {
+    "aten._unsafe_view.default": "aten.view.default",
+    "aten.reshape.default": "aten.view.default",
+}
+
+
+def canonical_op(op: str) -> str:
+    """The op that stands for all that compute the same."""
+    return SAME.get(op, op)
+
+
+def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """The canonical form of the graphs of one capture.
+
+    What a backward is given of its forward is called after the value that it is an alias of, and
+    given once.
+    """
+    names: dict[str, str] = {}
+    found = []
+    for graph in graphs:
+        if graph.kind == "backward" and graph.level in BELOW_AUTOGRAD:
+            graph = _with_saved(graph, names)
+        aliases = _aliases(graph)
+        found.append(_without(graph, aliases))
+        names.update(aliases)
+    return tuple(found)
+
+
+def canonical_graph(graph: Graph) -> Graph:
+    """The canonical form of one graph: itself, where nothing is to be done."""
+    return _without(graph, _aliases(graph))
+
+
+def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
+    subgraphs = tuple(map(canonical_graph, graph.subgraphs))
+    if aliases or any(node.op in SAME for node in graph.nodes):
+        kept = [node for node in graph.nodes if node.name not in aliases]
+        saved = dict.fromkeys(_renamed(graph.saved, aliases))
+        nodes = tuple([_rewritten(node, aliases) for node in kept])
+        return replace(graph, nodes=nodes, saved=tuple(saved), subgraphs=subgraphs)
+    if any(new is not old for new, old in zip(subgraphs, graph.subgraphs, strict=True)):
+        return replace(graph, subgraphs=subgraphs)
+    return graph
+
+
+def _aliases(graph: Graph) -> dict[str, str]:
+    """What each alias is an alias of, by name."""
+    found: dict[str, str] = {}
+    if graph.level in BELOW_AUTOGRAD:
+        for node in graph.nodes:
+            if node.op == ALIAS and len(node.args) == 1 and isinstance(node.args[0], Ref):
+                source = node.args[0].name
+                found[node.name] = found.get(source, source)
+    return found
+
+
+def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """A backward whose saved values have the names of what they are aliases of."""
+    saved = {node.name for node in graph.inputs if node.op == "saved"}
+    wanted = {name: names[name] for name in saved & names.keys()}
+    others = graph.by_name.keys() - saved
+    wanted = {name: source for name, source in wanted.items() if source not in others}
+    if not wanted:
+        return graph
+    nodes: dict[str, Node] = {}
+    for node in graph.nodes:
+        node = _rewritten(replace(node, name=wanted.get(node.name, node.name)), wanted)
+        nodes.setdefault(node.name, node)
+    return replace(graph, nodes=tuple(nodes.values()))
+
+
+def _rewritten(node: Node, names: Mapping[str, str]) -> Node:
+    op = canonical_op(node.op)
+    if not names or not _mentions(node, names):
+        return node if op == node.op else replace(node, op=op)
+    return replace(
+        node,
+        op=op,
+        args=_renamed(node.args, names),
+        kwargs=_renamed(node.kwargs, names),
+        effects=tuple([_effect(effect, names) for effect in node.effects]),
+        after=tuple(dict.fromkeys(_renamed(node.after, names))),
+    )
+
+
+def _mentions(node: Node, names: Mapping[str, str]) -> bool:
+    if node.kwargs or node.effects or node.after:
+        targets = tuple([effect.target for effect in node.effects])
+        return any(
+            ref.name in names for ref in iter_refs((node.args, node.kwargs, node.after, targets))
+        )
+    return any(
+        value.name in names
+        if isinstance(value, Ref)
+        else isinstance(value, (tuple, dict, slice))
+        and any(ref.name in names for ref in iter_refs(value))
+        for value in node.args
+    )
+
+
+def _effect(effect: Effect, names: Mapping[str, str]) -> Effect:
+    if effect.target is None or effect.target.name not in names:
+        return effect
+    return replace(effect, target=Ref(names[effect.target.name]))
+
+
+def _renamed(value: Arg, names: Mapping[str, str]) -> Arg:
+    if isinstance(value, Ref):
+        return Ref(names[value.name]) if value.name in names else value
+    if isinstance(value, tuple):
+        return tuple([_renamed(item, names) for item in value])
+    if isinstance(value, dict):
+        return {key: _renamed(item, names) for key, item in value.items()}
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return slice(*[_renamed(part, names) for part in parts])
+    return value

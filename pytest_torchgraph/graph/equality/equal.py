@@ -1,0 +1,258 @@
+"""Equality of dataflow, decided exactly.
+
+The operands of a node are ordered, so a node that the output or a side effect needs is identified
+by any path that leads to it from there: walking both graphs from their outputs in lockstep pairs
+every live node, without search. Hashes alone would not do: they confuse a node that is used twice
+with two equal nodes. What is left is dead code, which is matched by refined colours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+
+from ..model import Graph
+from .canonical import canonical_graph
+from .flat import Flat
+
+
+def isomorphic(a: Graph, b: Graph) -> bool:
+    """Whether two graphs have the same dataflow (see `Graph`)."""
+    return pairing(canonical_graph(a), canonical_graph(b)) is not None
+
+
+class Classes:
+    """Numbers for graphs, equal where they have the same dataflow.
+
+    The bodies of higher-order ops are compared by these. A graph without dead code has a canonical
+    form, its nodes numbered as the output reaches them, so that no two bodies need be compared.
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[Hashable, int] = {}
+        self.known: dict[int, tuple[Graph, int]] = {}
+        self.alike: dict[Hashable, list[tuple[Flat, int]]] = {}
+
+    def flat(self, graph: Graph) -> Flat:
+        """The graph as arrays, labels naming subgraphs by what they compute."""
+        bodies = {sub.name: sub for sub in graph.subgraphs}
+
+        def label(name: str) -> str:
+            return str(self.number(bodies[name])) if name in bodies else f"?{name}"
+
+        return Flat(graph, label)
+
+    def number(self, graph: Graph) -> int:
+        """The number of a graph."""
+        found = self.known.get(id(graph))
+        if found is None:
+            found = self.known[id(graph)] = graph, self._classify(self.flat(graph))
+        return found[1]
+
+    def _classify(self, flat: Flat) -> int:
+        canonical = _canonical(flat)
+        dead = [i for i in range(len(flat.nodes)) if i not in canonical]
+        form: Hashable = (
+            len(flat.inputs),
+            len(flat.graph.saved),
+            *((flat.labels[i], *[canonical[o] for o in flat.operands[i]]) for i in canonical),
+        )
+        form = self.ids.setdefault(form, len(self.ids))
+        colors = _colors(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
+        alike = self.alike.setdefault((form, *sorted(colors.values())), [])
+        for other, number in alike:
+            if not dead or _paired(flat, other) is not None:
+                return number
+        number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
+        alike.append((flat, number))
+        return number
+
+
+def _canonical(flat: Flat) -> dict[int, int]:
+    """Numbers for the inputs and for all that the output needs, the same for equal graphs."""
+    numbers = {i: number for number, i in enumerate(flat.inputs)}
+    todo = [len(flat.nodes) - 1] if flat.nodes else []
+    for i in flat.inputs:
+        todo.extend(flat.operands[i])
+    while todo:
+        i = todo.pop()
+        if i not in numbers:
+            numbers[i] = len(numbers)
+            todo.extend(flat.operands[i])
+    return numbers
+
+
+def pairing(first: Graph, second: Graph) -> list[int] | None:
+    """For each node of `first` the number of its counterpart, or None if the graphs differ.
+
+    Nodes are those of the canonical forms.
+    """
+    first, second = canonical_graph(first), canonical_graph(second)
+    if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
+        return None
+    classes = Classes()
+    return _paired(classes.flat(first), classes.flat(second))
+
+
+def _paired(a: Flat, b: Flat) -> list[int] | None:
+    if len(a.nodes) != len(b.nodes) or len(a.graph.saved) != len(b.graph.saved):
+        return None
+    if len(a.inputs) != len(b.inputs) or Counter(a.labels) != Counter(b.labels):
+        return None
+    pairs = _Pairing(a, b)
+    roots = list(zip(a.inputs, b.inputs, strict=True))
+    if a.nodes:
+        roots.append((len(a.nodes) - 1, len(b.nodes) - 1))
+    if not pairs.pair_all(roots):
+        return None
+    return pairs.forward if pairs.pair_dead() else None
+
+
+class _Pairing:
+    def __init__(self, a: Flat, b: Flat):
+        self.a = a
+        self.b = b
+        self.forward = [-1] * len(a.nodes)
+        self.backward = [-1] * len(b.nodes)
+        self.paired: list[int] = []
+
+    def pair_all(self, todo: list[tuple[int, int]]) -> bool:
+        """Pair these nodes and, through their ordered operands, everything below them."""
+        while todo:
+            i, j = todo.pop()
+            if self.forward[i] == j:
+                continue
+            if self.forward[i] != -1 or self.backward[j] != -1:
+                return False
+            if self.a.labels[i] != self.b.labels[j]:
+                return False
+            if len(self.a.operands[i]) != len(self.b.operands[j]):
+                return False
+            self.forward[i] = j
+            self.backward[j] = i
+            self.paired.append(i)
+            todo.extend(zip(self.a.operands[i], self.b.operands[j], strict=True))
+        return True
+
+    def pair_dead(self) -> bool:
+        dead_a = [i for i, j in enumerate(self.forward) if j == -1]
+        dead_b = [j for j, i in enumerate(self.backward) if i == -1]
+        if not dead_a:
+            return not dead_b
+        ids: dict[Hashable, int] = {}
+        self.colors_a = _colors(self.a, dead_a, lambda i: ("live", i), ids)
+        self.colors_b = _colors(self.b, dead_b, lambda j: ("live", self.backward[j]), ids)
+        if sorted(self.colors_a.values()) != sorted(self.colors_b.values()):
+            return False
+        self.free: dict[Hashable, list[int]] = {}
+        for j in dead_b:
+            color = self.colors_b[j]
+            self.free.setdefault(color, []).append(j)
+            for slot, operand in enumerate(self.b.operands[j]):
+                self.free.setdefault((operand, slot, color), []).append(j)
+        budget = 100 * len(dead_a) + 10_000
+        # From the last node on, so that what a dead node needs is paired through that node.
+        for i in reversed(dead_a):
+            if self.forward[i] != -1:
+                continue
+            start = len(self.paired)
+            for j in self._candidates(self.colors_a[i]):
+                budget -= len(self.paired) - start + 1
+                self._undo(start)
+                if budget < 0:
+                    return False
+                if self._fits(i, j) and self._pair_part(i, j):
+                    break
+            else:
+                return False
+        return True
+
+    def _pair_part(self, i: int, j: int) -> bool:
+        """Pair two dead nodes and all that hangs together with them.
+
+        What else uses a paired node comes next, so that a choice between equal nodes is made once
+        for all of them.
+        """
+        todo = [i]
+        while todo:
+            i = todo.pop()
+            if self.forward[i] != -1:
+                continue
+            before = len(self.paired)
+            if j == -1:
+                j = self._partner(i)
+            if j == -1 or not self.pair_all([(i, j)]):
+                return False
+            j = -1
+            for k in self.paired[before:]:
+                todo.extend(user for user, _ in self.a.users[k] if self.forward[user] == -1)
+        return True
+
+    def _undo(self, start: int) -> None:
+        while len(self.paired) > start:
+            i = self.paired.pop()
+            j = self.forward[i]
+            self.forward[i] = self.backward[j] = -1
+            color = self.colors_b[j]
+            for key in (color, *((p, slot, color) for slot, p in enumerate(self.b.operands[j]))):
+                self.free[key].append(j)
+
+    def _candidates(self, color: int) -> Iterator[int]:
+        """The free nodes of a colour; mostly the first will do."""
+        free = self._free(color)
+        if free:
+            first = free[-1]
+            yield first
+            yield from [j for j in dict.fromkeys(reversed(free)) if j != first]
+
+    def _free(self, key: Hashable) -> list[int]:
+        """The nodes without partner that have this colour, or this colour and operand."""
+        free = self.free.get(key, [])
+        while free and self.backward[free[-1]] != -1:
+            free.pop()
+        return free
+
+    def _partner(self, i: int) -> int:
+        """A free node of the same colour that uses the partners of what `i` uses, or -1."""
+        color = self.colors_a[i]
+        choices = [
+            self._free((self.forward[operand], slot, color))
+            for slot, operand in enumerate(self.a.operands[i])
+            if self.forward[operand] != -1
+        ]
+        fewest = min(choices, key=len, default=self._free(color))
+        return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
+
+    def _fits(self, i: int, j: int) -> bool:
+        return self.backward[j] == -1 and all(
+            self.forward[o] == p if self.forward[o] != -1 else self.backward[p] == -1
+            for o, p in zip(self.a.operands[i], self.b.operands[j], strict=True)
+        )
+
+
+def _colors(
+    flat: Flat,
+    dead: list[int],
+    live: Callable[[int], Hashable],
+    ids: dict[Hashable, int],
+) -> dict[int, int]:
+    """Colours of dead nodes by what they compute and, refined, by what uses them."""
+
+    def intern(key: Hashable) -> int:
+        return ids.setdefault(key, len(ids))
+
+    members = set(dead)
+    colors: dict[int, int] = {}
+    for i in dead:
+        below = tuple(colors[o] if o in members else intern(live(o)) for o in flat.operands[i])
+        colors[i] = intern((flat.labels[i], below))
+    for _ in range(3):
+        above: dict[int, int] = {}
+        for i in reversed(dead):
+            users = sorted((above[u], slot) for u, slot in flat.users[i])
+            above[i] = intern((colors[i], tuple(users)))
+        colors = {}
+        for i in dead:
+            operands = tuple(colors.get(o, -1) for o in flat.operands[i])
+            colors[i] = intern((above[i], operands))
+    return colors

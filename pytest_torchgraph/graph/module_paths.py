@@ -1,0 +1,23 @@
+"""Paths of modules: which one a name is of, and what several have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def module_of(name: str) -> str:
+    """The module path that a node's name begins with: what stands before its last slash."""
+    return name.rpartition("/")[0]
+
+
+def common_path(paths: Iterable[str]) -> str:
+    """The innermost module that contains all of these: where a sum of their gradients belongs."""
+    common: list[str] | None = None
+    for path in paths:
+        parts = path.split(".") if path else []
+        if common is None:
+            common = parts
+        else:
+            same = [x == y for x, y in zip(common, parts, strict=False)]
+            common = common[: same.index(False) if False in same else len(same)]
+    return ".".join(common or [])

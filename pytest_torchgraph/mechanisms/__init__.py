@@ -1,0 +1,1 @@
+"""The ways to obtain graphs, one for each `via`."""

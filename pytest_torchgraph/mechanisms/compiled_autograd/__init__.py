@@ -1,0 +1,1 @@
+"""The whole backward as one graph, captured by compiled autograd."""

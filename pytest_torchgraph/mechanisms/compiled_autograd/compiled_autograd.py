@@ -1,0 +1,279 @@
+"""Capture of the whole backward by compiled autograd: as the autograd engine ran it.
+
+The engine gives each backward to a compiler of ours, as one graph through all graph breaks of the
+forward, with the hooks in it. It is run node by node, as it is, which gives the shapes of its
+values. The forward is compiled up to AOTAutograd, or runs eagerly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.fx
+
+from ... import torch_private
+from ...convert.canonical_names import Canon
+from ...convert.compiled_autograd.fold import Facts, fold
+from ...convert.from_fx import Converted
+from ...graph.model import Graph
+from ...ops.levels import Level
+from ...watching.observe.events import ONLY_TRACED
+from ..protocol import Captured
+from ..step.named_tensors import Roots
+from ..step.step import Step, output_leaves
+from ..torch_compile.run import run_compiled, switched_off
+from . import engine
+from .forward import ForwardRecorder
+from .node_order import ModuleCalls, steps
+
+
+@dataclass(frozen=True)
+class CompiledAutograd:
+    """The whole backward in one graph, with its hooks, through graph breaks of the forward.
+
+    The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
+    one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them.
+
+    Args:
+        forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph
+            of its own. The backward of an eager forward consists of autograd's own functions, such
+            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`.
+        forward_fullgraph: as `fullgraph` of `torch.compile` for the forward: True raises at a graph
+            break instead of splitting.
+        backward_fullgraph: whether Dynamo must be able to trace the backward's graph, its hooks
+            included, without a break: True raises its error at the first one.
+        dynamic: as in `torch.compile`, for both: None makes a size symbolic once it has changed.
+
+    Raises:
+        ValueError: for another `forward`, or `forward_fullgraph=True` with an eager one.
+    """
+
+    forward: Literal["aot", "eager"] = "aot"
+    forward_fullgraph: bool = False
+    backward_fullgraph: bool = False
+    dynamic: bool | None = None
+
+    name: ClassVar[str] = "compiled_autograd"
+    level: ClassVar[Level] = "compiled_autograd"
+
+    def __post_init__(self) -> None:
+        if self.forward not in ("aot", "eager"):
+            raise ValueError(f"forward={self.forward!r}: 'aot' or 'eager'")
+        if self.forward == "eager" and self.forward_fullgraph:
+            raise ValueError("forward_fullgraph=True needs a compiled forward: forward='aot'")
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Run the step with our compiler in the autograd engine."""
+        off = switched_off()
+        if off:
+            return Captured([], why_none=off)
+        recorder = _Recorder(self, step, roots, canon)
+        try:
+            with engine.compiler_restored(), engine.on_backward(recorder.start):
+                recorder.run(target)
+        finally:
+            recorder.link.recorder = None
+        return recorder.captured()
+
+
+class _Link:
+    """The compiler that the engine is given.
+
+    torch (2.13) never frees a compiler nor what it returned, so these know of the recorder, and
+    with it of the tensors of the step, only while there is a capture.
+    """
+
+    def __init__(self, recorder: _Recorder):
+        self.recorder: _Recorder | None = recorder
+
+    def __call__(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
+        """Called for a backward that the engine's cache does not know; returns what runs it."""
+
+        def run(*lists: Any) -> Any:
+            assert self.recorder is not None
+            return self.recorder.run_backward(module, lists)
+
+        return run
+
+
+class _Recorder:
+    """What one capture sees, forward and backward."""
+
+    def __init__(self, options: CompiledAutograd, step: Step, roots: Roots, canon: Canon):
+        self.options = options
+        self.step = step
+        self.roots = roots
+        self.canon = canon
+        self.forward = ForwardRecorder(roots, canon, self.add)
+        self.calls = ModuleCalls(roots)
+        self.link = _Link(self)
+        self.graphs: list[Graph] = []
+        self.modules: dict[int, Converted] = {}
+        self.taken_over: dict[int, Graph] = {}
+        self.paths: list[str] = []
+        self.why_not_compiled = ""
+        self.known: set[int] = set()
+
+    def run(self, target: Any) -> None:
+        """Run the step, from and to a fresh Dynamo."""
+        options = self.options
+        if options.forward == "aot":
+            self.why_not_compiled = run_compiled(
+                self.step,
+                target,
+                self.forward,
+                forward=self.enabled,
+                backward=self.enabled,
+                dynamic=options.dynamic,
+                fullgraph=options.forward_fullgraph,
+            )
+            return
+        torch_private.reset_dynamo()
+        try:
+            with torch_private.quiet():
+                self.step.run(None, self.enabled_and_noting, self.enabled)
+        finally:
+            torch_private.reset_dynamo()
+
+    @contextlib.contextmanager
+    def enabled(self) -> Iterator[None]:
+        """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
+        with engine.compiled_by(self.link, bool(self.options.dynamic)):
+            yield
+
+    @contextlib.contextmanager
+    def enabled_and_noting(self) -> Iterator[None]:
+        """The same around an eager forward, whose module calls are noted."""
+        with self.enabled(), self.calls.recording():
+            yield
+
+    def start(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """A backward starts: find the modules of its steps while its autograd graph is there."""
+        self.paths = []
+        if self.options.forward == "eager":
+            self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+
+    def add(self, made: Converted) -> None:
+        """A graph was made."""
+        self.modules[len(self.graphs)] = made
+        self.graphs.append(made.graph)
+
+    def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
+        """Run a graph of the engine, and record it the first time."""
+        if id(module) in self.known or torch_private.get("tracing")() is not None:
+            return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+        if self.options.backward_fullgraph or _runs_python(module):
+            fullgraph = self.options.backward_fullgraph
+            _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
+        inputs, _, _, hooks, _ = lists
+        facts = self.facts(inputs, hooks)
+        interpreter = _Interpreter(module, facts, self.canon)
+        result = list(interpreter.run(*lists, enable_io_processing=False))
+        self.add(fold(module, facts, self.canon, self.roots.ranks()))
+        self.known.add(id(module))
+        return result
+
+    def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> Facts:
+        """What is known by identity: parameters and arguments, hooks, AOT backwards."""
+        tangents = {id(grad): place for place, grad in self.step.cotangents}
+        facts = Facts(paths=self.paths)
+        for position, tensor in enumerate(inputs):
+            if id(tensor) in tangents:
+                facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
+            elif id(tensor) in self.roots.tensors:
+                facts.inputs[position] = self.roots.tensors[id(tensor)]
+        for hook in hooks:
+            facts.hooks.append(_called(hook))
+            taken = engine.aot_backward(hook)
+            if taken is not None:
+                number, module = taken
+                facts.backwards[number] = converted = self.forward.backward(module)
+                self.taken_over.setdefault(id(module), converted.graph)
+        return facts
+
+    def captured(self) -> Captured:
+        """The graphs, if there was a backward."""
+        if not self.known and self.step.backward is not False:
+            return Captured([], why_none=f"no backward ran: {self.why_none()}")
+        if self.options.forward == "eager":
+            why_none = "backward=False, and an eager forward has no graph of its own"
+            return Captured(self.graphs, self.modules, why_none)
+        forwards = [graph for graph in self.graphs if graph.level == "aot"]
+        if not forwards:
+            return Captured(
+                [],
+                why_none="the forward was not compiled (forward='eager' asks for that): "
+                + self.why_not_compiled,
+            )
+        levels: dict[Level, list[Graph]] = {"aot": [*forwards, *self.taken_over.values()]}
+        return Captured(self.graphs, self.modules, levels=levels)
+
+    def why_none(self) -> str:
+        """Why no backward ran, in words."""
+        return self.step._why_no_grad(output_leaves(self.step.output))
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a graph of compiled autograd and notes what each node gave."""
+
+    def __init__(self, module: torch.fx.GraphModule, facts: Facts, canon: Canon):
+        super().__init__(module)
+        self.facts = facts
+        self.canon = canon
+        self.extra_traceback = False  # it would change the user's exception
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op != "placeholder":
+            self.facts.results[n.name] = self.canon.result(value)
+            if type(value) is int:
+                self.facts.numbers[n.name] = value
+        return value
+
+
+def _runs_python(module: torch.fx.GraphModule) -> bool:
+    """Whether a backward's graph calls code of the user's, in which Dynamo can meet a break."""
+    return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
+
+
+PYTHON_CALLS = frozenset(
+    {"call_hook", "call_backward", "call_hook_from_backward_state", "self_invoke"}
+)
+
+
+class _OnlyTraced(Exception):
+    """Dynamo traced a graph: there is nothing more to know."""
+
+
+def _trace(
+    module: torch.fx.GraphModule,
+    lists: tuple[Any, ...],
+    *,
+    fullgraph: bool,
+    dynamic: bool | None,
+) -> None:
+    """Let Dynamo trace a backward's graph, up to its first break, without running it.
+
+    With `fullgraph` it raises there; otherwise the record of the capture has the break.
+    """
+
+    def backend(_gm: torch.fx.GraphModule, _inputs: list[Any]) -> Any:
+        raise _OnlyTraced(ONLY_TRACED)
+
+    inputs, *others = lists
+    try:
+        compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+        compiled(list(inputs), *others)
+    except torch_private.get("backend_failed") as error:
+        if not isinstance(error.inner_exception, _OnlyTraced):
+            raise
+
+
+def _called(hook: Any) -> str:
+    """What a hook, or the context of an autograd.Function, is called."""
+    name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
+    return name if name.isidentifier() else "hook"

@@ -1,0 +1,1 @@
+"""Graphs by a TorchDispatchMode: what ran, recorded and then replayed as nodes."""

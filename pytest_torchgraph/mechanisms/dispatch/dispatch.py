@@ -1,0 +1,124 @@
+"""Capture by a TorchDispatchMode: forward and backward as they ran, in aten ops."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ... import torch_private
+from ...convert.canonical_names import Canon
+from ...errors import CaptureError
+from ...graph.model import Graph
+from ...ops.levels import Level
+from ...syncs.found import Seen
+from ...syncs.methods import noted
+from ..protocol import Captured
+from ..step.named_tensors import Roots
+from ..step.step import Step, output_leaves
+from .recorder import Recorder
+from .replay import Replay
+from .sync_calls import note_calls, note_method
+
+_REFUSED = (
+    "a region compiled by torch.compile runs inside the target: what it runs would be a hole in a "
+    "graph of dispatched ops. Capture the eager function, or use via='aot'"
+)
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """A TorchDispatchMode that records each op which reaches the dispatcher below autograd.
+
+    Args:
+        keep_dead: whether ops whose results nothing uses are kept in the graph.
+    """
+
+    keep_dead: bool = False
+
+    name: ClassVar[str] = "dispatch"
+    level: ClassVar[Level] = "dispatch"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Run the step under the mode."""
+        compiled = _compiled_modules(target, roots)
+        if compiled:
+            raise CaptureError(f"{_REFUSED} ({compiled})")
+        recorder = Recorder(roots)
+        seen = Seen()
+        note = functools.partial(note_method, seen, recorder)
+
+        @contextlib.contextmanager
+        def forward() -> Iterator[None]:
+            for name, tensor in roots.inputs:
+                recorder.introduce(tensor, "input", name)
+            with recorder.recording(backward=False), noted(note):
+                yield
+
+        @contextlib.contextmanager
+        def backward() -> Iterator[None]:
+            for number, cotangent in step.cotangents:
+                recorder.introduce(cotangent, "tangent", f"tangent.{number}")
+            with recorder.recording(backward=True), noted(note):
+                yield
+
+        with _no_compiled_region():
+            step.run(None, forward, backward)
+        outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
+        if step.world is not None:
+            outputs += [recorder.number_of(buffer) for buffer in step.world.replaced_buffers()]
+        grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
+        ran_backward, keep_dead = step.ran_backward, self.keep_dead
+        if not ran_backward:  # the target may have run a backward of its own
+            outputs += grads
+
+        def build() -> list[Graph]:
+            replay = Replay(recorder, canon, keep_dead)
+            graphs = replay.graphs(outputs, grads if ran_backward else None)
+            note_calls(seen, recorder, replay, backward=ran_backward)
+            if ran_backward and not any(node.is_call for node in graphs[1].nodes):
+                raise CaptureError(
+                    "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
+                    "clear .grad?"
+                )
+            return graphs
+
+        # Working out the graphs takes about as long as recording, so it waits until they are read,
+        # unless it takes that to see whether there is anything in them.
+        computed = any(value not in recorder.origin for value in outputs)
+        made = build if computed and (grads or not ran_backward) else build()
+        return Captured(made, seen=seen)
+
+
+def _compiled_modules(target: Any, roots: Roots) -> str:
+    if torch_private.is_compiled(target):
+        return "the target itself"
+    for prefix, root in roots.found:
+        for name, module in root.named_modules():
+            if torch_private.is_compiled(module):
+                return f"module {'.'.join(filter(None, (prefix, name))) or type(module).__name__}"
+    return ""
+
+
+@contextlib.contextmanager
+def _no_compiled_region() -> Iterator[None]:
+    """Refuse as soon as a compiled function is entered."""
+    loaded = "torch._dynamo" in sys.modules
+    with torch_private.on_compiled_region(_refuse) if loaded else contextlib.nullcontext():
+        yield
+    if not loaded and "torch._dynamo" in sys.modules and torch_private.frames_seen():
+        _refuse(None)
+
+
+def _refuse(function: Any) -> None:
+    name = getattr(function, "__qualname__", "")
+    if str(getattr(function, "__module__", "")).startswith("torch."):
+        raise CaptureError(
+            f"torch's {name.partition('.')[0]} compiles itself where it runs eagerly: what it runs "
+            "would be a hole in a graph of dispatched ops. Use via='aot', where its bodies are "
+            "subgraphs"
+        )
+    raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)

@@ -1,0 +1,54 @@
+"""The recorded calls that may wait for the device or copy between devices, dead ones included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...convert import source_lines
+from ...convert.effects import schema
+from ...ops.qualified import op_name
+from ...syncs.calls import Call, may_matter
+from ...syncs.found import Seen
+from .recorder import Recorder, Value
+from .replay import Replay
+
+
+def note_calls(seen: Seen, recorder: Recorder, replay: Replay, *, backward: bool) -> None:
+    """Add what a replayed recorder has to `seen`; then nothing needs the recorder any more.
+
+    Args:
+        seen: where the calls go.
+        recorder, replay: of one step.
+        backward: whether its backward ran apart from the forward.
+    """
+
+    def described(value: Any) -> Any:
+        if type(value) is Value:
+            return replay.meta(value)
+        if type(value) is tuple:
+            return tuple([described(item) for item in value])
+        return replay.canon.constant(value)
+
+    for records, name in (
+        (recorder.forward, "forward" if backward else "inference"),
+        (recorder.backward, "backward"),
+    ):
+        for record in records:
+            op = schema.facts(record.op).name or op_name(record.op)
+            if may_matter(op):
+                sequence = record.sequence if name == "backward" else None
+                module, source = replay.place(record, sequence)
+                kwargs = {key: described(value) for key, value in record.kwargs.items()}
+                result = replay.result(record.output)
+                call = Call(op, described(record.args), kwargs, result)
+                seen.calls.append((call, name, module, source))
+
+
+def note_method(seen: Seen, recorder: Recorder, method: str) -> None:
+    """Add the call of a method that is being made."""
+    place = source_lines.current()
+    source = None
+    if place is not None:
+        code, line = place
+        source = source_lines.from_line(code.co_filename, line, code.co_name)
+    seen.methods.append((method, recorder.module, source))

@@ -1,0 +1,115 @@
+"""Capture by torch.export: one graph of the whole forward, with its signature by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.export
+
+from .. import torch_private
+from ..convert import source_lines
+from ..convert.canonical_names import Canon
+from ..convert.from_fx import Naming, convert
+from ..errors import CaptureError
+from ..ops.levels import Level
+from .protocol import Captured
+from .step.named_tensors import Roots
+from .step.step import Step
+
+
+@dataclass(frozen=True)
+class Export:
+    """`torch.export.export`: one graph, which does not depend on Python any more.
+
+    The exported program is then run once, for `capture.output`. Export knows no backward.
+
+    Args:
+        dynamic_shapes: as in `torch.export.export`.
+        strict: whether Dynamo traces the target (True) or Python runs it (False).
+    """
+
+    dynamic_shapes: Any = None
+    strict: bool = False
+
+    name: ClassVar[str] = "export"
+    level: ClassVar[Level] = "export"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Export the target, then run the program once."""
+        if step.backward:
+            raise CaptureError("backward=True, but torch.export has no backward: use via='aot'")
+        if step.loss_fn is not None:
+            raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
+        step.backward = False
+        module = target if isinstance(target, torch.nn.Module) else _Function(target, roots)
+        with torch_private.quiet():
+            try:
+                program = torch.export.export(
+                    module,
+                    step.args,
+                    step.kwargs,
+                    dynamic_shapes=self.dynamic_shapes,
+                    strict=self.strict,
+                )
+            except Exception as error:
+                step.raise_what_the_target_raises(error)
+                raise CaptureError(_why(error)) from error
+            step.run(program.module())
+        naming = Naming(signature_names(program), roots.modules)
+        found = convert(
+            program.graph_module,
+            name="forward",
+            kind="forward",
+            level="export",
+            canon=canon,
+            naming=naming,
+        )
+        return Captured([found.graph], {0: found})
+
+
+def _why(error: Exception) -> str:
+    """Torch's reason for giving up, and the user's line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    reason = "\n".join(lines[:8]) or type(error).__name__
+    return (
+        f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n"
+        "Control flow that depends on the data has no graph of this kind: write it with "
+        "torch.cond, or capture via 'dynamo', 'aot' or 'dispatch'."
+    )
+
+
+class _Function(torch.nn.Module):
+    """A module for a target that is none; it owns the modules that the target uses."""
+
+    def __init__(self, target: Callable[..., Any], roots: Roots):
+        super().__init__()
+        self._target = [target]
+        for prefix, root in roots.found:
+            if not prefix:
+                for name, child in root.named_children():
+                    self.add_module(name, child)
+                for name, parameter in root.named_parameters(recurse=False):
+                    self.register_parameter(name, parameter)
+                for name, buffer in root.named_buffers(recurse=False):
+                    self.register_buffer(name, buffer)
+            else:
+                self.add_module(prefix.replace(".", "_"), root)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._target[0](*args, **kwargs)
+
+
+def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:
+    """(role, name) of each placeholder, from the program's signature."""
+    signature = program.graph_signature
+    named: dict[str, tuple[str, str]] = {}
+    for name, target in signature.inputs_to_parameters.items():
+        named[name] = ("parameter", target)
+    for name, target in signature.inputs_to_buffers.items():
+        named[name] = ("buffer", target)
+    for name, target in signature.inputs_to_lifted_tensor_constants.items():
+        named[name] = ("constant", target)
+    return named

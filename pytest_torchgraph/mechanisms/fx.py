@@ -1,0 +1,225 @@
+"""Capture by torch.fx's symbolic trace: the target's own code, in modules and torch functions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+
+from ..convert import source_lines
+from ..convert.canonical_names import Canon
+from ..convert.from_fx import LINE, RESULT, Naming, convert
+from ..errors import CaptureError
+from ..graph.model import GraphKind
+from ..ops.levels import Level
+from .protocol import Captured
+from .step.named_tensors import Roots, callable_of
+from .step.step import Step
+
+
+@dataclass(frozen=True)
+class Fx:
+    """`torch.fx.symbolic_trace`: the target's Python code run on proxies, then the graph run.
+
+    The graph is run once on the real arguments, which gives `capture.output` and the dtypes and
+    shapes of its nodes. The backward runs, eagerly, and is in no graph.
+
+    Args:
+        concrete_args: values of parameters that are fixed while tracing, as in
+            `torch.fx.symbolic_trace`, so that they can decide control flow; the graph asserts that
+            it is given these. Parameters that the call leaves at their default are fixed too.
+        tracer: a `torch.fx.Tracer` of one's own, for other leaf modules.
+    """
+
+    concrete_args: dict[str, Any] | None = None
+    tracer: torch.fx.Tracer | None = None
+
+    name: ClassVar[str] = "fx"
+    level: ClassVar[Level] = "fx"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Trace the target, run the graph once and read the shapes off."""
+        root, method = _root(target)
+        values = _arguments(target, step)
+        module = self._trace(root, method, values, step)
+        recorder = _Recorder(module, canon)
+        step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
+        kind: GraphKind = "forward" if step.ran_backward else "inference"
+        naming = Naming(_inputs(module.graph, self.concrete_args or {}), roots.modules, plain=True)
+        found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
+        return Captured([found.graph], {0: found})
+
+    def _trace(
+        self, root: Any, method: str, values: dict[str, Any], step: Step
+    ) -> torch.fx.GraphModule:
+        tracer = self.tracer if self.tracer is not None else torch.fx.Tracer()
+        tracer.traced_func_name = method
+        fixed = dict(self.concrete_args or {})
+        defaults = {
+            name: value for name, value in _defaults(root, method).items() if name not in values
+        }
+        try:
+            with _noting_lines(tracer):
+                graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
+        except Exception as error:
+            if not _is_about_tracing(error):
+                step.raise_what_the_target_raises(error)
+            raise CaptureError(_why(error)) from error
+        for name in defaults.keys() - fixed.keys():
+            _forget(graph, name)
+        return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+
+
+@contextlib.contextmanager
+def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
+    """Note the user's line at each node; the tracer's own stack traces take as long as tracing."""
+    create = tracer.create_node
+    own = vars(tracer).copy()
+
+    def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
+        node = create(*args, **kwargs)
+        node.meta[LINE] = source_lines.current()
+        return node
+
+    tracer.create_node = create_node  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del tracer.create_node
+        vars(tracer).update({name: own[name] for name in ("create_node",) if name in own})
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph and notes what each node gave."""
+
+    def __init__(self, module: torch.fx.GraphModule, canon: Canon):
+        super().__init__(module)
+        self.canon = canon
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta[RESULT] = self.canon.result(result)
+        return result
+
+
+def _arguments(target: Any, step: Step) -> dict[str, Any]:
+    """The arguments of the call by the names of the parameters."""
+    signature = inspect.signature(callable_of(target))
+    return dict(signature.bind(*step.args, **step.kwargs).arguments)
+
+
+def _flat(values: dict[str, Any]) -> list[Any]:
+    """The values in the order of the placeholders; those of `*args` one by one."""
+    flat: list[Any] = []
+    for name, value in values.items():
+        flat.extend(value if name == "args" and isinstance(value, tuple) else [value])
+    return flat
+
+
+def _defaults(root: Any, method: str) -> dict[str, Any]:
+    function = getattr(root, method) if isinstance(root, torch.nn.Module) else root
+    parameters = inspect.signature(function).parameters
+    return {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+def _inputs(graph: torch.fx.Graph, fixed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """(role, name) of each placeholder: the parameter's own name, which torch numbers if fixed."""
+    whole = {
+        f"{name}_1": name for name, value in fixed.items() if pytree.tree_leaves(value) == [value]
+    }
+    return {
+        node.name: ("input", whole.get(target, target))
+        for node in graph.find_nodes(op="placeholder")
+        if (target := str(node.target).lstrip("*"))
+    }
+
+
+def _forget(graph: torch.fx.Graph, name: str) -> None:
+    """Remove the placeholder of a parameter left at its default, and the assertion about it."""
+    for node in list(graph.find_nodes(op="placeholder")):
+        if not re.fullmatch(rf"{re.escape(name)}_\d+", str(node.target)):
+            continue
+        doomed = [node]
+        for each in doomed:
+            doomed.extend(each.users)
+        if all(each is node or _is_assertion(each) for each in doomed):
+            for each in reversed(list(dict.fromkeys(doomed))):
+                graph.erase_node(each)
+    for node in list(graph.nodes):
+        if getattr(node.target, "__name__", "") == "_assert_is_none" and not node.users:
+            graph.erase_node(node)
+
+
+def _is_assertion(node: torch.fx.Node) -> bool:
+    return node.target in (operator.eq, torch._assert) or (
+        getattr(node.target, "__name__", "") == "_assert_is_none"
+    )
+
+
+def _is_about_tracing(error: Exception) -> bool:
+    """Whether torch.fx gave up, rather than the target's own code."""
+    words = str(error)
+    return isinstance(error, torch.fx.proxy.TraceError) or any(
+        word in words
+        for word in (
+            "Proxy",
+            "symbolic tracing",
+            "symbolically traced",
+            "is not installed as a submodule",
+            "argument of type: <class",
+        )
+    )
+
+
+def _why(error: Exception) -> str:
+    """Torch's reason for giving up, and the user's line."""
+    words = str(error)
+    if "is not installed as a submodule" in words:
+        advice = "A function over a module cannot be traced: pass the module itself"
+    elif "co_varnames is too small" in words:
+        words = f"its forward is behind a decorator with another signature ({words})"
+        advice = "Trace a module whose forward is not decorated"
+    elif _is_about_tracing(error):
+        advice = (
+            "Control flow that depends on the data has no graph of this kind: fix the argument "
+            "with Fx(concrete_args={...}), make the module a leaf with Fx(tracer=...)"
+        )
+    else:
+        words = f"on proxies it raises {type(error).__name__}: {words}"
+        advice = (
+            "It runs on tensors: fix the argument that decides with Fx(concrete_args={...}), make "
+            "the module a leaf with Fx(tracer=...)"
+        )
+    return (
+        f"torch.fx cannot trace the target: {words}{source_lines.innermost(error)}\n{advice}, or "
+        "capture via 'dynamo', 'aot' or 'dispatch'."
+    )
+
+
+def _root(target: Any) -> tuple[Any, str]:
+    """What torch.fx is to trace: a module and the name of its method, or a Python function."""
+    if isinstance(target, torch.nn.Module):
+        return target, "forward"
+    if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
+        return target.__self__, target.__name__
+    if inspect.isfunction(target):
+        return target, "forward"
+    called = target.func if isinstance(target, functools.partial) else target
+    name = getattr(called, "__name__", type(called).__name__)
+    raise CaptureError(
+        f"torch.fx traces modules, their methods and Python functions, not {name!r} "
+        f"({type(target).__name__}): wrap it in a function"
+    )

@@ -1,0 +1,64 @@
+"""Captures on fake tensors: shapes without memory, for models too large to run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ... import torch_private
+from .named_tensors import Roots
+
+
+@contextlib.contextmanager
+def faked(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device | None
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Let the target's parameters and buffers be fake inside; gives fake arguments.
+
+    Nothing is copied: each module is given fake tensors in place of its own and has its own again
+    afterwards. Tensors on the meta device count as ones on the CPU, which is how a model larger
+    than the memory is made: `with torch.device("meta"): model = Model(config)`.
+
+    Args:
+        device: where the fake tensors are; None for where the real ones are.
+    """
+    mode = torch_private.get("fake_mode")(allow_non_fake_inputs=True)
+    fake_tensor = torch_private.get("fake_tensor")
+    made: dict[int, torch.Tensor] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            where = device or tensor.device
+            if where.type == "meta":
+                where = torch.device("cpu")
+            with torch.no_grad():
+                meta = tensor.detach().to("meta")
+                value = fake_tensor(mode, meta, where)
+            if isinstance(tensor, torch.nn.Parameter):
+                value = torch.nn.Parameter(value, tensor.requires_grad)
+            elif tensor.requires_grad:
+                value.requires_grad_()
+            made[id(tensor)] = value
+        return made[id(tensor)]
+
+    slots = [
+        (table, name, tensor)
+        for _, root in Roots(target, args, kwargs).found
+        for module in root.modules()
+        for table in (module._parameters, module._buffers)
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
+    try:
+        for table, name, tensor in slots:
+            table[name] = fake(tensor)  # type: ignore[assignment]
+        inputs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
+        with mode:
+            yield inputs
+    finally:
+        for table, name, tensor in slots:
+            table[name] = tensor  # type: ignore[assignment]

@@ -1,0 +1,190 @@
+"""The modules that a target runs, and the names of their parameters, buffers and inputs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+
+class Roots:
+    """What is known by name before the target runs.
+
+    Attributes:
+        modules: path of each module, by id; "" for the target itself.
+        tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied
+            parameter has the name that was declared first.
+    """
+
+    def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.found = list(_modules(target, args, kwargs))
+        self.modules: dict[int, str] = {}
+        self.tensors: dict[int, tuple[str, str]] = {}
+        self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
+        for prefix, module in self.found:
+            join = f"{prefix}." if prefix else ""
+            for name, child in module.named_modules():
+                self.modules.setdefault(id(child), (join + name).rstrip("."))
+            for name, parameter in module.named_parameters(remove_duplicate=False):
+                self.tensors.setdefault(id(parameter), ("parameter", join + name))
+            for name, buffer in module.named_buffers(remove_duplicate=False):
+                self.tensors.setdefault(id(buffer), ("buffer", join + name))
+        for name, tensor in self.inputs:
+            self.tensors.setdefault(id(tensor), ("input", name))
+        leaves = pytree.tree_leaves((args, kwargs))
+        self.generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
+
+    def classes(self) -> dict[str, str]:
+        """The name of each module's class, by the path of the module."""
+        return {
+            self.modules[id(child)]: type(child).__name__
+            for _, module in self.found
+            for child in module.modules()
+        }
+
+    def all_tensors(self) -> list[torch.Tensor]:
+        """Every parameter, buffer and argument, each once."""
+        found: dict[int, torch.Tensor] = {}
+        for _, module in self.found:
+            for tensor in (*module.parameters(), *module.buffers()):
+                found.setdefault(id(tensor), tensor)
+        for _, tensor in self.inputs:
+            found.setdefault(id(tensor), tensor)
+        return list(found.values())
+
+    def leaves(self) -> list[torch.Tensor]:
+        """The tensors that a backward can give a gradient: parameters, then arguments."""
+        found: dict[int, torch.Tensor] = {id(p): p for _, p in self.parameters()}
+        for _, tensor in self.inputs:
+            if tensor.is_leaf and tensor.requires_grad:
+                found.setdefault(id(tensor), tensor)
+        return list(found.values())
+
+    def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """All parameters with their names, each once."""
+        seen: set[int] = set()
+        for prefix, module in self.found:
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{prefix}.{name}" if prefix else name), parameter
+
+    def ranks(self) -> dict[str, int]:
+        """The order of inputs of a graph, by name."""
+        order = self.order()
+        return {name: order[key] for key, (_, name) in self.tensors.items()}
+
+    def order(self) -> dict[int, int]:
+        """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
+        ids = [id(tensor) for _, tensor in self.inputs]
+        return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
+
+
+def _modules(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, torch.nn.Module]]:
+    """The outermost modules that the target can reach: itself, bound, in its closure, passed."""
+    found: dict[int, tuple[str, torch.nn.Module]] = {}
+
+    def look(name: str, value: Any, depth: int = 0) -> None:
+        if depth > 4 or isinstance(value, type | torch.Tensor):
+            return
+        if isinstance(value, torch.nn.Module):
+            found.setdefault(id(value), (name, value))
+            for child in value.modules():  # modules that a list or dict hides from torch
+                for key, item in vars(child).items():
+                    if isinstance(item, list | tuple | dict) and not key.startswith("_"):
+                        look(key, item, depth + 1)
+        elif isinstance(value, functools.partial):
+            look(name, value.func, depth)
+            for index, item in enumerate(value.args):
+                look(str(index), item, depth + 1)
+            for key, item in value.keywords.items():
+                look(key, item, depth + 1)
+        elif inspect.ismethod(value):
+            look("self", value.__self__, depth)
+            look(name, value.__func__, depth)
+        elif inspect.isfunction(value):
+            for key, item in _reachable(value):
+                look(key, item, depth + 1)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                look(f"{name}.{index}", item, depth + 1)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                look(f"{name}.{key}", item, depth + 1)
+        elif hasattr(value, "__dict__") and not inspect.ismodule(value):
+            for key, item in vars(value).items():
+                if isinstance(item, torch.nn.Module | list | tuple | dict):
+                    look(key, item, depth + 1)
+
+    look("", target)
+    for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
+        if not isinstance(value, torch.Tensor):
+            look(name, value, 1)
+    inner = {
+        id(child)
+        for _, module in found.values()
+        for child in module.modules()
+        if child is not module
+    }
+    outer = [(name, module) for name, module in found.values() if id(module) not in inner]
+    if isinstance(target, torch.nn.Module):
+        return [("", target), *(pair for pair in outer if pair[1] is not target)]
+    return [("", outer[0][1])] if len(outer) == 1 else outer
+
+
+def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function sees by name: its closure, its defaults, and the globals that it uses."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+    for name in code.co_names:
+        if name in function.__globals__:
+            value = function.__globals__[name]
+            if isinstance(value, torch.nn.Module):
+                yield name, value
+    defaults = function.__defaults__ or ()
+    declared = code.co_varnames[: code.co_argcount]
+    yield from zip(declared[::-1], defaults[::-1], strict=False)
+
+
+def _inputs(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among the arguments, named by parameter and place: `x`, `batch.ids`, `xs.0`."""
+    names: dict[str, Any] = {}
+    try:
+        signature = inspect.signature(callable_of(target))
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                names.update(value)
+            else:
+                names[name] = value
+    except (TypeError, ValueError):
+        names = {**{f"args.{i}": arg for i, arg in enumerate(args)}, **kwargs}
+    for name, value in names.items():
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            if isinstance(leaf, torch.Tensor):
+                yield ".".join([name, *(_key(key) for key in path)]), leaf
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
+    """What declares the parameters of a target: a module's forward, else the target."""
+    return target.forward if isinstance(target, torch.nn.Module) else target

@@ -1,0 +1,226 @@
+"""What a capture must leave as it found it, saved before and put back after."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ... import torch_private
+from ...errors import CaptureError
+from .named_tensors import Roots
+
+LARGE = 2**20
+"""Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
+
+
+class World:
+    """The state that a step may disturb: gradients, buffers, arguments, modes, generators.
+
+    Values are compared, not only their version counters: `.data`, numpy and some kernels write
+    without counting.
+    """
+
+    def __init__(self, roots: Roots):
+        self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.parameters = [(name, p, _print(p)) for name, p in roots.parameters()]
+        self.arguments = [_Saved(tensor) for tensor in _inputs(roots)]
+        self.slots: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+        self.buffers: list[_Saved] = []
+        self.marks = [(tensor, _marks(tensor)) for tensor in roots.all_tensors()]
+        self.random = RandomState(roots.generators)
+        self.modes = (torch.is_grad_enabled(), torch.get_default_dtype())
+        seen: set[int] = set()
+        for _, root in roots.found:
+            for module in root.modules():
+                self.slots.append((module, dict(module._buffers)))
+                for buffer in module._buffers.values():
+                    if buffer is not None and not is_lazy(buffer) and id(buffer) not in seen:
+                        seen.add(id(buffer))
+                        self.buffers.append(_Saved(buffer))
+        for leaf in roots.leaves():
+            self.set_aside(leaf)
+
+    def set_aside(self, leaf: torch.Tensor) -> None:
+        """Take a leaf's gradient away until the end, so that the step starts without one."""
+        if id(leaf) not in self.grads:
+            self.grads[id(leaf)] = (leaf, leaf.grad)
+            leaf.grad = None
+
+    def replaced_buffers(self) -> list[torch.Tensor]:
+        """The tensors that modules hold now in place of buffers that they had."""
+        return [
+            now
+            for module, before in self.slots
+            for name, now in module._buffers.items()
+            if now is not None and now is not before.get(name)
+        ]
+
+    def put_back(self) -> None:
+        """Give everything its former value."""
+        for leaf, grad in self.grads.values():
+            leaf.grad = grad
+        for module, before in self.slots:
+            if module._buffers.keys() != before.keys() or any(
+                module._buffers[name] is not buffer for name, buffer in before.items()
+            ):
+                module._buffers.clear()
+                module._buffers.update(before)
+        for saved in (*self.buffers, *self.arguments):
+            saved.put_back()
+        for tensor, marks in self.marks:
+            for name in _marks(tensor).keys() - marks.keys():
+                delattr(tensor, name)
+        self.random.put_back()
+        torch.set_grad_enabled(self.modes[0])
+        torch.set_default_dtype(self.modes[1])
+
+    def changed_parameters(self) -> list[str]:
+        """The names of parameters that have another value, or another storage, than before."""
+        return [name for name, p, before in self.parameters if _print(p) != before]
+
+
+@contextlib.contextmanager
+def preserved(roots: Roots) -> Iterator[World]:
+    """Put everything back that the step disturbs, whatever happens inside.
+
+    Raises:
+        CaptureError: if the target changed its parameters, which is not undone.
+    """
+    with torch_private.counters_restored():
+        world = World(roots)
+        torch.clear_autocast_cache()  # a cast that an earlier call cached would be in no graph
+        try:
+            yield world
+        finally:
+            torch.clear_autocast_cache()
+            world.put_back()
+    changed = world.changed_parameters()
+    if changed:
+        shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
+        raise CaptureError(
+            f"the target changed its parameters ({shown}), so a second capture would see another "
+            "model. Leave the optimizer step out of the target; graph_capture runs the backward "
+            "pass by itself."
+        )
+
+
+class _Saved:
+    """A tensor and a copy of its value."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+        self.value = tensor.detach().clone()
+        self.requires_grad = tensor.requires_grad
+        self.version = version(tensor)
+
+    def put_back(self) -> None:
+        tensor, value = self.tensor, self.value
+        if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            if _same_form(tensor, value):
+                if not _same_value(tensor, value):
+                    tensor.detach().copy_(value)
+            else:
+                tensor.data = value
+        if self.version != -1 and version(tensor) != self.version:
+            # A graph that saved the tensor before stays valid: it holds the same value again.
+            torch_private.get("set_versions")((tensor,), (self.version,))
+
+
+def _same_form(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.layout == b.layout and a.dtype == b.dtype and tuple(a.shape) == tuple(b.shape)
+
+
+def _same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if torch_private.is_fake(a) or a.is_meta or a.layout is not torch.strided or a.is_quantized:
+        return False
+    if a.is_nested:
+        return False
+    return torch.equal(a.detach(), b)
+
+
+def _print(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A fingerprint of a parameter: version, storage, and a sum over its bits."""
+    if is_lazy(tensor):
+        return ()
+    return version(tensor), _storage(tensor), _bits(tensor)
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    """A sum over the bits, of a large tensor over 64 of each 1088 bytes.
+
+    It is there for writes that count no version, as old optimizers make through `.data`; other ones
+    are found by the version. So it need not find every change of a single element.
+    """
+    if torch_private.is_fake(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
+        return 0
+    try:
+        raw = tensor.detach().contiguous().flatten().view(torch.uint8)
+        for wide in (torch.int64, torch.int32):  # narrow ones are converted first, 12 times slower
+            if raw.numel() % wide.itemsize == 0:
+                raw = raw.view(wide)
+                break
+        if raw.nbytes > LARGE:
+            line = 64 // raw.itemsize
+            rows = raw[: raw.numel() // (17 * line) * 17 * line].view(-1, 17 * line)
+            raw = rows[:, :line]
+        return int(raw.sum())
+    except RuntimeError:  # a dtype or subclass without bits of its own
+        return 0
+
+
+def _marks(tensor: torch.Tensor) -> dict[str, Any]:
+    """What Dynamo notes on a tensor about sizes that it found to change."""
+    return {name: value for name, value in vars(tensor).items() if name.startswith("_dynamo")}
+
+
+def _inputs(roots: Roots) -> list[torch.Tensor]:
+    found: dict[int, torch.Tensor] = {}
+    for _, tensor in roots.inputs:
+        if not isinstance(tensor, torch.nn.Parameter):
+            found.setdefault(id(tensor), tensor)
+    return list(found.values())
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Which storage a tensor has; unlike its address, fake tensors have one as well."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+def version(tensor: torch.Tensor) -> int:
+    """The in-place version; inference tensors have none."""
+    return -1 if is_lazy(tensor) or tensor.is_inference() else tensor._version
+
+
+class RandomState:
+    """The state of every random number generator that a model may draw from, at one moment."""
+
+    def __init__(self, generators: list[torch.Generator] | None = None) -> None:
+        self.python = random.getstate()
+        self.numpy = sys.modules.get("numpy.random")
+        self.legacy = self.numpy.get_state() if self.numpy is not None else None
+        self.host = torch.get_rng_state()
+        started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self.cuda = torch.cuda.get_rng_state_all() if started else None
+        self.own = [(generator, generator.get_state()) for generator in generators or []]
+
+    def put_back(self) -> None:
+        """Set the generators to this state."""
+        random.setstate(self.python)
+        if self.numpy is not None:
+            self.numpy.set_state(self.legacy)
+        torch.set_rng_state(self.host)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
+        for generator, state in self.own:
+            generator.set_state(state)

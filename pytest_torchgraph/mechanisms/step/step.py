@@ -1,0 +1,231 @@
+"""One step of a target: call it, then run the backward from its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ... import torch_private
+from ...errors import CaptureError
+
+if TYPE_CHECKING:
+    from .saved_state import World
+
+
+class Step:
+    """What is to be run, and how the backward starts.
+
+    Attributes:
+        output: what the target returned.
+        ran_backward: whether the backward was run.
+        cotangents: the gradients that flow in, each with the position of its output.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loss_fn: Callable[[Any], torch.Tensor] | None,
+        backward: bool | None,
+        leaves: list[torch.Tensor],
+    ):
+        if backward not in (None, True, False):
+            raise TypeError(f"backward must be None, True or False, not {backward!r}")
+        self.target = target
+        self.args = args
+        self.kwargs = kwargs
+        self.loss_fn = loss_fn
+        self.backward = backward
+        self.leaves = leaves
+        self.output: Any = None
+        self.ran_backward = False
+        self.world: World | None = None
+        self.cotangents: list[tuple[int, torch.Tensor]] = []
+
+    def run(
+        self,
+        call: Callable[..., Any] | None = None,
+        forward: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        backward: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """Run the target inside `forward()`, then its backward inside `backward()`.
+
+        Args:
+            call: what to call instead of the target itself: the compiled target.
+
+        Raises:
+            CaptureError: if the output has no tensor; if `backward=True` and nothing requires
+                grad; if `loss_fn` does not give a scalar tensor.
+        """
+        call_ = self.target if call is None else call
+        with forward():
+            self.output = call_(*self.args, **self.kwargs)
+        tensors = output_leaves(self.output)
+        own_backward = any(leaf.grad is not None for leaf in self.leaves)
+        if not tensors and not own_backward:
+            raise CaptureError(
+                f"the output of the target holds no tensor: {_describe(self.output)}. Return the "
+                "result of the computation, so that there is something to see."
+            )
+        if self.backward is False or (self.backward is None and own_backward):
+            return
+        roots, cotangents = self.start(tensors)
+        if not roots:
+            if self.backward:
+                raise CaptureError(
+                    "backward=True, but the result of loss_fn does not depend on the output"
+                )
+            return
+        self._set_aside_leaves(roots)
+        place = {id(tensor): number for number, tensor in enumerate(tensors)}
+        self.cotangents = [
+            (place.get(id(root), 0), grad) for root, grad in zip(roots, cotangents, strict=True)
+        ]
+        with backward():
+            torch.autograd.backward(roots, cotangents)
+        self.ran_backward = True
+
+    def raise_what_the_target_raises(self, found: Exception) -> None:
+        """Call the target as it is, to see whose the error is that a tracer raised.
+
+        Raises:
+            Exception: what the target raises by itself. If it runs, nothing: then the tracer cannot
+                trace it.
+        """
+        try:
+            self.target(*self.args, **self.kwargs)
+        except Exception as own:
+            if type(own) is type(found) and str(own) == str(found):
+                raise found from None
+            raise own from None
+
+    def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
+        """Find every leaf that the backward will give a gradient, also those of closures."""
+        known = {id(leaf) for leaf in self.leaves}
+        for leaf in torch_private.accumulating_leaves(roots):
+            if id(leaf) not in known:
+                known.add(id(leaf))
+                self.leaves.append(leaf)
+                if self.world is not None:
+                    self.world.set_aside(leaf)
+
+    def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
+        """Where the backward starts: tensors of the output and the gradients that flow in."""
+        differentiable = [
+            tensor for tensor in tensors if tensor.requires_grad and tensor.is_floating_point()
+        ]
+        unique = list({id(tensor): tensor for tensor in differentiable}.values())
+        if not unique or not torch.is_grad_enabled():
+            if self.loss_fn is not None:
+                self._loss(self.output)
+            if self.backward:
+                raise CaptureError(f"backward=True, but {self._why_no_grad(tensors)}")
+            return [], []
+        if self.loss_fn is not None:
+            return self._gradients_of_loss(unique)
+        own = _own_loss(self.output)
+        if own is not None:
+            return [own], [torch.ones_like(own)]
+        leaves = {id(leaf) for leaf in pytree.tree_leaves(self.output)}
+        # What an object holds that pytree does not know, such as a cache, is state beside them.
+        starts = [tensor for tensor in unique if id(tensor) in leaves] or unique
+        return starts, [_cotangent(tensor) for tensor in starts]
+
+    def _gradients_of_loss(
+        self, tensors: list[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], list[Any]]:
+        """Where the loss makes gradients flow in: its own ops stay outside of every graph.
+
+        The loss sees copies that are cut off, so that what one output has to do with another is not
+        differentiated twice.
+        """
+        cut = {id(tensor): tensor.detach().requires_grad_() for tensor in tensors}
+
+        def copy(leaf: Any) -> Any:
+            return cut.get(id(leaf), leaf)
+
+        output = pytree.tree_map_only(torch.Tensor, copy, self.output)
+        seen = {id(leaf) for leaf in pytree.tree_leaves(output)}
+        opaque = not all(id(copied) in seen for copied in cut.values())
+        if opaque:  # an output of a class that pytree does not know: it cannot be rebuilt
+            cut = {id(tensor): tensor for tensor in tensors}
+            output = self.output
+        loss = self._loss(output)
+        if not loss.requires_grad:
+            raise CaptureError("the result of loss_fn does not require grad")
+        copies = [cut[id(tensor)] for tensor in tensors]
+        grads = torch.autograd.grad(loss, copies, allow_unused=True, retain_graph=opaque)
+        pairs = [pair for pair in zip(tensors, grads, strict=True) if pair[1] is not None]
+        return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
+
+    def _loss(self, output: Any) -> torch.Tensor:
+        assert self.loss_fn is not None
+        loss = self.loss_fn(output)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise CaptureError(
+                f"loss_fn must return a scalar tensor, not {_describe(loss)}: reduce it, for "
+                "example with .mean()"
+            )
+        return loss
+
+    def _why_no_grad(self, tensors: list[torch.Tensor]) -> str:
+        if not torch.is_grad_enabled():
+            return "gradients are switched off (torch.no_grad() or inference_mode() around it)"
+        if not any(leaf.requires_grad for leaf in self.leaves):
+            return "no parameter and no input of the target requires grad"
+        return (
+            f"no output of the target requires grad ({len(tensors)} output tensors): is it "
+            "detached, or of an integer or complex dtype?"
+        )
+
+
+def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
+    """Fixed and not uniform: a plain sum has zero gradients behind a normalisation."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return torch.ones_like(tensor)
+    values = torch.linspace(0.5, 1.5, tensor.numel(), dtype=torch.float32, device=tensor.device)
+    return values.to(tensor.dtype).reshape(tensor.shape)
+
+
+def _own_loss(output: Any) -> torch.Tensor | None:
+    """The output's own scalar `loss`, the convention of transformers."""
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
+        return loss
+    return None
+
+
+def output_leaves(output: Any) -> list[torch.Tensor]:
+    """The tensors of an output, in order."""
+    return [leaf for leaf in _all_leaves(output) if isinstance(leaf, torch.Tensor)]
+
+
+def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
+    """The leaves of the output; of an object that pytree does not know those of its attributes."""
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor) or depth > 8 or callable(leaf):
+            yield leaf
+        elif isinstance(leaf, dict):
+            yield from _all_leaves(dict(leaf), depth + 1)
+        elif hasattr(leaf, "__dict__"):
+            yield from _all_leaves(dict(vars(leaf)), depth + 1)
+        else:
+            slots = getattr(type(leaf), "__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            yield leaf
+            for name in names:
+                yield from _all_leaves(getattr(leaf, name, None), depth + 1)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,0 +1,1 @@
+"""Graphs by torch.compile: Dynamo's, those of AOTAutograd, and inductor's."""

@@ -1,0 +1,171 @@
+"""Capture through the whole of torch.compile: inductor's post-grad graphs and its kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch.fx
+
+from ... import torch_private
+from ...convert.canonical_names import Canon
+from ...convert.from_fx import Converted, Naming, convert
+from ...convert.graph_modules import copied
+from ...convert.placeholders import aot_inputs, dynamo_inputs
+from ...graph.model import Graph, GraphKind
+from ...ops.levels import Level
+from ...watching.kernels import Kernel, kernels_of
+from ..protocol import Captured
+from ..step.named_tensors import Roots
+from ..step.step import Step
+from .run import run_compiled, switched_off
+
+NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+
+
+@dataclass(frozen=True)
+class Inductor:
+    """torch.compile with inductor: the graphs that it generates code for, and `capture.kernels`.
+
+    Inductor's graph caches are off during the capture, so that cold and warm ones give the same
+    answer; compiled C++ and Triton code is still taken from its cache.
+
+    Args:
+        dynamic, fullgraph, mode, options: as in `torch.compile`.
+    """
+
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    mode: str | None = None
+    options: dict[str, Any] | None = None
+
+    name: ClassVar[str] = "inductor"
+    level: ClassVar[Level] = "post_grad"
+
+    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+        """Compile the target with inductor, recording what passes through it, and run the step."""
+        off = switched_off()
+        if off:
+            return Captured([], why_none=off)
+        recorder = _Recorder(self, roots, canon)
+        with recorder.watching():
+            why_none = run_compiled(
+                step,
+                target,
+                recorder,
+                trace=recorder.trace,
+                dynamic=self.dynamic,
+                fullgraph=self.fullgraph,
+            )
+        return Captured(
+            recorder.graphs,
+            dict(enumerate(recorder.modules)),
+            why_none,
+            kernels=recorder.kernels,
+            comparable=self._drawing_as_eager() if recorder.draws() else None,
+        )
+
+    def _drawing_as_eager(self) -> Inductor:
+        """This mechanism, but with torch's random numbers where inductor has its own."""
+        return replace(self, options={**(self.options or {}), "fallback_random": True})
+
+
+class _Recorder:
+    """The backend: inductor itself, with a look at each graph after its last pass."""
+
+    def __init__(self, options: Inductor, roots: Roots, canon: Canon):
+        self.options = options
+        self.roots = roots
+        self.canon = canon
+        self.graphs: list[Graph] = []
+        self.modules: list[Converted] = []
+        self.kernels: list[Kernel] = []
+        self.current: tuple[_Frame, GraphKind] | None = None
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        frame = _Frame(dynamo_inputs(gm, example_inputs, self.roots.tensors))
+        inner = torch_private.get("compile_inner")
+
+        def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self.current
+            self.current = (frame, _kind(kwargs))
+            try:
+                return inner(gm, inputs, *args, **kwargs)
+            finally:
+                self.current = before
+
+        patches = dict(self.options.options or {})
+        if self.options.mode is not None:
+            of_mode = torch_private.get("mode_options")(self.options.mode, self.options.dynamic)
+            patches = {**of_mode, **patches}
+        patches.update(NO_GRAPH_CACHE)
+        return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
+            gm, example_inputs, inner_compile=compile_inner, config_patches=patches
+        )
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at each graph behind the last post-grad pass, and let nothing come from a cache."""
+        passes = torch_private.get("post_grad_passes")
+        recursion = sys.getrecursionlimit()  # inductor raises it
+
+        def post_grad_passes(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> None:
+            compiled, self.current = self.current, None  # bodies have their passes inside those
+            try:
+                passes(gm, *args, **kwargs)
+            finally:
+                self.current = compiled
+            if compiled is not None:
+                self.record(gm, *compiled)
+
+        with (
+            torch_private.replaced("post_grad_passes", post_grad_passes),
+            torch_private.get("inductor_config").patch(**NO_GRAPH_CACHE),
+            torch_private.get("functorch_config").patch(
+                enable_autograd_cache=False, enable_remote_autograd_cache=False
+            ),
+        ):
+            try:
+                yield
+            finally:
+                sys.setrecursionlimit(recursion)
+
+    def record(self, gm: torch.fx.GraphModule, frame: _Frame, kind: GraphKind) -> None:
+        """Convert a post-grad graph of the frame that is being compiled."""
+        module = copied(gm)
+        named = aot_inputs(module, frame.inputs, frame.names if kind == "backward" else {})
+        naming = Naming(named, self.roots.modules, ranks=self.roots.ranks(), dynamo=frame.inputs)
+        found = convert(
+            module, name=kind, kind=kind, level="post_grad", canon=self.canon, naming=naming
+        )
+        if kind != "backward":
+            frame.names = found.names
+        self.graphs.append(found.graph)
+        self.modules.append(found)
+
+    def draws(self) -> bool:
+        """Whether a graph draws random numbers by inductor's own generator."""
+        ops = {node.op for top in self.graphs for graph in top.walk() for node in graph.nodes}
+        return any(op.startswith("prims.inductor_seed") for op in ops)
+
+    def trace(self, metadata: dict[str, Any], payload: str) -> None:
+        """Take the generated code out of torch's structured trace."""
+        if "inductor_output_code" in metadata and payload:
+            self.kernels.extend(kernels_of(payload, str(len(self.graphs) - 1)))
+
+
+@dataclass
+class _Frame:
+    """One frame that Dynamo compiled: the names of its inputs and of its forward's nodes."""
+
+    inputs: list[tuple[str, str]]
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def _kind(kwargs: dict[str, Any]) -> GraphKind:
+    if kwargs.get("is_backward"):
+        return "backward"
+    return "inference" if kwargs.get("is_inference") else "forward"

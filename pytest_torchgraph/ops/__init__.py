@@ -1,0 +1,1 @@
+"""Names of ops: qualified names, patterns, levels, and which ops are registered."""

@@ -1,0 +1,70 @@
+"""The qualified name of an op: of a torch function, an overload, a method, a module's class."""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
+
+
+def op_name(target: Any) -> str:
+    """The qualified name of what an fx node calls; never a repr, which may hold an address."""
+    if isinstance(target, str):
+        return f"Tensor.{target}"
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target._name}"
+    if isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType):
+        return _builtin_name(target)
+    return _callable_name(target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _builtin_name(target: Any) -> str:
+    """The name of a builtin. Only these are cached: a Python function would be kept alive."""
+    return _callable_name(target)
+
+
+def _callable_name(target: Any) -> str:
+    if isinstance(target, functools.partial):
+        return _callable_name(target.func)
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if name is None:
+        return f"{type(target).__module__}.{type(target).__qualname__}"
+    name = name.rpartition("<locals>.")[2]
+    short = name.rpartition(".")[2]
+    module = getattr(target, "__module__", None) or ""
+    if module.startswith("torch"):
+        called = getattr(target, "__name__", short)  # of max_pool2d, whose qualname is that of `fn`
+        for public in _PUBLIC:
+            for each in (called, short):
+                if getattr(public, each, None) is target:
+                    return f"{public.__name__}.{each}"
+    if isinstance(target, types.MethodDescriptorType) and getattr(torch.Tensor, short, 0) is target:
+        return f"torch.Tensor.{short}"
+    module = {"_operator": "operator", "builtins": ""}.get(module, module)
+    return builtin_name(f"{module}.{name}") if module else name
+
+
+_PYBIND11 = re.compile(r"pybind11_detail_function_record_\w+\.")
+
+
+def builtin_name(name: str) -> str:
+    """The name of a function of torch's C extension, without what pybind11 puts into it."""
+    return _PYBIND11.sub("", name)
+
+
+def class_name(cls: Callable[..., Any]) -> str:
+    """The qualified name of a module's class, as `torch.nn.Linear`."""
+    module = getattr(cls, "__module__", "")
+    name = getattr(cls, "__qualname__", "")
+    if getattr(torch.nn, name, None) is cls:
+        return f"torch.nn.{name}"
+    return f"{module}.{name}"

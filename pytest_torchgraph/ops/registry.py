@@ -1,0 +1,92 @@
+"""Which names of ops exist: registered ops, higher-order ops, functions of Python modules."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from typing import Any
+
+from .. import torch_private
+from .names import matches
+
+FUNCTION_MODULES = ("operator", "math", "torch", "torch.nn", "torch.nn.functional", "torch.special")
+"""Modules whose functions a glob is tried on."""
+
+
+@functools.lru_cache(maxsize=1)
+def _ops_by_count(count: int) -> tuple[str, ...]:
+    found = []
+    for name in torch_private.registered_ops():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        found.append(f"{namespace}.{packet}.{overload or 'default'}")
+    return tuple(found)
+
+
+def registered() -> tuple[str, ...]:
+    """The full names of all registered ops; read again when some have been registered since."""
+    return _ops_by_count(len(torch_private.registered_ops()))
+
+
+def namespaces() -> set[str]:
+    """The namespaces of the registered ops."""
+    return {op.partition(".")[0] for op in registered()}
+
+
+def matching(pattern: str) -> list[str]:
+    """The registered ops that a pattern means."""
+    return [op for op in registered() if matches(op, pattern)]
+
+
+def schema_name(op: str) -> str:
+    """`aten.add.Tensor` as the dispatcher writes it: `aten::add.Tensor`."""
+    namespace, packet, overload = op.split(".", 2)
+    return f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
+
+
+def is_composite(op: str) -> bool:
+    """Whether a registered op is taken apart before it is dispatched."""
+    return torch_private.is_composite(schema_name(op))
+
+
+def is_in_place(op: str) -> bool:
+    """Whether a registered op does nothing but write one of its arguments."""
+    packet, _, overload = op.partition(".")[2].rpartition(".")
+    in_place = packet.endswith("_") and not packet.endswith("__")
+    return (in_place and packet != "copy_") or overload.endswith("out")
+
+
+def function_exists(pattern: str) -> bool:
+    """Whether a dotted name leads to something, or a glob to at least one function."""
+    if pattern.startswith("higher_order."):
+        known = torch_private.get("higher_order")
+        return any(matches(f"higher_order.{name}", pattern) for name in known)
+    if "*" not in pattern and "?" not in pattern:
+        return _leads_somewhere(pattern)
+    import torch
+
+    names = [f"{module}.{name}" for module in FUNCTION_MODULES for name in _public(module)]
+    names += [f"{prefix}.{n}" for prefix in ("Tensor", "torch.Tensor") for n in dir(torch.Tensor)]
+    names += [f"higher_order.{name}" for name in torch_private.get("higher_order")]
+    if any(matches(name, pattern) for name in names):
+        return True
+    # Functions and modules of other packages cannot be listed: one that is loaded may hold some.
+    root = pattern.partition(".")[0]
+    return root in sys.modules and root not in {"torch", "operator", "math", "builtins"}
+
+
+def _public(module: str) -> list[str]:
+    return dir(sys.modules[module]) if module in sys.modules else []
+
+
+def _leads_somewhere(name: str) -> bool:
+    import torch
+
+    parts = name.split(".")
+    if parts[0] == "Tensor":
+        return hasattr(torch.Tensor, parts[-1])
+    value: Any = sys.modules.get(parts[0], getattr(builtins, parts[0], None))
+    for part in parts[1:]:
+        value = getattr(value, part, None)
+    return value is not None

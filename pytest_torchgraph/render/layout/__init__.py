@@ -1,0 +1,1 @@
+"""Where things are in a drawing: clusters, ranks, boxes, edges."""

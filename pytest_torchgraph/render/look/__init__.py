@@ -1,0 +1,1 @@
+"""What a drawing shows of a node: labels, categories, marks of changes."""

@@ -1,0 +1,146 @@
+r"""Text for drawings: what a node says, and how any text gets into DOT unharmed.
+
+Names, code lines and constants come from users. DOT gives meaning to backslashes (`\\N`, `\\l`),
+to quotes, to `&...;` and to a text in angle brackets (HTML); renderers choke on control characters.
+Everything that reaches a drawing passes through `dot_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ...graph.model import Arg, Atom, Device, Node, Ref
+from ...graph.text import format_arg, format_key, format_node, format_result
+
+MAX_LINE = 40
+MAX_LINES = 8
+MAX_TOOLTIP_LINE = 160
+NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
+"""Keyword arguments that nobody looks for in a picture. They are in the tooltip."""
+
+EFFECTS = {
+    "mutates": "mutates something",
+    "random": "draws random numbers",
+    "communicates": "communicates",
+    "syncs": "waits for the device",
+    "opaque": "has unknown effects",
+}
+"""What the side effects of an op are called in drawings."""
+
+HOOKS = {
+    "self_invoke": "runs a hook",
+    "call_hook": "runs a hook",
+    "register_hook": "registers a hook",
+}
+"""Ops behind which code of a hook is, by the last part of their names."""
+
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def clean(text: str) -> str:
+    """`text` on one line: terminal escapes removed, unprintable characters replaced."""
+    text = _ANSI.sub("", text).expandtabs(1)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def cut(text: str, limit: int = MAX_LINE) -> str:
+    """`text` without its middle where it is longer than `limit`: both ends tell names apart."""
+    if len(text) <= limit:
+        return text
+    tail = limit * 3 // 5
+    return f"{text[: limit - tail - 1]}\N{HORIZONTAL ELLIPSIS}{text[len(text) - tail :]}"
+
+
+def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
+    """Lines of plain text as a DOT string that shows exactly them, each cut to `limit`."""
+    from graphviz import nohtml
+
+    escaped = (
+        cut(clean(line), limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
+    )
+    text: str = nohtml("\\n".join(escaped))
+    return text
+
+
+def op_label(op: str) -> str:
+    """The op as a pattern would name it: the overload left out where it is the default one."""
+    return op.removesuffix(".default")
+
+
+def value_label(node: Node) -> str:
+    """dtype and shape of what a node gives, "" where that is unknown."""
+    return "" if node.result is None else format_result(node.result)
+
+
+def node_lines(node: Node) -> list[str]:
+    """What a node's box says: the op, its constants, what it mutates."""
+    if node.kind == "placeholder":
+        return [line for line in (node.name, value_label(node)) if line]
+    if node.kind == "output":
+        return ["return"]
+    lines = [op_label(node.op)]
+    if node.kind == "call_module":
+        lines.append(node.target)
+    constants = constants_label(node)
+    if constants:
+        lines.append(constants)
+    hook = HOOKS.get(node.op.removesuffix(".default").rpartition(".")[2])
+    if hook and node.is_call:
+        lines.append(hook)
+    lines += dict.fromkeys(
+        f"mutates {effect.target.name}"
+        if effect.kind == "mutates" and effect.target is not None
+        else EFFECTS[effect.kind]
+        for effect in node.effects
+    )
+    return lines
+
+
+def constants_label(node: Node) -> str:
+    """The arguments with a dot for each operand; "" where there are only operands."""
+    args: list[Arg] = list(node.args)
+    kwargs = {key: value for key, value in node.kwargs.items() if key not in NOT_DRAWN}
+    if all(isinstance(value, Ref) for value in (*args, *kwargs.values())):
+        return ""
+    parts = [_open(value) for value in args]
+    parts += [f"{format_key(key)}={_open(value)}" for key, value in kwargs.items()]
+    text = f"({', '.join(parts)})"
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _open(value: Arg) -> str:
+    """An argument printed with a dot in place of each reference."""
+    if isinstance(value, Ref):
+        return "\N{MIDDLE DOT}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_open, value))}]"
+    if isinstance(value, Mapping):
+        items = (f"{format_arg(key)}: {_open(item)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, slice):
+        return ":".join(
+            "" if bound is None else _open(bound) for bound in (value.start, value.stop, value.step)
+        )
+    if isinstance(value, Device):
+        return value.name
+    if isinstance(value, Atom):
+        return value.name.removeprefix("torch.")
+    if isinstance(value, float) and len(repr(value)) > 8:
+        return f"{value:.4g}"
+    return format_arg(value)
+
+
+def tooltip(node: Node) -> str:
+    """The full line of the node, its module and the user's line, as a DOT string."""
+    lines = [format_node(node)]
+    if node.module:
+        lines.append(f"in {node.module}")
+    if node.source is not None:
+        function = f" in {node.source.function}" if node.source.function else ""
+        lines.append(f"{node.source}{function}")
+        if node.source.code:
+            lines += [f"    {line.strip()}" for line in node.source.code.splitlines()[:MAX_LINES]]
+    return dot_text(lines, MAX_TOOLTIP_LINE)

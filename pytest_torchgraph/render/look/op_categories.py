@@ -1,0 +1,125 @@
+"""Which family an op belongs to, and the colour that shows it.
+
+The colours are those of Okabe and Ito, some of them lighter or darker, so that any two differ in
+border or fill also for people with one of the usual colour vision deficiencies; boxes are filled
+with a tint so that black text stays readable.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...graph.model import Atom, Node
+
+
+class Paint(NamedTuple):
+    """Border and fill of a box."""
+
+    border: str
+    fill: str
+
+
+FAMILIES: dict[str, Paint] = {
+    "matmul": Paint("#0072B2", "#8CBFE0"),
+    "pointwise": Paint("#009E73", "#A9E0CE"),
+    "reduction": Paint("#C24E00", "#F2B48C"),
+    "view": Paint("#A6A6A6", "#F5F5F5"),
+    "copy/cast": Paint("#E69F00", "#F9D284"),
+    "collective": Paint("#B0437F", "#E2A3C6"),
+    "random": Paint("#8F8400", "#F8F08C"),
+    "custom": Paint("#000000", "#B0B0B0"),
+    "other": Paint("#444444", "#FFFFFF"),
+    "input": Paint("#56B4E9", "#DDF0FB"),
+}
+"""Each family of ops and its paint, in the order of the legend."""
+
+_NAMES = {
+    "matmul": r"""\w*mm | \w*matmul | \w*linear | conv(_?transpose)?\d?d? | convolution\w* | dot
+        | vdot | mv | addmv | addr | ger | outer | einsum | tensordot | bilinear | \w*attention\w*
+        | \w*addmm\w* | conv_tbc""",
+    "random": r"""(native_|alpha_|feature_)?(alpha_)?dropout\d?d? | bernoulli | rand\w* | normal
+        | normal_functional | uniform | multinomial | exponential | poisson | cauchy | geometric
+        | log_normal | rrelu_with_noise | seed | inductor_random | inductor_seeds?""",
+    "copy/cast": r"""clone | copy | to_copy | to_dtype | to | contiguous | float | half | double
+        | bfloat16 | int | long | bool | type | type_as | cuda | cpu | lift_fresh\w* | lift
+        | convert_element_type | device_put | cat | concat | concatenate | stack | repeat
+        | repeat_interleave | pad | constant_pad_nd | \w*scatter\w* | empty_like | \w*_copy | roll
+        | flip | embedding | index | index_select | gather | take | take_along_dim""",
+    "view": r"""view | unsafe_view | view_as\w* | reshape | reshape_as | t | transpose | permute
+        | expand | expand_as | squeeze | unsqueeze | slice | select | split | split_with_sizes
+        | unsafe_split\w* | tensor_split | chunk | as_strided | alias | detach | flatten | unflatten
+        | unbind | narrow | unfold | diagonal | movedim | swapaxes | swapdims | broadcast_to | real
+        | imag | getitem | getattr | adjoint | ravel | numpy_T | mT | T | H | is_\w+ | dim | size
+        | shape""",
+    "reduction": r"""sum | sum_to_size | mean | prod | amax | amin | aminmax | argmax | argmin | max
+        | min | all | any | var | std | var_mean | std_mean | median | mode | norm | vector_norm
+        | linalg_\w*norm | \w*softmax\w* | logsumexp | cum\w+ | topk | sort | argsort | kthvalue
+        | count_nonzero | \w*layer_?norm | \w*batch_?norm\w* | \w*group_?norm | \w*instance_?norm
+        | \w*rms_?norm | batchnorm\dd | \w*pool\w* | \w*_loss\w* | cross_entropy | \w*loss
+        | trace | xor_sum""",
+    "pointwise": r"""add | sub | rsub | mul | div | true_divide | floor_divide | remainder | fmod
+        | truediv | floordiv | mod | iadd | isub | imul | itruediv | pow | ipow | neg | abs | sgn
+        | sign | exp\d? | expm1 | log | log1p | log2 | log10 | sqrt | rsqrt | square | reciprocal
+        | sin | cos | tan | a?sinh | a?cosh | a?tanh | asin | acos | atan2? | erf | erfc | erfinv
+        | floor | ceil | round | trunc | frac | clamp\w* | maximum | minimum | fmax | fmin | where
+        | relu6? | leaky_?relu | p?relu | elu | selu | celu | gelu | silu | mish | sigmoid
+        | hard\w+ | log_?sigmoid | softplus | softsign | softshrink | threshold | glu | swiglu
+        | eq | ne | lt | le | gt | ge | isnan | isinf | isfinite | logical_\w+ | bitwise_\w+
+        | and | or | xor | invert | lerp | addcmul | addcdiv | masked_fill | tril | triu | fill
+        | zero | nan_to_num | deg2rad | rad2deg | logit | fma | logaddexp2? | heaviside
+        | native_dropout_grad | dropout_grad""",
+}
+_FAMILY = re.compile(
+    "|".join(
+        f"(?P<{'copy' if family == 'copy/cast' else family}>{names})"
+        for family, names in _NAMES.items()
+    ),
+    re.VERBOSE | re.IGNORECASE,
+)
+_COLLECTIVES = re.compile(
+    r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|wait_tensor|barrier|isend|irecv)\w*"
+)
+_OWN_NAMESPACES = frozenset(
+    """aten prims prim torch operator _operator math builtins Tensor higher_order inductor
+    quantized quantized_decomposed profiler rngprims symm_mem fsdp
+    torchvision debugprims streams _inductor_test""".split()
+)
+"""Where ops are that come with torch; what is elsewhere is custom."""
+_PLAIN_NAMESPACES = ("torch.", "operator.", "math.", "builtins.", "Tensor.", "_operator.")
+
+
+def family(node: Node) -> str:
+    """The family of a node's op, one of `FAMILIES`."""
+    if node.kind == "placeholder":
+        return "input"
+    kinds = {effect.kind for effect in node.effects}
+    if "communicates" in kinds:
+        return "collective"
+    if "random" in kinds:
+        return "random"
+    if node.op.startswith("higher_order.") and node.args and isinstance(node.args[0], Atom):
+        return _family(node.args[0].name)  # what it wraps, as auto_functionalized does
+    return _family(node.op)
+
+
+@lru_cache(maxsize=4096)
+def _family(op: str) -> str:
+    namespace, _, rest = op.partition(".")
+    if op.startswith(_PLAIN_NAMESPACES) or not rest:
+        name = op.rpartition(".")[2]
+    else:
+        name = rest.partition(".")[0]
+    if "c10d" in namespace or _COLLECTIVES.fullmatch(name):
+        return "collective"
+    name = name.strip("_")
+    base = re.sub(r"_(backward|grad|jvp)\w*$", "", name)
+    if base != name and "dropout" in base:
+        return "pointwise"
+    if namespace not in _OWN_NAMESPACES:
+        return "custom"
+    match = _FAMILY.fullmatch(base)
+    if match is None or match.lastgroup is None:
+        return "other"
+    return "copy/cast" if match.lastgroup == "copy" else match.lastgroup

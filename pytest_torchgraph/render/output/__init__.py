@@ -1,0 +1,1 @@
+"""From DOT to a file: renderers, their processes, the style of an SVG."""

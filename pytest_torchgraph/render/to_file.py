@@ -1,0 +1,51 @@
+"""`render`: a graph or a difference, drawn into a file that somebody asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import TorchGraphError
+from ..graph.diff.report import GraphDiff
+from ..graph.model import Graph
+from .difference import diff_to_dot
+from .output.drawing import INSTALL, PATIENCE, SUFFIXES, format_of, write
+from .whole import to_dot
+
+if TYPE_CHECKING:
+    import graphviz
+
+
+def render(what: Graph | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
+    """Draw a graph, a difference or finished DOT into a file, and return its path.
+
+    Args:
+        what: what to draw.
+        path: where to; the suffix names the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
+            folders are made, an existing file is replaced.
+
+    Raises:
+        ValueError: for another suffix.
+        TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+    """
+    path = Path(path)
+    kind = format_of(path)
+    if kind is None:
+        raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
+    source = _digraph(what).source
+    path.parent.mkdir(parents=True, exist_ok=True)
+    renderer, problems = write(source, path, kind, PATIENCE)
+    if kind != "dot" and renderer is None:
+        raise TorchGraphError(
+            f"could not draw {path}: {'; '.join(problems)}. To get a picture {INSTALL}. "
+            "The suffix .dot works without either."
+        )
+    return path
+
+
+def _digraph(what: Graph | GraphDiff | graphviz.Digraph) -> graphviz.Digraph:
+    if isinstance(what, Graph):
+        return to_dot(what)
+    if isinstance(what, GraphDiff):
+        return diff_to_dot(what)
+    return what

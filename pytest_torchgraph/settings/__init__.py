@@ -1,0 +1,1 @@
+"""What a user sets: options, ini values, limits, and what `within` means."""

@@ -1,0 +1,274 @@
+"""Everything that we need of syrupy beyond its public fixture, in one place.
+
+syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
+many passed. What it does not do for graphs is done here and in the modules beside this one:
+
+- comparing: syrupy compares texts, graphs are equal by their dataflow;
+- writing: at once and atomically in every release of syrupy, and for our own flag;
+- failing: syrupy turns every exception into "does not match"; here it is raised;
+- forgetting: syrupy keeps both texts of every comparison until the session ends;
+- cleaning up: `--snapshot-update` deletes the snapshots of tests that did not get to their
+  assertion. Files with our suffix are hidden from that.
+
+Private names that this touches, the same in syrupy 5.3 to 7: `config._syrupy`, and of
+`SnapshotAssertion` `_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from syrupy.assertion import AssertionResult, SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from syrupy.location import PyTestLocation
+
+from ..errors import GraphFormatError
+from ..settings import config as settings
+from . import COMPARED, MISMATCHES, STORED
+from .file_names import SUFFIX, stem_of
+from .files import TEMPORARY, read_text, write_text
+from .order import Place, refuse_again, refuse_hypothesis
+
+if TYPE_CHECKING:
+    from ..graph.model import Detail
+    from .compare import Mismatch, Subject
+
+
+def hide_from_cleanup(config: pytest.Config) -> None:
+    """Keep syrupy from looking for our files, so that it never reports or deletes one."""
+    option = config.option
+    known = option.ignore_file_extensions or []
+    ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
+    option.ignore_file_extensions = [*known, *ours]
+
+
+def make(request: pytest.FixtureRequest) -> GraphSnapshot:
+    """What the fixture `graph_snapshot` gives to this test."""
+    option = request.config.option
+    return GraphSnapshot(
+        session=request.config._syrupy,  # type: ignore[attr-defined]
+        extension_class=GraphExtension,
+        test_location=PyTestLocation(request.node),
+        update_snapshots=option.update_snapshots or settings.get(request.config).update,
+        update_new_snapshots_only=option.update_new_snapshots_only,
+    )
+
+
+class GraphExtension(SingleFileSnapshotExtension):
+    """Where a graph is stored: `__snapshots__/<test file>/<test>[<name>].tgraph`."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = SUFFIX
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        """The file's name without its suffix, for the test and the number of the comparison."""
+        return stem_of(test_location.item, index)
+
+    def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
+        """The stored text; None where there is no file."""
+        return read_text(Path(snapshot_location))
+
+    def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
+        """Whether two texts store the same graphs."""
+        from .compare import same_text
+
+        return same_text(snapshot_data, serialized_data)
+
+
+class GraphSnapshot(SnapshotAssertion):
+    """The stored graphs of one test: `assert capture == graph_snapshot`.
+
+    The stored file is beside the test, `__snapshots__/test_net/test_step[cpu].tgraph`. Compared is
+    the dataflow (see `Graph`); a stored file that matches keeps its bytes also in an update.
+
+    Attributes:
+        mismatch: what the last comparison found, if it failed.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._detail: Detail = "dataflow"
+        self._subject: Subject | None = None
+        self.mismatch: Mismatch | None = None
+        self._settled: set[str] = set()
+        self._places: set[Place] = set()
+
+    def __call__(  # type: ignore[override]
+        self, *, name: str | None = None, detail: Detail | None = None
+    ) -> GraphSnapshot:
+        """The same snapshot with options of its own.
+
+        Args:
+            name: tells several comparisons of one test apart; part of the file's name. Without it
+                they are numbered, so that inserting one renames the others. In a loop, and under
+                hypothesis, there has to be one.
+            detail: what is stored and compared. "ops": how often each op occurs; "dataflow" (the
+                default): ops, operands, constants, dtypes and shapes; "full": also strides and
+                devices.
+
+        Raises:
+            ValueError: for an empty name or an unknown detail.
+        """
+        __tracebackhide__ = True
+        from .compare import DETAILS
+
+        if detail is not None and detail not in DETAILS:
+            raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ValueError(
+                f"the name of a stored graph is a text that is not empty, not {name!r}"
+            )
+        # A copy, so that two of them can be made before the first is compared. The results are
+        # shared: they are counted together, and syrupy knows the original.
+        bound = copy.copy(self)
+        bound._custom_index = name if name is not None else self._custom_index
+        bound._detail = detail or self._detail
+        return bound
+
+    def __repr__(self) -> str:
+        return f"<graph_snapshot {stem_of(self.item, self._custom_index or 0)}>"
+
+    def __eq__(self, other: object) -> bool:
+        __tracebackhide__ = True
+        self._need_order(sys._getframe(1))
+        return self._assert(other)
+
+    def __ne__(self, other: object) -> bool:
+        """Whether a graph is stored and differs. Without a stored one a failure; never written."""
+        __tracebackhide__ = True
+        self._need_order(sys._getframe(1))
+        with self._without_update():
+            equal = self._assert(other)
+        if self.mismatch is not None and not self.mismatch.is_new:
+            noted = self.item.stash[MISMATCHES]
+            for location in [key for key, each in noted.items() if each is self.mismatch]:
+                del noted[location]
+        return not equal
+
+    def _need_order(self, caller: FrameType) -> None:
+        """Refuse a number for a name where it would depend on the order of rounds or examples."""
+        __tracebackhide__ = True
+        if self._custom_index is None:
+            refuse_hypothesis(self.item)
+            refuse_again(self._places, self.item, caller)
+
+    @contextmanager
+    def _without_update(self) -> Iterator[None]:
+        update = self.update_snapshots, self.update_new_snapshots_only
+        self.update_snapshots = self.update_new_snapshots_only = False
+        try:
+            yield
+        finally:
+            self.update_snapshots, self.update_new_snapshots_only = update
+
+    @property
+    def item(self) -> pytest.Item:
+        """The test that this belongs to."""
+        return self.test_location.item
+
+    def _serialize(self, data: Any) -> str:
+        return self._current.to_text(self._detail)
+
+    @property
+    def _current(self) -> Subject:
+        assert self._subject is not None
+        return self._subject
+
+    def _assert(self, data: Any) -> bool:
+        __tracebackhide__ = True
+        from .compare import subject_of
+
+        self.mismatch = None
+        self._subject = subject_of(data)
+        result = self._look()
+        location = os.path.abspath(result.snapshot_location)
+        self.item.stash.setdefault(COMPARED, []).append(location)
+        error, result.exception = result.exception, None
+        try:
+            if error is not None:
+                raise error
+            if not result.success:
+                self._settle(result, location)
+            elif self.update_snapshots:
+                self._note("unchanged", location)
+            return result.success
+        finally:
+            self._subject = None
+            result.asserted_data = result.recalled_data = None
+
+    def _look(self) -> AssertionResult:
+        """Let syrupy find the file and compare the texts, writing nothing."""
+        number = self._executions = len(self._execution_results)
+        with self._without_update():
+            super()._assert(self._subject)
+        return self._execution_results[number]
+
+    def _settle(self, result: AssertionResult, location: str) -> None:
+        """Decide about texts that differ: equal graphs, a file to write, or a failure."""
+        __tracebackhide__ = True
+        path = Path(location)
+        may_write = self._may_write(result, location)
+        mismatch = self._compare(result, settings.shown(self.item.config, path), may_write)
+        if mismatch is None:
+            result.success = True
+            if self.update_snapshots:
+                self._note("unchanged", location)
+        elif may_write:
+            from .changes import describe
+
+            change = describe(mismatch)
+            write_text(path, str(result.asserted_data))
+            result.success = True
+            result.created, result.updated = mismatch.is_new, not mismatch.is_new
+            self._note("created" if mismatch.is_new else "updated", location, change)
+        else:
+            self.mismatch = mismatch
+            self.item.stash.setdefault(MISMATCHES, {})[location] = mismatch
+
+    def _note(self, how: str, location: str, change: str = "") -> None:
+        """Keep for the report what an update did with a file, which this test has settled now."""
+        self._settled.add(location)
+        self.item.stash.setdefault(STORED, []).append((how, location, change))
+
+    def _may_write(self, result: AssertionResult, location: str) -> bool:
+        if location in self._settled:
+            return False
+        is_new = result.recalled_data is None
+        return self.update_snapshots or (self.update_new_snapshots_only and is_new)
+
+    def _compare(self, result: AssertionResult, path: str, may_write: bool) -> Mismatch | None:
+        __tracebackhide__ = True
+        from .compare import Mismatch, compare, parse_stored, read_stored
+
+        mismatch = partial(Mismatch, result.snapshot_name, path, self._current)
+        if result.recalled_data is None:
+            return mismatch("no graph is stored for this comparison yet", is_new=True)
+        stored = str(result.recalled_data)
+        if may_write:
+            try:
+                document = read_stored(stored)
+            except GraphFormatError as error:
+                place = f"{error.line}:{error.column}"
+                return mismatch(f"the old file could not be read ({place}: {error.problem})")
+            if document.header.detail != self._detail:
+                was = document.header.detail
+                return mismatch(f"detail {self._detail!r}, was {was!r}")
+        else:
+            document = parse_stored(stored, path)
+        found = compare(document, self._current, self._detail)
+        if found is None:
+            return None
+        problem, details = found
+        if os.path.abspath(result.snapshot_location) in self._settled:
+            details = ("this very test stored another graph there: give each a name=", *details)
+        return mismatch(problem, details, document)

@@ -1,0 +1,1 @@
+"""The observers in torch, and what they see: events, entries into compiled code, runs."""
