@@ -12,6 +12,8 @@ from capturing.models import example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, Graph, capture, from_fx
+from pytest_torchgraph.api.contents import Contents
+from pytest_torchgraph.graph.text import Header
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_checks_of_nothing_are_refused(captured: Capture) -> None:
 
 
 def test_an_empty_capture_satisfies_no_check() -> None:
-    empty = Capture((), via="aot")
+    empty = Capture(Contents(()), Header("aot"))
     with pytest.raises(AssertionError, match=r"no graph was captured"):
         empty.assert_no_ops("aten.mm")
     with pytest.raises(AssertionError, match=r"no graph was captured"):

@@ -5,29 +5,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from .. import devices
+from ..checks.subject import Comparison
 from ..convert.canonical_names import Canon
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
 from ..graph.numbering import numbered
+from ..graph.text import Header
 from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
 from ..mechanisms.protocol import Captured, Mechanism
-from ..mechanisms.step.device_copy import moved
-from ..mechanisms.step.eager import Eager, Outcome, outcome_of
-from ..mechanisms.step.fake_tensors import faked
-from ..mechanisms.step.lock import alone
-from ..mechanisms.step.named_tensors import Roots, callable_of
-from ..mechanisms.step.saved_state import preserved
+from ..mechanisms.step.device_copy import to_device
+from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
+from ..mechanisms.step.fake_tensors import with_fake_tensors
+from ..mechanisms.step.invocation import Invocation
+from ..mechanisms.step.lock import exclusive
+from ..mechanisms.step.named_tensors import callable_of
+from ..mechanisms.step.saved_state import preserve_state
 from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
@@ -35,11 +38,13 @@ from ..mechanisms.torch_compile.inductor import Inductor
 from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import Recorder
-from ..watching.record import record_of
-from .listeners import tell
+from ..watching.record import Record, record_of
+from . import listeners
+from .contents import StepContents
 from .result import Capture
 
 if TYPE_CHECKING:
+    from ..syncs.found import Seen
     from .watch import Watch
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
@@ -94,72 +99,97 @@ def capture(
         ValueError: for an unknown `via`.
         CaptureError: if nothing was captured, with the cause; see also `Step.run`.
     """
-    ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     mechanism = _mechanism(via)
+    ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
-    if fake and mechanism.name not in FAKEABLE:
-        raise CaptureError(
-            f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
-            f"{', '.join(map(repr, sorted(FAKEABLE)))}"
-        )
-    if mechanism.name in RESETTING and HUB.watching:
-        raise CaptureError(
-            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb what the open "
-            "watch() sees: make the capture outside of it"
-        )
+    _check_possible(mechanism, fake)
+    invocation = Invocation(target, args, kwargs, loss_fn, backward)
     place = None if device is None else torch.device(device)
-    recorder = Recorder()
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(alone())
-        stack.enter_context(HUB.paused())
-        if fake:
-            args, kwargs = stack.enter_context(faked(target, args, kwargs, place))
-        elif place is not None:
-            target, args, kwargs = moved(target, args, kwargs, place)
-        roots = Roots(target, args, kwargs)
-        step = Step(target, args, kwargs, loss_fn, backward, roots.leaves())
-        eager = Eager(target, args, kwargs, loss_fn, backward, roots)
-        with preserved(roots) as world:
-            step.world = world
-            with HUB.recording(recorder if mechanism.name in COMPILING else None):
-                captured = mechanism.capture(step, target, roots, Canon())
-            outcome = outcome_of(step, roots)
-    eager.backward = step.backward
-    eager.settle()
-    made, classes = captured.graphs, roots.classes()
+    with exclusive(), HUB.paused(), _placed(invocation, fake, place) as placed:
+        ran = _run(mechanism, placed)
+    comparison = None if fake else _comparison(ran)
+    header = Header(mechanism.name, torch.__version__.partition("+")[0])
+    kind = None if place is None else place.type
+    result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
+    _check_device(result)
+    listeners.notify(result)
+    return result
 
-    def graphs() -> tuple[Graph, ...]:
-        found = numbered(made() if callable(made) else made, classes)
+
+class _Ran(NamedTuple):
+    """A step that has run, and what was seen of it."""
+
+    step: Step
+    captured: Captured
+    outcome: Outcome
+    record: Record | None
+
+
+@contextlib.contextmanager
+def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> Iterator[Invocation]:
+    """The invocation on the device and the kind of tensors that were asked for."""
+    if fake:
+        with with_fake_tensors(invocation, place) as faked:
+            yield faked
+    else:
+        yield invocation if place is None else to_device(invocation, place)
+
+
+def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
+    """Run one step through a mechanism, and put back what it disturbs."""
+    recorder = Recorder() if mechanism.name in COMPILING else None
+    with preserve_state(invocation.named) as saved:
+        step = Step(invocation, saved)
+        with HUB.recording(recorder):
+            captured = mechanism.capture(step, Canon())
+        outcome = outcome_of(step)
+    return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
+
+
+def _comparison(ran: _Ran) -> Comparison:
+    """An eager run beside this one, or beside one that draws the same random numbers."""
+    step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
+    again = EagerRun(replace(step.invocation, backward=step.ran_backward), step.saved.random)
+    if comparable is None:
+        return Comparison(again.run, lambda: outcome)
+    return Comparison(again.run, lambda: again.run(lambda s: comparable.capture(s, Canon())))
+
+
+def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
+    """What a capture holds of a step; its graphs are worked out now, unless they were deferred."""
+    captured, classes = ran.captured, ran.step.invocation.named.classes()
+
+    def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
+        found = numbered(graphs, classes)
         if not any(node.is_call for graph in found for node in graph.nodes):
             why = captured.why_none or "the target runs no operation that its output needs"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
         return found
 
-    built = graphs if callable(made) else graphs()
-    result = Capture(
-        built,
-        via=mechanism.name,
-        torch_release=torch.__version__.partition("+")[0],
-        output=step.output,
-        has_output=True,
-        modules=captured.modules,
-        joints=tuple(captured.joints),
-        kernels=None if callable(built) else _kernels(captured, built),
-        comparison=None if fake else (eager, _outcome(captured, eager, outcome)),
-        levels={level: numbered(found, classes) for level, found in captured.levels.items()},
-        device=None if place is None else place.type,
-        record=record_of(recorder) if mechanism.name in COMPILING else None,
-        seen=captured.seen,
+    if callable(captured.graphs):
+        build = captured.graphs
+
+        def deferred() -> tuple[tuple[Graph, ...], Seen | None]:
+            built = build()
+            return named(built.graphs), built.calls
+
+        return StepContents(deferred, ran.step.output, comparison=comparison)
+    graphs = named(made.graph for made in captured.graphs)
+    live = list(zip(graphs, captured.graphs, strict=True))
+    levels = {}
+    for level, converted in captured.levels.items():
+        levels[level] = numbered((made.graph for made in converted), classes)
+        live += zip(levels[level], converted, strict=True)
+    return StepContents(
+        lambda: (graphs, None),
+        ran.step.output,
+        live=live,
+        levels=levels,
+        joints=captured.joints,
+        kernels=_kernels(captured, graphs),
+        record=ran.record,
+        comparison=comparison,
     )
-    _check_device(result)
-    tell(result)
-    return result
-
-
-def _outcome(captured: Captured, eager: Eager, outcome: Outcome) -> Callable[[], Outcome]:
-    """What is compared with an eager run: this run, or one that draws the same random numbers."""
-    comparable = captured.comparable
-    return lambda: outcome if comparable is None else eager.run(comparable)
 
 
 class GraphCapture:
@@ -197,6 +227,24 @@ def _mechanism(via: Any) -> Mechanism:
 def _known() -> str:
     *others, last = (repr(name) for name in MECHANISMS)
     return f"{', '.join(others)} or {last}"
+
+
+def _check_possible(mechanism: Mechanism, fake: bool) -> None:
+    """Refuse what a mechanism cannot do here.
+
+    Raises:
+        CaptureError: for fake tensors where it needs memory, and inside an open watch.
+    """
+    if fake and mechanism.name not in FAKEABLE:
+        raise CaptureError(
+            f"fake=True is not possible via {mechanism.name!r}, which needs real memory: use "
+            f"{', '.join(map(repr, sorted(FAKEABLE)))}"
+        )
+    if mechanism.name in RESETTING and HUB.watching:
+        raise CaptureError(
+            f"a capture via {mechanism.name!r} resets Dynamo, which would disturb what the open "
+            "watch() sees: make the capture outside of it"
+        )
 
 
 def _check_target(target: Any, ours: dict[str, Any]) -> None:

@@ -1,48 +1,205 @@
-"""What a capture of a watch reads from."""
+"""What a `Capture` holds: the graphs of one step, of a watch, or of a file.
+
+A capture is its contents at a level. What the contents know does not depend on the level.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from ..convert.from_fx import Converted
+from ..errors import CaptureError
 from ..graph.model import Graph
 from ..ops.levels import Level
+from ..watching.graphs import Graphs
 
 if TYPE_CHECKING:
+    from ..checks.subject import Comparison
+    from ..syncs.found import Seen
     from ..watching.kernels import Kernel
     from ..watching.record import Record
 
 
-class Contents(Protocol):
-    """What a capture of a watch holds, at the moment at which it is read.
+class Contents:
+    """Graphs of which nothing else is known, as those in a file.
 
-    Each thing is worked out when it is first asked for.
+    Attributes:
+        origin: how they came about, in words.
+        is_watch: whether a watch saw them, which need not see any graph.
+        was_called: whether there was a target that was called.
+        joints: the joint graphs that forward and backward were split from.
+        kernels: the generated kernels, None where no code was generated.
+        record: what was compiled and run, None where nothing went through torch.compile.
+        comparison: an eager run to compare with, None where there is none.
     """
+
+    origin = "loaded from a file"
+    is_watch = False
+    was_called = False
+    joints: Sequence[Graph] = ()
+    kernels: Sequence[Kernel] | None = None
+    record: Record | None = None
+    comparison: Comparison | None = None
+
+    def __init__(self, graphs: Sequence[Graph] = ()):
+        self._graphs = tuple(graphs)
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs at its own level."""
-        ...
+        """The graphs, in the order in which they were made."""
+        return self._graphs
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The levels that are known."""
+        return list(dict.fromkeys(graph.level for graph in self.graphs))
+
+    @property
+    def calls(self) -> Seen | None:
+        """The calls that ran, None where not each was seen."""
+        return None
+
+    @property
+    def output(self) -> Any:
+        """What the target returned; a `CaptureError` where none was called."""
+        raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
 
     def at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs at a level, none where it does not know it."""
-        ...
+        """The graphs of a level, none where it is not known."""
+        return tuple(graph for graph in self.graphs if graph.level == level)
+
+    def live(self, graph: Graph) -> Converted | None:
+        """What a graph was converted from, None where it has no live module."""
+        return None
+
+    def only(self, within: Any, function: str | None) -> Contents:
+        """The part that is about some code; a `CaptureError` for what no watch has seen."""
+        raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
+
+
+class StepContents(Contents):
+    """What one step of a target gave.
+
+    Args:
+        build: gives the graphs, when they are first read, and the calls that ran.
+        output: what the target returned.
+        live: each graph that has a live module, with what it was converted from.
+        levels: the graphs of other levels than their own.
+        joints, kernels, record, comparison: see `Contents`.
+    """
+
+    origin = "made by graph_capture"
+    was_called = True
+
+    def __init__(
+        self,
+        build: Callable[[], tuple[tuple[Graph, ...], Seen | None]],
+        output: Any,
+        *,
+        live: Iterable[tuple[Graph, Converted]] = (),
+        levels: Mapping[Level, tuple[Graph, ...]] | None = None,
+        joints: Sequence[Graph] = (),
+        kernels: Sequence[Kernel] | None = None,
+        record: Record | None = None,
+        comparison: Comparison | None = None,
+    ):
+        super().__init__()
+        self._build = build
+        self._output = output
+        self._live = {id(graph): converted for graph, converted in live}
+        self._levels = levels or {}
+        self.joints = joints
+        self.kernels = kernels
+        self.record = record
+        self.comparison = comparison
+
+    @cached_property
+    def _built(self) -> tuple[tuple[Graph, ...], Seen | None]:
+        return self._build()
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """The levels that it knows."""
-        ...
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs that the mechanism gave."""
+        return self._built[0]
 
     @property
-    def joints(self) -> tuple[Graph, ...]:
+    def levels(self) -> Sequence[Level]:
+        """The levels of the graphs, then the others."""
+        return list(dict.fromkeys([*super().levels, *self._levels]))
+
+    @property
+    def calls(self) -> Seen | None:
+        """The calls that ran."""
+        return self._built[1]
+
+    @property
+    def output(self) -> Any:
+        """What the target returned."""
+        return self._output
+
+    def at(self, level: Level) -> tuple[Graph, ...]:
+        """The graphs of a level."""
+        return self._levels.get(level) or super().at(level)
+
+    def live(self, graph: Graph) -> Converted | None:
+        """What a graph was converted from."""
+        return self._live.get(id(graph))
+
+
+class WatchContents(Contents):
+    """What a watch has seen, which grows as long as it is open.
+
+    Args:
+        read: gives what there is by now.
+    """
+
+    origin = "made by watch()"
+    is_watch = True
+
+    def __init__(self, read: Callable[[], Graphs]):
+        super().__init__()
+        self._read = read
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs that count, of each compilation at its own level."""
+        return self._read().graphs
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The levels that at least one compilation reached."""
+        return self._read().levels
+
+    @property
+    def joints(self) -> Sequence[Graph]:  # type: ignore[override]
         """The joint graphs."""
-        ...
+        return self._read().joints
 
     @property
-    def kernels(self) -> tuple[Kernel, ...] | None:
-        """The generated kernels, None where no code was generated."""
-        ...
+    def kernels(self) -> Sequence[Kernel] | None:  # type: ignore[override]
+        """The generated kernels."""
+        return self._read().kernels
 
     @property
-    def record(self) -> Record:
+    def record(self) -> Record:  # type: ignore[override]
         """What was compiled, broken off, compiled again and run."""
-        ...
+        return self._read().record
+
+    def at(self, level: Level) -> tuple[Graph, ...]:
+        """The graphs of a level; where no compilation reached it, those that count at it."""
+        return self._read().at(level) or super().at(level)
+
+    def only(self, within: Any, function: str | None) -> Contents:
+        """The part that is about some code."""
+        last = self._read()
+        part = Graphs(last.record.only(within, function))
+
+        def read_part() -> Graphs:
+            nonlocal last, part
+            if (now := self._read()) is not last:
+                last, part = now, Graphs(now.record.only(within, function))
+            return part
+
+        return WatchContents(read_part)

@@ -16,8 +16,10 @@ from ..errors import GraphFormatError
 from ..graph.diff.report import GraphDiff, diff_graphs
 from ..graph.model import Graph, GraphKind, Result
 from ..graph.parse import parse_document
+from ..graph.text import Header
 from ..mechanisms.export import signature_names
 from ..ops.levels import Level
+from .contents import Contents
 from .result import Capture
 
 
@@ -72,7 +74,7 @@ def load(path: str | Path) -> Capture:
     if not document.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = document.header
-    return Capture(document.graphs, via=header.via, torch_release=header.torch)
+    return Capture(Contents(document.graphs), Header(header.via, header.torch))
 
 
 def diff(a: Any, b: Any) -> GraphDiff:

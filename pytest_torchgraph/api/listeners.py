@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 _listeners: list[Callable[[Capture], None]] = []
 
 
-def tell(capture: Capture) -> None:
+def notify(capture: Capture) -> None:
     """A capture was made, or a watch was closed."""
     for listener in _listeners:
         listener(capture)
 
 
 @contextmanager
-def listening(listener: Callable[[Capture], None]) -> Iterator[None]:
+def subscribed(listener: Callable[[Capture], None]) -> Iterator[None]:
     """Have `listener` called with every capture that is made in the meantime."""
     _listeners.append(listener)
     try:

@@ -1,203 +1,407 @@
-"""`Capture`: the graphs of one run, and the checks on them."""
+"""`Capture`: the graphs of one run, what the compiler did, and the checks on both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..checks import compilation, graphs, parity
-from ..graph import checks
-from .compiler_facts import CompilerFacts
+from ..checks.assertions import Assertions
+from ..errors import CaptureError
+from ..graph.model import Detail, Graph, GraphKind
+from ..graph.ops import count_ops
+from ..graph.text import Header, format_document
+from ..ops.levels import Level
+from ..ops.names import OpCounts
 
 if TYPE_CHECKING:
-    from ..checks.tolerances import Tolerance
+    import torch
+
+    from ..checks.subject import Comparison
+    from ..syncs.model import Sync, Transfer
+    from ..watching.breaks import GraphBreak
+    from ..watching.cudagraphs import CudagraphSkip
+    from ..watching.graphs import Graphs
+    from ..watching.kernels import Kernel
+    from ..watching.recompiles import Recompile
+    from ..watching.record import Record
+    from .contents import Contents
+
+_WHY_NO = {
+    "backward": "A backward counts only if it ran: does an output require grad, is grad mode on, "
+    "and is backward=False not set?",
+}
 
 
-class Capture(CompilerFacts):
-    """The graphs that one run gave, in the order in which they were made.
+class Capture(Assertions):
+    """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
-    Read them with what `CapturedGraphs` has, what the compiler did with `CompilerFacts`; the
-    assertions are here.
+    `capture`, `watch` and `load` make captures. Two are equal where their graphs are, each in turn.
+
+    Args:
+        contents: what was captured.
+        header: what a stored file says about the origin.
+        level: the level at which the graphs are read; None for the own level of each.
+        device: type of the device that was asked for, None where none was.
 
     Attributes:
-        via: name of the mechanism.
-        header: what a stored file says about the origin.
+        via: name of the mechanism, `"watch"` for a watch.
+        header, device: as given.
     """
 
-    def assert_op_counts(self, expected: Mapping[Any, Any], *, exact: bool = False) -> None:
-        """Assert how often ops occur, over all graphs.
-
-        Args:
-            expected: from an op to its count. The op is a packet (`"aten.mm"`), an overload
-                (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
-                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
-                may be None, or a mapping by device type.
-            exact: whether every op that occurs must be matched by one of the patterns.
-
-        Raises:
-            AssertionError: with the counts that there are.
-            TypeError: if `expected` is empty.
-            ValueError: for a pattern that can match nothing at the graphs' level.
-        """
-        __tracebackhide__ = True
-        compilation.need_graphs(self)
-        checks.assert_op_counts(self.graphs, expected, exact=exact, device=self.device)
-
-    def assert_no_ops(self, *ops: Any) -> None:
-        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
-
-        Raises:
-            AssertionError: with each op that occurs and its source lines.
-            TypeError: without any op.
-            ValueError: for a pattern that can match nothing at the graphs' level.
-        """
-        __tracebackhide__ = True
-        compilation.need_graphs(self)
-        checks.assert_no_ops(self.graphs, ops)
-
-    def assert_graph_count(
-        self, forward: Any = None, backward: Any = None, total: Any = None
-    ) -> None:
-        """Assert how many graphs there are.
-
-        Args:
-            forward: count of forward and inference graphs.
-            backward: count of backward graphs that ran.
-            total: count of all graphs. What is not given is not checked; with nothing given, one
-                forward and one backward are expected.
-
-        Raises:
-            AssertionError: with the graphs that there are; or if a watch has none, with the cause,
-                but for `total=0` where compiled code ran.
-        """
-        __tracebackhide__ = True
-        if forward is None and backward is None and total is None:
-            forward = backward = 1
-        compilation.need_counted(self, total)
-        graphs.assert_graph_count(self, forward, backward, total)
-
-    def assert_no_graph_breaks(self, allow: str | Sequence[str] = (), within: Any = None) -> None:
-        """Assert that no graph broke off.
-
-        Args:
-            allow: regular expressions that are searched in `"kind: reason"`; breaks that match one
-                are tolerated.
-            within: a path or an importable package, or several: breaks elsewhere are tolerated.
-
-        Raises:
-            AssertionError: with each break, its line and its reason; or if no graph was compiled,
-                with the cause.
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        __tracebackhide__ = True
-        compilation.assert_graph_breaks(self, 0, None, allow, within)
-
-    def assert_graph_breaks(
+    def __init__(
         self,
-        count: Any = None,
-        max: Any = None,
-        allow: str | Sequence[str] = (),
-        within: Any = None,
-    ) -> None:
-        """Assert how many distinct graph breaks there are; see `assert_no_graph_breaks`.
+        contents: Contents,
+        header: Header,
+        *,
+        level: Level | None = None,
+        device: str | None = None,
+    ):
+        self.header = header
+        self.via = header.via
+        self.device = device
+        self._contents = contents
+        self._level = level
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """All graphs, in the order in which they were made, at the capture's level.
+
+        Raises:
+            CaptureError: if there is no operation in any of them.
+        """
+        contents = self._contents
+        return contents.graphs if self._level is None else contents.at(self._level)
+
+    @property
+    def output(self) -> Any:
+        """What the target returned.
+
+        Raises:
+            CaptureError: for a capture that was loaded from a file, or made by `watch()`.
+        """
+        return self._contents.output
+
+    @property
+    def forwards(self) -> tuple[Graph, ...]:
+        """The forward and inference graphs."""
+        return self._of_kind("forward", "inference")
+
+    @property
+    def backwards(self) -> tuple[Graph, ...]:
+        """The backward graphs that ran."""
+        return self._of_kind("backward")
+
+    @property
+    def forward(self) -> Graph:
+        """The one forward or inference graph.
+
+        Raises:
+            CaptureError: if there is none, or more than one.
+        """
+        return self._the_one("forward", self.forwards)
+
+    @property
+    def backward(self) -> Graph:
+        """The one backward graph.
+
+        Raises:
+            CaptureError: if there is none, or more than one.
+        """
+        return self._the_one("backward", self.backwards)
+
+    @property
+    def joint(self) -> Graph:
+        """The one joint graph that AOTAutograd split into forward and backward.
+
+        Raises:
+            CaptureError: if there is none, or more than one.
+        """
+        joints = self._contents.joints
+        if len(joints) == 1:
+            return joints[0]
+        if joints:
+            raise CaptureError(f"the capture has {len(joints)} joint graphs, not one")
+        raise CaptureError(
+            f"the capture via {self.via!r} has no joint graph: one is made via 'aot' where an "
+            "output requires grad"
+        )
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that inductor generated, in the order of the generated code.
+
+        Raises:
+            CaptureError: for a capture in which no code was generated.
+        """
+        kernels = self._contents.kernels
+        if kernels is None:
+            raise CaptureError(
+                f"a capture via {self.via!r} generates no code, so it has no kernels: use "
+                "via='inductor'"
+            )
+        return tuple(kernels)
+
+    @property
+    def op_counts(self) -> OpCounts:
+        """How often each op occurs, over all graphs."""
+        return count_ops(self.graphs)
+
+    def at(self, level: Level) -> Capture:
+        """The same capture at another level that it knows; all else that it knows stays.
 
         Args:
-            count: an int, a `(min, max)` pair, or a mapping of these by device type.
-            max: how many at most.
-            allow, within: breaks that are not counted.
+            level: "dispatch", "fx", "dynamo", "aot", "compiled_autograd", "export" or "post_grad".
+                A watch knows up to four of them; a capture via `compiled_autograd` also the "aot"
+                graphs; others only their own.
 
         Raises:
-            TypeError: with neither `count` nor `max`.
+            CaptureError: if the level was not captured.
         """
-        __tracebackhide__ = True
-        compilation.assert_graph_breaks(self, count, max, allow, within)
+        if not self._contents.at(level):
+            self._need_any()
+            known = ", ".join(self._contents.levels)
+            raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
+        return type(self)(self._contents, self.header, level=level, device=self.device)
 
-    def assert_no_recompiles(self) -> None:
-        """Assert that nothing was compiled again.
+    def only(self, within: Any = None, function: str | None = None) -> Capture:
+        """The part of a watch that is about some code.
+
+        Args:
+            within: a path, or an importable package, or several of them.
+            function: name of a function, as a glob: that of the code that was compiled.
 
         Raises:
-            AssertionError: with each recompilation and its reasons; or if nothing could have been
-                compiled again.
+            CaptureError: for a capture that was not made by `watch()`.
+            ValueError: for a `within` that is neither a path nor a package.
+        """
+        part = self._contents.only(within, function)
+        return type(self)(part, self.header, level=self._level, device=self.device)
+
+    def fx(self, graph: Graph) -> torch.fx.GraphModule:
+        """A torch.fx.GraphModule of one of this capture's graphs, to run or to transform.
+
+        It takes the inputs of the graph in their order, under names made of theirs, and gives its
+        outputs and then the values that it saves; `from_fx` of it is the graph again. Each call
+        makes a new copy, which shares parameters and buffers with the model.
+
+        Args:
+            graph: one of `graphs`, at the capture's level.
+
+        Raises:
+            CaptureError: if the graph is not of this capture, or there is no live module of it: via
+                `dispatch`, in a watch, from a file.
+        """
+        if not any(own is graph for own in self.graphs):
+            raise CaptureError(f"{graph!r} is not one of this capture's graphs")
+        converted = self._contents.live(graph)
+        if converted is None:
+            raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
+        from ..convert.to_fx import live
+
+        return live(converted)
+
+    def to_text(self, detail: Detail = "dataflow") -> str:
+        """The `.tgraph` text of all graphs.
+
+        Args:
+            detail: "ops" has op counts alone, "dataflow" what is compared, "full" also strides and
+                devices.
+        """
+        return format_document(self.graphs, self.header, detail)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Capture):
+            return NotImplemented
+        return [(graph.kind, graph) for graph in self.graphs] == [
+            (graph.kind, graph) for graph in other.graphs
+        ]
+
+    def __hash__(self) -> int:
+        return hash(self.graphs)
+
+    def __repr__(self) -> str:
+        graphs = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
+        return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"
+
+    def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:
+        return tuple(graph for graph in self.graphs if graph.kind in kinds)
+
+    def _the_one(self, word: str, graphs: tuple[Graph, ...]) -> Graph:
+        if len(graphs) == 1:
+            return graphs[0]
+        self._need_any()
+        there = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
+        count = "no" if not graphs else str(len(graphs))
+        hint = f"take one of capture.{word}s" if graphs else _WHY_NO.get(word, "")
+        raise CaptureError(
+            f"the capture has {count} {word} graph{'s' if len(graphs) != 1 else ''}, not one: "
+            f"there is {there or 'nothing'}. {hint}".rstrip()
+        )
+
+    def _need_any(self) -> None:
+        """Say why a watch has no graph at all."""
+        if self.watched is not None and not self.graphs:
+            from ..checks.evidence import why_no_graph
+
+            raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
+
+    # -- what the compiler did -------------------------------------------------------------------
+
+    @property
+    def watched(self) -> Record | None:
+        """What a watch saw; None for a capture that was not made by one."""
+        return self._contents.record if self._contents.is_watch else None
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        return self._contents.comparison
+
+    def record(self, asked: str) -> Record:
+        """What was compiled and run, which is what is told of here.
+
+        Args:
+            asked: what is asked for, for the message.
+
+        Raises:
+            CaptureError: if nothing went through torch.compile.
+        """
+        found = self._contents.record
+        if found is None:
+            raise CaptureError(
+                f"a capture via {self.via!r} knows no {asked}: they are Dynamo's, so use "
+                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()"
+            )
+        return found
+
+    @property
+    def breaks(self) -> tuple[GraphBreak, ...]:
+        """The graph breaks, one for each distinct file, line and kind, in order.
+
+        Also the frames that Dynamo skipped or gave up, whose kind says so. Where compiled autograd
+        takes over at `loss.backward()`, which Dynamo reports as a break, there is none.
+
+        Raises:
             CaptureError: for a capture that did not go through torch.compile.
         """
-        __tracebackhide__ = True
-        compilation.assert_recompiles(self, 0, None)
+        return self.record("graph breaks").breaks
 
-    def assert_recompiles(self, count: Any = None, max: Any = None) -> None:
-        """Assert how often something was compiled again. Reaching Dynamo's limit always fails.
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """What was compiled again, with the guards that had failed, in order.
 
-        Args:
-            count: an int, a `(min, max)` pair, or a mapping of these by device type.
-            max: how often at most.
+        Also each capture of compiled autograd but the first.
 
         Raises:
-            AssertionError, CaptureError: see `assert_no_recompiles`.
-            TypeError: with neither `count` nor `max`.
-        """
-        __tracebackhide__ = True
-        compilation.assert_recompiles(self, count, max)
-
-    def assert_single_backward_graph(self) -> None:
-        """Assert that compiled autograd made the whole backward one graph, and that it ran.
-
-        That is: one capture, which gave one graph without a break in it.
-
-        Raises:
-            AssertionError: with what was there instead, and the reason for each further capture.
             CaptureError: for a capture that did not go through torch.compile.
         """
-        __tracebackhide__ = True
-        compilation.assert_single_backward_graph(self)
+        return self.record("recompilations").recompiles
 
-    def assert_no_syncs(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that Python never waits for the device; see `syncs` for what is known.
+    @property
+    def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
+        """The graphs that run without a CUDA graph though one was asked for, and torch's reasons.
 
-        Args:
-            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
-                line, `"kind: op"`; places that match one are tolerated. What comes behind a break
-                from which Dynamo cannot resume is `"behind line N of file in function"`.
+        That is under `mode="reduce-overhead"` or `"max-autotune"`. On the CPU each graph is one,
+        for which torch gives no reason.
 
         Raises:
-            AssertionError: with each place, its code and why it waits, and the graph breaks at
-                which nobody knows what ran; or if nothing was captured or compiled.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("CUDA graphs").cudagraph_skips
+
+    @property
+    def executions(self) -> Mapping[str, int]:
+        """How often each compiled graph ran, by compile id (`0/1`), what was compiled before too.
+
+        The backward that AOTAutograd made of a graph is `0/1 backward`; the backward that compiled
+        autograd captured is `!0`, and what Dynamo made of that `!0/2/0`.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("executions").executions
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """The change of `torch._dynamo.utils.counters` meanwhile, by group.
+
+        Raises:
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        return self.record("counters").counters
+
+    # -- what waits for the device ----------------------------------------------------------------
+
+    @property
+    def syncs(self) -> tuple[Sync, ...]:
+        """The places at which Python waits for the device, one for each line, op and cause.
+
+        What would wait on another device counts on the CPU as well. A capture via `dispatch` knows
+        each op that ran, and calls of `tolist`, `cpu` and `repr`; one through torch.compile the ops
+        in its graphs and what breaks them. Where code ran at a graph break of which nobody knows
+        what it does, the place is there with `certain=False`. A watch knows nothing of code outside
+        of compiled functions, and nobody of what an operator of one's own or a tensor subclass does
+        inside.
+
+        Raises:
             CaptureError: for a capture that cannot know.
         """
-        __tracebackhide__ = True
-        from ..checks.syncs import assert_no_syncs
+        from ..syncs import found
 
-        assert_no_syncs(self, allow)
+        if self._contents.calls is not None:
+            return found.seen_syncs(self._contents.calls)
+        record = self._compiled("syncs")
+        if record is None:
+            return found.compiled_syncs(self.graphs, (), None)
+        from ..watching.graphs import Graphs
 
-    def assert_no_transfers(self, allow: str | Sequence[str] = ()) -> None:
-        """Assert that nothing is copied between devices; see `transfers` for what is known.
+        read = Graphs(record)
+        return found.compiled_syncs(self.graphs, record.breaks, read, self._traced(record))
 
-        Args:
-            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
-                line, `"from cuda to cpu: op"`; places that match one are tolerated.
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The copies from one device to another, one for each line, op and pair of devices.
+
+        What a CPU run does not copy is not there: `tensor.cpu()` of a tensor on the CPU is among
+        the `syncs` alone, and `tensor.to(device)` of one that is on that device is nowhere.
 
         Raises:
-            AssertionError: with each place, its code and the devices, and the graph breaks at
-                which nobody knows what ran; or if nothing was captured or compiled.
             CaptureError: for a capture that cannot know.
         """
-        __tracebackhide__ = True
-        from ..checks.syncs import assert_no_transfers
+        from ..syncs import found
 
-        assert_no_transfers(self, allow)
+        if self._contents.calls is not None:
+            return found.seen_transfers(self._contents.calls)
+        record = self._compiled("transfers")
+        if record is None:
+            return found.compiled_transfers(self.graphs, ())
+        return found.compiled_transfers(self.graphs, record.breaks, self._traced(record))
 
-    def assert_matches_eager(self, rtol: Tolerance = None, atol: Tolerance = None) -> None:
-        """Assert that outputs and gradients are those of an eager run from the same state.
+    def _compiled(self, asked: str) -> Record | None:
+        """What was compiled; None where the graphs are all that can run."""
+        found = self._contents.record
+        exported = self.via == "export" and self._contents.was_called
+        if found is None and not exported:
+            of = "" if self._contents.was_called else " from a file"
+            raise CaptureError(
+                f"a capture via {self.via!r}{of} knows no "
+                f"{asked}: use via='dispatch', which sees what runs, 'aot', 'dynamo', 'inductor', "
+                "'compiled_autograd' or 'export', or graph_capture.watch()"
+            )
+        if self.via == "compiled_autograd" and not self.forwards:
+            raise CaptureError(
+                f"the forward ran eagerly, so nothing is known of its {asked}: use "
+                "CompiledAutograd(forward='aot'), or via='dispatch', which sees what runs"
+            )
+        return found
 
-        Args:
-            rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
-                by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. None, and a
-                dtype that is not there, is what `torch.testing.assert_close` has for it.
+    def _traced(self, record: Record) -> Graphs | None:
+        """What Dynamo made of a captured backward, which it traced as far as its first break."""
+        if self.via != "compiled_autograd":
+            return None
+        from ..watching.graphs import Graphs
 
-        Raises:
-            AssertionError: naming the first output or gradient that differs, with the largest
-                difference; or if all gradients are zero, which would hide any mistake in them.
-            CaptureError: for a capture without a run to compare with, or on the meta device.
-            ValueError: for a mapping by device type without the capture's.
-        """
-        __tracebackhide__ = True
-        compilation.need_graphs(self)
-        parity.assert_matches_eager(self, self._comparison, rtol, atol)
+        inner = [each for each in record.compiled if each.id and each.id.autograd is not None]
+        return Graphs(replace(record, compiled=tuple(inner)))

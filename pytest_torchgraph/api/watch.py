@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from ..graph.text import Header
 from ..watching.graphs import Graphs
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import Recorder
 from ..watching.record import record_of
 from . import listeners
+from .contents import WatchContents
 from .result import Capture
 
 
@@ -22,7 +24,7 @@ class Watch:
         self._recorder = Recorder(passive=passive)
         self._last: Graphs | None = None
         release = torch.__version__.partition("+")[0]
-        self.capture = Capture((), via="watch", torch_release=release, read=self._read)
+        self.capture = Capture(WatchContents(self._read), Header("watch", release))
 
     def __enter__(self) -> Capture:
         HUB.open(self._recorder)
@@ -32,7 +34,7 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         HUB.close(self._recorder)
         self._last = None
-        listeners.tell(self.capture)
+        listeners.notify(self.capture)
 
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
+from .subject import Comparison, Outcome
 from .tolerances import Tolerance, is_all_nan, tolerances
 
 if TYPE_CHECKING:
-    from ..mechanisms.step.eager import Eager, Outcome
-if TYPE_CHECKING:
     from .subject import Subject
-if TYPE_CHECKING:
-    from .tolerances import Tolerance
 
 
 def assert_matches_eager(
-    capture: Subject,
-    comparison: tuple[Eager, Callable[[], Outcome]] | None,
-    rtol: Tolerance,
-    atol: Tolerance,
+    capture: Subject, comparison: Comparison | None, rtol: Tolerance, atol: Tolerance
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
@@ -33,8 +26,7 @@ def assert_matches_eager(
             "there is no run to compare with: the capture was loaded from a file, or made with "
             "fake=True or by watch()"
         )
-    eager, ran = comparison
-    expected, outcome = eager.run(), ran()
+    expected, outcome = comparison.eager(), comparison.captured()
     problem = difference(expected, outcome, rtol, atol)
     if problem is not None:
         raise AssertionError(problem)

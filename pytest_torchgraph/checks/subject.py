@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
 from ..watching.breaks import GraphBreak
 from ..watching.record import Record
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Outcome(Protocol):
+    """What one step gave."""
+
+    @property
+    def outputs(self) -> Mapping[str, torch.Tensor]:
+        """The tensors of its output, by path."""
+        ...
+
+    @property
+    def grads(self) -> Mapping[str, torch.Tensor]:
+        """The gradients, by name."""
+        ...
+
+
+class Comparison(NamedTuple):
+    """Two runs from the same state, made when they are called for.
+
+    Attributes:
+        eager: the target by itself.
+        captured: the captured run, or one like it that draws the same random numbers.
+    """
+
+    eager: Callable[[], Outcome]
+    captured: Callable[[], Outcome]
 
 
 class Subject(Protocol):
@@ -57,6 +86,11 @@ class Subject(Protocol):
     @property
     def watched(self) -> Record | None:
         """What a watch saw; None where the graphs are of one step."""
+        ...
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        """An eager run to compare with, None where there is none."""
         ...
 
     def record(self, asked: str) -> Record:

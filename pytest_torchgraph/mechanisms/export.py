@@ -16,7 +16,7 @@ from ..convert.from_fx import Naming, convert
 from ..errors import CaptureError
 from ..ops.levels import Level
 from .protocol import Captured
-from .step.named_tensors import Roots
+from .step.named_tensors import NamedTensors
 from .step.step import Step
 
 
@@ -37,28 +37,29 @@ class Export:
     name: ClassVar[str] = "export"
     level: ClassVar[Level] = "export"
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Export the target, then run the program once."""
-        if step.backward:
+        invocation = step.invocation
+        target, named = invocation.target, invocation.named
+        if invocation.backward:
             raise CaptureError("backward=True, but torch.export has no backward: use via='aot'")
-        if step.loss_fn is not None:
+        if invocation.loss_fn is not None:
             raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
-        step.backward = False
-        module = target if isinstance(target, torch.nn.Module) else _Function(target, roots)
+        module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
         with torch_private.quiet():
             try:
                 program = torch.export.export(
                     module,
-                    step.args,
-                    step.kwargs,
+                    invocation.args,
+                    invocation.kwargs,
                     dynamic_shapes=self.dynamic_shapes,
                     strict=self.strict,
                 )
             except Exception as error:
-                step.raise_what_the_target_raises(error)
+                invocation.raise_what_the_target_raises(error)
                 raise CaptureError(_why(error)) from error
-            step.run(program.module())
-        naming = Naming(signature_names(program), roots.modules)
+            step.run(program.module(), backward=None)
+        naming = Naming(signature_names(program), named.modules)
         found = convert(
             program.graph_module,
             name="forward",
@@ -67,7 +68,7 @@ class Export:
             canon=canon,
             naming=naming,
         )
-        return Captured([found.graph], {0: found})
+        return Captured([found])
 
 
 def _why(error: Exception) -> str:
@@ -84,10 +85,10 @@ def _why(error: Exception) -> str:
 class _Function(torch.nn.Module):
     """A module for a target that is none; it owns the modules that the target uses."""
 
-    def __init__(self, target: Callable[..., Any], roots: Roots):
+    def __init__(self, target: Callable[..., Any], named: NamedTensors):
         super().__init__()
         self._target = [target]
-        for prefix, root in roots.found:
+        for prefix, root in named.modules_by_prefix:
             if not prefix:
                 for name, child in root.named_children():
                     self.add_module(name, child)

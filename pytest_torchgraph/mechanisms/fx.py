@@ -22,7 +22,8 @@ from ..errors import CaptureError
 from ..graph.model import GraphKind
 from ..ops.levels import Level
 from .protocol import Captured
-from .step.named_tensors import Roots, callable_of
+from .step.invocation import Invocation
+from .step.named_tensors import callable_of
 from .step.step import Step
 
 
@@ -46,20 +47,22 @@ class Fx:
     name: ClassVar[str] = "fx"
     level: ClassVar[Level] = "fx"
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Trace the target, run the graph once and read the shapes off."""
-        root, method = _root(target)
-        values = _arguments(target, step)
-        module = self._trace(root, method, values, step)
+        invocation = step.invocation
+        root, method = _root(invocation.target)
+        values = _arguments(invocation)
+        module = self._trace(root, method, values, invocation)
         recorder = _Recorder(module, canon)
         step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
-        naming = Naming(_inputs(module.graph, self.concrete_args or {}), roots.modules, plain=True)
+        inputs = _inputs(module.graph, self.concrete_args or {})
+        naming = Naming(inputs, invocation.named.modules, plain=True)
         found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
-        return Captured([found.graph], {0: found})
+        return Captured([found])
 
     def _trace(
-        self, root: Any, method: str, values: dict[str, Any], step: Step
+        self, root: Any, method: str, values: dict[str, Any], invocation: Invocation
     ) -> torch.fx.GraphModule:
         tracer = self.tracer if self.tracer is not None else torch.fx.Tracer()
         tracer.traced_func_name = method
@@ -72,7 +75,7 @@ class Fx:
                 graph = tracer.trace(root, concrete_args={**defaults, **fixed} or None)
         except Exception as error:
             if not _is_about_tracing(error):
-                step.raise_what_the_target_raises(error)
+                invocation.raise_what_the_target_raises(error)
             raise CaptureError(_why(error)) from error
         for name in defaults.keys() - fixed.keys():
             _forget(graph, name)
@@ -111,10 +114,10 @@ class _Recorder(torch.fx.Interpreter):
         return result
 
 
-def _arguments(target: Any, step: Step) -> dict[str, Any]:
+def _arguments(invocation: Invocation) -> dict[str, Any]:
     """The arguments of the call by the names of the parameters."""
-    signature = inspect.signature(callable_of(target))
-    return dict(signature.bind(*step.args, **step.kwargs).arguments)
+    signature = inspect.signature(callable_of(invocation.target))
+    return dict(signature.bind(*invocation.args, **invocation.kwargs).arguments)
 
 
 def _flat(values: dict[str, Any]) -> list[Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from ..convert.canonical_names import Canon
 from ..convert.from_fx import Converted
@@ -12,18 +12,28 @@ from ..graph.model import Graph
 from ..ops.levels import Level
 from ..syncs.found import Seen
 from ..watching.kernels import Kernel
-from .step.named_tensors import Roots
 from .step.step import Step
 
 
-@dataclass
+class Built(NamedTuple):
+    """Graphs that were worked out from what was recorded.
+
+    Attributes:
+        graphs: in the order in which they ran.
+        calls: the recorded calls that may wait for a device; None where not each call was seen.
+    """
+
+    graphs: Sequence[Graph]
+    calls: Seen | None = None
+
+
+@dataclass(frozen=True)
 class Captured:
     """What a mechanism saw.
 
     Attributes:
-        graphs: in the order in which they were made; or how to build them from what was recorded,
-            which happens when they are first read.
-        modules: what a graph was converted from, by the graph's position.
+        graphs: in the order in which they were made, `Converted` where there is a live module; or
+            how to build them from what was recorded, which happens when they are first read.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
         kernels: the kernels that were generated, `graph` being the position of their graph; None
@@ -31,17 +41,14 @@ class Captured:
         levels: the graphs of the same run at other levels that the mechanism knows.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
-        seen: the calls that ran, where the mechanism sees each; filled when the graphs are built.
     """
 
-    graphs: list[Graph] | Callable[[], list[Graph]]
-    modules: dict[int, Converted] = field(default_factory=dict)
+    graphs: Sequence[Converted] | Callable[[], Built]
     why_none: str = ""
-    joints: list[Graph] = field(default_factory=list)
-    kernels: list[Kernel] | None = None
-    levels: dict[Level, list[Graph]] = field(default_factory=dict)
+    joints: Sequence[Graph] = ()
+    kernels: Sequence[Kernel] | None = None
+    levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
     comparable: Mechanism | None = None
-    seen: Seen | None = None
 
 
 @runtime_checkable
@@ -51,6 +58,14 @@ class Mechanism(Protocol):
     name: ClassVar[str]
     level: ClassVar[Level]
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
-        """Run the step once and return the graphs that it gave."""
+    def capture(self, step: Step, canon: Canon) -> Captured:
+        """Run the step once and return the graphs that it gave.
+
+        Args:
+            step: what is to be run; its outcome is read from it afterwards.
+            canon: the names of symbols and devices, which all graphs of the capture share.
+
+        Raises:
+            CaptureError: if this mechanism cannot capture the target.
+        """
         ...

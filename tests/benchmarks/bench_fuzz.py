@@ -53,9 +53,8 @@ def fuzz(report: str, arguments: list[str]) -> None:
     with atheris.instrument_imports(
         include=["pytest_torchgraph.graph", "pytest_torchgraph.errors"]
     ):
-        from pytest_torchgraph.graph.diff.report.report import diff_graphs
-
         from pytest_torchgraph.errors import GraphFormatError
+        from pytest_torchgraph.graph.diff.report import diff_graphs
         from pytest_torchgraph.graph.model import Graph
         from pytest_torchgraph.graph.parse import Document, parse_document
         from pytest_torchgraph.graph.text import format_document
@@ -209,9 +208,9 @@ def run_hostile(size: int = 1_000_000) -> None:
     """Print the slowest texts to read, and what is done with those that can be read."""
     from benchmarks.timing import table
     from graph.hostile import REPEATED, everything
-    from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
     from pytest_torchgraph.errors import GraphFormatError
+    from pytest_torchgraph.graph.diff.report import diff_graphs
     from pytest_torchgraph.graph.parse import Document, parse_document
     from pytest_torchgraph.graph.text import format_document
 

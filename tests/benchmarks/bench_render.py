@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_torchgraph.graph.diff.report.report import diff_graphs
 from timing import table
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph.diff.report import diff_graphs
 
 SIZES = (100, 1000, 3000, 10000, 50000)
 META = TensorMeta("float32", (8, 64))

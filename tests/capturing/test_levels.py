@@ -6,7 +6,7 @@ import pytest
 import torch
 from capturing.models import example
 
-from pytest_torchgraph import CaptureError, capture, load, watch
+from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, load, watch
 
 
 def test_another_level_is_of_the_same_run() -> None:
@@ -30,3 +30,53 @@ def test_what_has_no_output_says_why(tmp_path: object) -> None:
         file.write(seen.to_text())
     with pytest.raises(CaptureError, match="this capture was loaded from a file: it has"):
         _ = load(path).output
+
+
+def test_a_graph_of_another_level_has_its_live_module() -> None:
+    seen = capture(torch.nn.Linear(4, 4), example(3, 4))
+    assert seen.at("aot").graphs == seen.graphs
+    for graph in seen.at("aot").graphs:
+        assert from_fx(seen.at("aot").fx(graph), kind=graph.kind) == graph
+    backward = capture(torch.nn.Linear(4, 4), example(3, 4), via="compiled_autograd").at("aot")
+    assert [graph.kind for graph in backward.graphs] == ["forward", "backward"]
+    for graph in backward.graphs:
+        assert from_fx(backward.fx(graph), kind=graph.kind) == graph
+
+
+def test_what_is_beside_the_graphs_is_there_at_each_level() -> None:
+    seen = capture(torch.nn.Linear(4, 4), example(3, 4))
+    assert seen.at("aot").joint is seen.joint
+    generated = capture(torch.relu, example(3, 4), via="inductor")
+    assert generated.at("post_grad").kernels == generated.kernels
+    assert generated.kernels
+    assert seen.at("aot").breaks == seen.breaks == ()
+    dispatched = capture(lambda x: x * x.sum().item(), example(3, 4), via="dispatch")
+    assert dispatched.at("dispatch").syncs == dispatched.syncs
+    assert dispatched.syncs
+
+
+def test_one_level_leads_to_any_other() -> None:
+    seen = capture(torch.nn.Linear(4, 4), example(3, 4), via=CompiledAutograd())
+    there_and_back = seen.at("aot").at("compiled_autograd")
+    assert there_and_back.graphs == seen.at("compiled_autograd").graphs
+    assert [graph.level for graph in there_and_back.graphs] == ["compiled_autograd"]
+    with pytest.raises(CaptureError, match="knows nothing at level 'fx'; it has aot, compiled_a"):
+        seen.at("aot").at("fx")
+
+
+def test_a_part_of_a_watch_can_be_taken_at_each_level() -> None:
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x.cos()
+
+    with watch() as seen:
+        for function in (one, other):
+            torch.compile(function, backend="aot_eager")(example(3, 4))
+    part = seen.at("dynamo").only(function="one")
+    assert [graph.level for graph in part.graphs] == ["dynamo"]
+    assert part.graphs == seen.only(function="one").at("dynamo").graphs
+    assert [node.op for graph in part.graphs for node in graph.nodes if node.is_call] == [
+        "Tensor.sin"
+    ]

@@ -12,10 +12,10 @@ import pytest
 from graph.build import graph
 from graph.hostile import FILES, READABLE, REPEATED, Text
 from graph.test_graph_diff_hard import calls
-from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import Atom, Graph, Node, Ref
+from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.parse import Document, parse_document
 from pytest_torchgraph.graph.text import format_document
 

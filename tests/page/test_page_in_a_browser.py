@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render.difference import picture
 from pytest_torchgraph.render.output.drawing import draw
 from pytest_torchgraph.report.page import collect

@@ -21,7 +21,7 @@ from pytest_torchgraph.convert.printed import (
     parse_printed,
     read_printed,
 )
-from pytest_torchgraph.mechanisms.step.named_tensors import Roots
+from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
 
 
 def test_a_node_is_called_after_its_op_and_the_function_of_its_line() -> None:
@@ -141,7 +141,7 @@ def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> Non
     with torch_private.structured_trace(emit):
         captured = capture(model, x, via=Aot())
     dynamo = dynamo_names(read_printed(texts["dynamo_output_graph"]))
-    ranks = Roots(model, (x,), {}).ranks()
+    ranks = NamedTensors(model, (x,), {}).ranks()
     names: dict[str, str] = {}
     for kind in ("forward", "backward"):
         printed = read_printed(texts[f"aot_{kind}_graph"])

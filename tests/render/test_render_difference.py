@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from pytest_torchgraph.graph.diff.report.report import Change, PairDiff
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph.diff.report import Change, PairDiff
 from pytest_torchgraph.render.difference import diff_to_dot
 from pytest_torchgraph.render.look.change_marks import PAINT
 

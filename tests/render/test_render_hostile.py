@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
+from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render import breaks, difference, surplus, whole
 from pytest_torchgraph.render.output.drawing import draw
 from pytest_torchgraph.render.picture import Picture

@@ -10,9 +10,9 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from pytest_torchgraph.graph.diff.report.report import diff_graphs
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
+from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render import difference, surplus, whole
 from pytest_torchgraph.render.layout.scene import Element
 from pytest_torchgraph.render.look.change_marks import PAINT

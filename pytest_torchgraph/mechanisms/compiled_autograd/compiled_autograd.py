@@ -19,12 +19,10 @@ from ... import torch_private
 from ...convert.canonical_names import Canon
 from ...convert.compiled_autograd.fold import Facts, fold
 from ...convert.from_fx import Converted
-from ...graph.model import Graph
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
 from ..protocol import Captured
-from ..step.named_tensors import Roots
-from ..step.step import Step, output_leaves
+from ..step.step import Step
 from ..torch_compile.run import run_compiled, switched_off
 from . import engine
 from .forward import ForwardRecorder
@@ -66,15 +64,15 @@ class CompiledAutograd:
         if self.forward == "eager" and self.forward_fullgraph:
             raise ValueError("forward_fullgraph=True needs a compiled forward: forward='aot'")
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Run the step with our compiler in the autograd engine."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        recorder = _Recorder(self, step, roots, canon)
+        recorder = _Recorder(self, step, canon)
         try:
             with engine.compiler_restored(), engine.on_backward(recorder.start):
-                recorder.run(target)
+                recorder.run()
         finally:
             recorder.link.recorder = None
         return recorder.captured()
@@ -103,28 +101,26 @@ class _Link:
 class _Recorder:
     """What one capture sees, forward and backward."""
 
-    def __init__(self, options: CompiledAutograd, step: Step, roots: Roots, canon: Canon):
+    def __init__(self, options: CompiledAutograd, step: Step, canon: Canon):
         self.options = options
         self.step = step
-        self.roots = roots
+        self.named = step.invocation.named
         self.canon = canon
-        self.forward = ForwardRecorder(roots, canon, self.add)
-        self.calls = ModuleCalls(roots)
+        self.made: list[Converted] = []
+        self.forward = ForwardRecorder(self.named, canon, self.made.append)
+        self.calls = ModuleCalls(self.named)
         self.link = _Link(self)
-        self.graphs: list[Graph] = []
-        self.modules: dict[int, Converted] = {}
-        self.taken_over: dict[int, Graph] = {}
+        self.taken_over: dict[int, Converted] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
         self.known: set[int] = set()
 
-    def run(self, target: Any) -> None:
+    def run(self) -> None:
         """Run the step, from and to a fresh Dynamo."""
         options = self.options
         if options.forward == "aot":
             self.why_not_compiled = run_compiled(
                 self.step,
-                target,
                 self.forward,
                 forward=self.enabled,
                 backward=self.enabled,
@@ -157,11 +153,6 @@ class _Recorder:
         if self.options.forward == "eager":
             self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
 
-    def add(self, made: Converted) -> None:
-        """A graph was made."""
-        self.modules[len(self.graphs)] = made
-        self.graphs.append(made.graph)
-
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
         if id(module) in self.known or torch_private.get("tracing")() is not None:
@@ -173,7 +164,7 @@ class _Recorder:
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
-        self.add(fold(module, facts, self.canon, self.roots.ranks()))
+        self.made.append(fold(module, facts, self.canon, self.named.ranks()))
         self.known.add(id(module))
         return result
 
@@ -184,37 +175,37 @@ class _Recorder:
         for position, tensor in enumerate(inputs):
             if id(tensor) in tangents:
                 facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
-            elif id(tensor) in self.roots.tensors:
-                facts.inputs[position] = self.roots.tensors[id(tensor)]
+            elif id(tensor) in self.named.tensors:
+                facts.inputs[position] = self.named.tensors[id(tensor)]
         for hook in hooks:
             facts.hooks.append(_called(hook))
             taken = engine.aot_backward(hook)
             if taken is not None:
                 number, module = taken
                 facts.backwards[number] = converted = self.forward.backward(module)
-                self.taken_over.setdefault(id(module), converted.graph)
+                self.taken_over.setdefault(id(module), converted)
         return facts
 
     def captured(self) -> Captured:
         """The graphs, if there was a backward."""
-        if not self.known and self.step.backward is not False:
+        if not self.known and self.step.invocation.backward is not False:
             return Captured([], why_none=f"no backward ran: {self.why_none()}")
         if self.options.forward == "eager":
             why_none = "backward=False, and an eager forward has no graph of its own"
-            return Captured(self.graphs, self.modules, why_none)
-        forwards = [graph for graph in self.graphs if graph.level == "aot"]
+            return Captured(self.made, why_none)
+        forwards = [each for each in self.made if each.graph.level == "aot"]
         if not forwards:
             return Captured(
                 [],
                 why_none="the forward was not compiled (forward='eager' asks for that): "
                 + self.why_not_compiled,
             )
-        levels: dict[Level, list[Graph]] = {"aot": [*forwards, *self.taken_over.values()]}
-        return Captured(self.graphs, self.modules, levels=levels)
+        levels: dict[Level, list[Converted]] = {"aot": [*forwards, *self.taken_over.values()]}
+        return Captured(self.made, levels=levels)
 
     def why_none(self) -> str:
         """Why no backward ran, in words."""
-        return self.step._why_no_grad(output_leaves(self.step.output))
+        return self.step.why_no_grad()
 
 
 class _Interpreter(torch.fx.Interpreter):

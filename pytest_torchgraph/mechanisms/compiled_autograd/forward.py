@@ -14,9 +14,9 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import Canon
 from ...convert.from_fx import Converted, Naming, convert
-from ...convert.placeholders import aot_inputs, dynamo_inputs
 from ...graph.model import GraphKind
-from ..step.named_tensors import Roots
+from ..step.named_tensors import NamedTensors
+from ..torch_compile.frame import Frame
 
 
 class ForwardRecorder:
@@ -26,51 +26,46 @@ class ForwardRecorder:
         made: called with each forward or inference graph.
     """
 
-    def __init__(self, roots: Roots, canon: Canon, made: Callable[[Converted], None]):
-        self.roots = roots
+    def __init__(self, named: NamedTensors, canon: Canon, made: Callable[[Converted], None]):
+        self.named = named
         self.canon = canon
         self.made = made
         self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile one graph of Dynamo."""
-        frame = _Frame(self, gm, example_inputs)
+        halves = _Halves(self, Frame(gm, example_inputs, self.named, self.canon))
         return torch_private.aot_autograd(  # type: ignore[no-any-return]
-            fw_compiler=frame.compiler("forward"),
+            fw_compiler=halves.compiler("forward"),
             bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
-            inference_compiler=frame.compiler("inference"),
-            partition_fn=frame.split,
+            inference_compiler=halves.compiler("inference"),
+            partition_fn=halves.split,
         )(gm, example_inputs)
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
         """What was noted of an AOT backward; converted now for one that is not of this capture."""
         known = self._backwards.get(id(module))
-        if known is None:
-            self.note(module, Naming(modules=self.roots.modules))
-            known = self._backwards[id(module)]
-        return known[1]
-
-    def note(self, module: torch.fx.GraphModule, naming: Naming) -> None:
-        """Convert an AOT backward."""
+        if known is not None:
+            return known[1]
+        naming = Naming(modules=self.named.modules)
         converted = convert(
             module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
         )
+        return self.note(module, converted)
+
+    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
+        """Keep what an AOT backward is."""
         self._backwards[id(module)] = (module, converted)
+        return converted
 
 
-class _Frame:
+class _Halves:
     """The two halves of what Dynamo compiled at once."""
 
-    def __init__(
-        self, recorder: ForwardRecorder, gm: torch.fx.GraphModule, example_inputs: list[Any]
-    ):
+    def __init__(self, recorder: ForwardRecorder, frame: Frame):
         self.recorder = recorder
-        self.inputs = dynamo_inputs(gm, example_inputs, recorder.roots.tensors)
+        self.frame = frame
         self.backward: torch.fx.GraphModule | None = None
-
-    def naming(self, inputs: dict[str, tuple[str, str]]) -> Naming:
-        roots = self.recorder.roots
-        return Naming(inputs, roots.modules, ranks=roots.ranks(), dynamo=self.inputs)
 
     def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         halves = torch_private.get("default_partition")(joint, *args, **kwargs)
@@ -79,15 +74,10 @@ class _Frame:
 
     def compiler(self, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            recorder = self.recorder
-            naming = self.naming(aot_inputs(gm, self.inputs, {}))
-            converted = convert(
-                gm, name=kind, kind=kind, level="aot", canon=recorder.canon, naming=naming
-            )
-            recorder.made(converted)
+            self.recorder.made(self.frame.lowered(gm, kind, "aot"))
             if self.backward is not None:
-                named = aot_inputs(self.backward, self.inputs, converted.names)
-                recorder.note(self.backward, self.naming(named))
+                converted = self.frame.lowered(self.backward, "backward", "aot")
+                self.recorder.note(self.backward, converted)
             return torch_private.boxed(gm.forward)
 
         return compile

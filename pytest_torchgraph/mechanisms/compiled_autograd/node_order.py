@@ -17,14 +17,14 @@ import torch
 
 from ... import torch_private
 from ..dispatch.recorder import LEAF
-from ..step.named_tensors import Roots
+from ..step.named_tensors import NamedTensors
 
 
 class ModuleCalls:
     """Notes during a forward which modules run at which sequence numbers of autograd."""
 
-    def __init__(self, roots: Roots):
-        self.roots = roots
+    def __init__(self, named: NamedTensors):
+        self.named = named
         self.numbers: list[int] = []
         self.paths: list[str] = []
         self._stack: list[str] = []
@@ -43,7 +43,7 @@ class ModuleCalls:
             after.remove()
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        self._stack.append(self.roots.modules.get(id(module), type(module).__name__))
+        self._stack.append(self.named.modules.get(id(module), type(module).__name__))
         self._note()
 
     def _leave(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 from ... import torch_private
 from ...convert.canonical_names import Canon
 from ...errors import CaptureError
-from ...graph.model import Graph
 from ...ops.levels import Level
 from ...syncs.found import Seen
 from ...syncs.methods import noted
-from ..protocol import Captured
-from ..step.named_tensors import Roots
+from ..protocol import Built, Captured
+from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
 from .recorder import Recorder
 from .replay import Replay
@@ -42,18 +41,19 @@ class Dispatch:
     name: ClassVar[str] = "dispatch"
     level: ClassVar[Level] = "dispatch"
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Run the step under the mode."""
-        compiled = _compiled_modules(target, roots)
+        named = step.invocation.named
+        compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
             raise CaptureError(f"{_REFUSED} ({compiled})")
-        recorder = Recorder(roots)
+        recorder = Recorder(named)
         seen = Seen()
         note = functools.partial(note_method, seen, recorder)
 
         @contextlib.contextmanager
         def forward() -> Iterator[None]:
-            for name, tensor in roots.inputs:
+            for name, tensor in named.inputs:
                 recorder.introduce(tensor, "input", name)
             with recorder.recording(backward=False), noted(note):
                 yield
@@ -68,14 +68,13 @@ class Dispatch:
         with _no_compiled_region():
             step.run(None, forward, backward)
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
-        if step.world is not None:
-            outputs += [recorder.number_of(buffer) for buffer in step.world.replaced_buffers()]
+        outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         ran_backward, keep_dead = step.ran_backward, self.keep_dead
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads
 
-        def build() -> list[Graph]:
+        def build() -> Built:
             replay = Replay(recorder, canon, keep_dead)
             graphs = replay.graphs(outputs, grads if ran_backward else None)
             note_calls(seen, recorder, replay, backward=ran_backward)
@@ -84,19 +83,21 @@ class Dispatch:
                     "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
                     "clear .grad?"
                 )
-            return graphs
+            return Built(graphs, seen)
 
         # Working out the graphs takes about as long as recording, so it waits until they are read,
         # unless it takes that to see whether there is anything in them.
         computed = any(value not in recorder.origin for value in outputs)
-        made = build if computed and (grads or not ran_backward) else build()
-        return Captured(made, seen=seen)
+        if computed and (grads or not ran_backward):
+            return Captured(build)
+        built = build()
+        return Captured(lambda: built)
 
 
-def _compiled_modules(target: Any, roots: Roots) -> str:
+def _compiled_modules(target: Any, named: NamedTensors) -> str:
     if torch_private.is_compiled(target):
         return "the target itself"
-    for prefix, root in roots.found:
+    for prefix, root in named.modules_by_prefix:
         for name, module in root.named_modules():
             if torch_private.is_compiled(module):
                 return f"module {'.'.join(filter(None, (prefix, name))) or type(module).__name__}"

@@ -18,7 +18,7 @@ import torch
 
 from ... import torch_private
 from ...convert.source_lines import is_user_file
-from ..step.named_tensors import Roots
+from ..step.named_tensors import NamedTensors
 
 LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
@@ -66,9 +66,9 @@ class Record:
 class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records forward and backward ops of one step."""
 
-    def __init__(self, roots: Roots):
+    def __init__(self, named: NamedTensors):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.roots = roots
+        self.named = named
         self.forward: list[Record] = []
         self.backward: list[Record] = []
         self.records = self.forward
@@ -125,7 +125,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         return self.paths[self._stack[-1]] if self._stack else ""
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        path = self.roots.modules.get(id(module))
+        path = self.named.modules.get(id(module))
         if path is None:
             path = type(module).__name__
         number = self._path_numbers.get(path)
@@ -176,7 +176,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
         return known
 
     def _parameter_path(self, node: Any) -> int:
-        known = self.roots.tensors.get(id(getattr(node, "variable", None)))
+        known = self.named.tensors.get(id(getattr(node, "variable", None)))
         path = known[1].rpartition(".")[0] if known is not None and known[0] == "parameter" else ""
         number = self._path_numbers.get(path)
         if number is None:
@@ -220,7 +220,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
                 return again
         value = Value(len(self.values))
         if not output:
-            known = self.roots.tensors.get(id(tensor))
+            known = self.named.tensors.get(id(tensor))
             base = self._first_on.get(storage)
             if known is None and base is not None:
                 self.views[value] = base

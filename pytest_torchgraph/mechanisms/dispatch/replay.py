@@ -59,7 +59,7 @@ class Replay:
         self.scalars: dict[float, int] = {}
         self.scalar_operands: list[int] = []
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.ranks = recorder.roots.ranks()
+        self.ranks = recorder.named.ranks()
         self.sequences = [record.sequence for record in recorder.forward]
         self.change_points = [sequence for sequence, _ in recorder.changes]
 

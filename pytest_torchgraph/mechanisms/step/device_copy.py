@@ -6,24 +6,25 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from ...errors import CaptureError
-from .named_tensors import Roots
+from .invocation import Invocation
+from .named_tensors import NamedTensors
 
 
-def moved(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Copies of target and arguments on `device`; the originals stay where they are.
+def to_device(invocation: Invocation, device: torch.device) -> Invocation:
+    """An invocation of copies of target and arguments on `device`; the originals stay there.
 
     What is one tensor has one copy: attention takes other ways where query and key are the same.
 
     Raises:
-        CaptureError: if the target is a function over a module elsewhere, which cannot be copied.
+        CaptureError: if the device is not there, or the target is a function over a module
+            elsewhere, which cannot be copied.
     """
     try:
         torch.empty(0, device=device)
@@ -47,9 +48,9 @@ def moved(
             copies.update((id(original), copied) for original, copied in pairs)
         return moved
 
-    target = _moved_target(target, device, move, module)
-    args, kwargs = pytree.tree_map(move, (args, kwargs))
-    return target, args, kwargs
+    target = _moved_target(invocation.target, device, move, module)
+    args, kwargs = pytree.tree_map(move, (invocation.args, invocation.kwargs))
+    return replace(invocation, target=target, args=args, kwargs=kwargs)
 
 
 def _moved_target(
@@ -66,9 +67,8 @@ def _moved_target(
         return functools.partial(function, *args, **keywords)
     if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
         return getattr(module(target.__self__), target.__name__)
-    elsewhere = {p.device.type for p in (p for _, p in Roots(target, (), {}).parameters())} - {
-        device.type
-    }
+    parameters = NamedTensors(target, (), {}).parameters()
+    elsewhere = {parameter.device.type for _, parameter in parameters} - {device.type}
     if elsewhere:
         raise CaptureError(
             f"device={str(device)!r}: the target is a function over a module on "

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
-from ...convert.canonical_names import Canon
 from ...errors import CaptureError
-from .named_tensors import Roots
-from .saved_state import RandomState, preserved, version
+from .invocation import Invocation
+from .saved_state import RandomState, preserve_state, version
 from .step import Step
-
-if TYPE_CHECKING:
-    from ..protocol import Mechanism
 
 
 @dataclass(frozen=True)
@@ -28,9 +24,10 @@ class Outcome:
     grads: dict[str, torch.Tensor]
 
 
-def outcome_of(step: Step, roots: Roots) -> Outcome:
+def outcome_of(step: Step) -> Outcome:
     """The outcome of a step that has just run, before gradients are put back."""
-    names = {id(tensor): name for name, tensor in [*roots.inputs, *roots.parameters()]}
+    named = step.invocation.named
+    names = {id(tensor): name for name, tensor in [*named.inputs, *named.parameters()]}
     return Outcome(
         {path: tensor.detach() for path, tensor in _named_outputs(step.output)},
         {
@@ -54,35 +51,26 @@ def _named_outputs(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield "output" + pytree.keystr(path), leaf
 
 
-class Eager:
-    """How to run a step again, eagerly, from the state that the capture started from."""
+class EagerRun:
+    """How to run an invocation again, eagerly, from the state that its capture started from.
 
-    def __init__(
-        self,
-        target: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        loss_fn: Callable[[Any], torch.Tensor] | None,
-        backward: bool | None,
-        roots: Roots,
-    ):
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.loss_fn = loss_fn
-        self.backward = backward
-        self.roots = roots
-        self.random = RandomState()
+    To be made when the capture is over and what it changed has its former value again.
+    """
+
+    def __init__(self, invocation: Invocation, random: RandomState):
+        self.invocation = invocation
+        self.random = random
         self.modes = _Modes()
-        self.versions: list[tuple[str, torch.Tensor, int]] = []
+        named = invocation.named
+        self.versions = [
+            (name, tensor, version(tensor)) for name, tensor in [*named.inputs, *named.parameters()]
+        ]
 
-    def settle(self) -> None:
-        """Note the state that the capture left, which is the one that it started from."""
-        tensors = [*self.roots.inputs, *self.roots.parameters()]
-        self.versions = [(name, tensor, version(tensor)) for name, tensor in tensors]
+    def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
+        """Run it.
 
-    def run(self, mechanism: Mechanism | None = None) -> Outcome:
-        """Run the step, or let a mechanism run it, whose graphs are not kept.
+        Args:
+            how: what runs the step, if not the target by itself.
 
         Raises:
             CaptureError: if a parameter or an argument has changed since the capture.
@@ -93,17 +81,11 @@ class Eager:
                     f"{name} has changed since the capture, so an eager run would start from "
                     "another state: call assert_matches_eager() right after graph_capture()"
                 )
-        step = Step(
-            self.target, self.args, self.kwargs, self.loss_fn, self.backward, self.roots.leaves()
-        )
-        with preserved(self.roots) as world, self.modes.again():
-            step.world = world
-            self.random.put_back()
-            if mechanism is None:
-                step.run()
-            else:
-                mechanism.capture(step, self.target, self.roots, Canon())
-            return outcome_of(step, self.roots)
+        with preserve_state(self.invocation.named) as saved, self.modes.again():
+            step = Step(self.invocation, saved)
+            self.random.restore()
+            how(step)
+            return outcome_of(step)
 
 
 class _Modes:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
-from .named_tensors import Roots
+from .invocation import Invocation
 
 
 @contextlib.contextmanager
-def faked(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device | None
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Let the target's parameters and buffers be fake inside; gives fake arguments.
+def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> Iterator[Invocation]:
+    """Let the target's parameters and buffers be fake inside; gives one with fake arguments.
 
     Nothing is copied: each module is given fake tensors in place of its own and has its own again
     afterwards. Tensors on the meta device count as ones on the CPU, which is how a model larger
@@ -47,7 +45,7 @@ def faked(
 
     slots = [
         (table, name, tensor)
-        for _, root in Roots(target, args, kwargs).found
+        for _, root in invocation.named.modules_by_prefix
         for module in root.modules()
         for table in (module._parameters, module._buffers)
         for name, tensor in table.items()
@@ -56,9 +54,10 @@ def faked(
     try:
         for table, name, tensor in slots:
             table[name] = fake(tensor)  # type: ignore[assignment]
-        inputs = pytree.tree_map_only(torch.Tensor, fake, (args, kwargs))
+        arguments = invocation.args, invocation.kwargs
+        args, kwargs = pytree.tree_map_only(torch.Tensor, fake, arguments)
         with mode:
-            yield inputs
+            yield replace(invocation, args=args, kwargs=kwargs)
     finally:
         for table, name, tensor in slots:
             table[name] = tensor  # type: ignore[assignment]

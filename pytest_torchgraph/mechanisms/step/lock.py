@@ -12,7 +12,7 @@ _lock = threading.RLock()
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
     """Keep other threads from capturing meanwhile.
 
     A capture changes what all threads share, such as the RNG, Dynamo's caches and methods of

@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 
 
-class Roots:
+class NamedTensors:
     """What is known by name before the target runs.
 
     Attributes:
@@ -21,11 +21,11 @@ class Roots:
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
-        self.found = list(_modules(target, args, kwargs))
+        self.modules_by_prefix = list(_modules(target, args, kwargs))
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
         self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
-        for prefix, module in self.found:
+        for prefix, module in self.modules_by_prefix:
             join = f"{prefix}." if prefix else ""
             for name, child in module.named_modules():
                 self.modules.setdefault(id(child), (join + name).rstrip("."))
@@ -42,14 +42,14 @@ class Roots:
         """The name of each module's class, by the path of the module."""
         return {
             self.modules[id(child)]: type(child).__name__
-            for _, module in self.found
+            for _, module in self.modules_by_prefix
             for child in module.modules()
         }
 
     def all_tensors(self) -> list[torch.Tensor]:
         """Every parameter, buffer and argument, each once."""
         found: dict[int, torch.Tensor] = {}
-        for _, module in self.found:
+        for _, module in self.modules_by_prefix:
             for tensor in (*module.parameters(), *module.buffers()):
                 found.setdefault(id(tensor), tensor)
         for _, tensor in self.inputs:
@@ -67,7 +67,7 @@ class Roots:
     def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """All parameters with their names, each once."""
         seen: set[int] = set()
-        for prefix, module in self.found:
+        for prefix, module in self.modules_by_prefix:
             for name, parameter in module.named_parameters():
                 if id(parameter) not in seen:
                     seen.add(id(parameter))

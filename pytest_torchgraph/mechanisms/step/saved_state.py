@@ -13,37 +13,37 @@ from torch.nn.parameter import is_lazy
 
 from ... import torch_private
 from ...errors import CaptureError
-from .named_tensors import Roots
+from .named_tensors import NamedTensors
 
 LARGE = 2**20
 """Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
 
 
-class World:
+class SavedState:
     """The state that a step may disturb: gradients, buffers, arguments, modes, generators.
 
     Values are compared, not only their version counters: `.data`, numpy and some kernels write
     without counting.
     """
 
-    def __init__(self, roots: Roots):
+    def __init__(self, named: NamedTensors):
         self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self.parameters = [(name, p, _print(p)) for name, p in roots.parameters()]
-        self.arguments = [_Saved(tensor) for tensor in _inputs(roots)]
+        self.parameters = [(name, p, _fingerprint(p)) for name, p in named.parameters()]
+        self.arguments = [_Saved(tensor) for tensor in _inputs(named)]
         self.slots: list[tuple[torch.nn.Module, dict[str, Any]]] = []
         self.buffers: list[_Saved] = []
-        self.marks = [(tensor, _marks(tensor)) for tensor in roots.all_tensors()]
-        self.random = RandomState(roots.generators)
+        self.marks = [(tensor, _marks(tensor)) for tensor in named.all_tensors()]
+        self.random = RandomState(named.generators)
         self.modes = (torch.is_grad_enabled(), torch.get_default_dtype())
         seen: set[int] = set()
-        for _, root in roots.found:
+        for _, root in named.modules_by_prefix:
             for module in root.modules():
                 self.slots.append((module, dict(module._buffers)))
                 for buffer in module._buffers.values():
                     if buffer is not None and not is_lazy(buffer) and id(buffer) not in seen:
                         seen.add(id(buffer))
                         self.buffers.append(_Saved(buffer))
-        for leaf in roots.leaves():
+        for leaf in named.leaves():
             self.set_aside(leaf)
 
     def set_aside(self, leaf: torch.Tensor) -> None:
@@ -61,7 +61,7 @@ class World:
             if now is not None and now is not before.get(name)
         ]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Give everything its former value."""
         for leaf, grad in self.grads.values():
             leaf.grad = grad
@@ -72,35 +72,35 @@ class World:
                 module._buffers.clear()
                 module._buffers.update(before)
         for saved in (*self.buffers, *self.arguments):
-            saved.put_back()
+            saved.restore()
         for tensor, marks in self.marks:
             for name in _marks(tensor).keys() - marks.keys():
                 delattr(tensor, name)
-        self.random.put_back()
+        self.random.restore()
         torch.set_grad_enabled(self.modes[0])
         torch.set_default_dtype(self.modes[1])
 
     def changed_parameters(self) -> list[str]:
         """The names of parameters that have another value, or another storage, than before."""
-        return [name for name, p, before in self.parameters if _print(p) != before]
+        return [name for name, p, before in self.parameters if _fingerprint(p) != before]
 
 
 @contextlib.contextmanager
-def preserved(roots: Roots) -> Iterator[World]:
+def preserve_state(named: NamedTensors) -> Iterator[SavedState]:
     """Put everything back that the step disturbs, whatever happens inside.
 
     Raises:
         CaptureError: if the target changed its parameters, which is not undone.
     """
     with torch_private.counters_restored():
-        world = World(roots)
+        saved = SavedState(named)
         torch.clear_autocast_cache()  # a cast that an earlier call cached would be in no graph
         try:
-            yield world
+            yield saved
         finally:
             torch.clear_autocast_cache()
-            world.put_back()
-    changed = world.changed_parameters()
+            saved.restore()
+    changed = saved.changed_parameters()
     if changed:
         shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
         raise CaptureError(
@@ -119,7 +119,7 @@ class _Saved:
         self.requires_grad = tensor.requires_grad
         self.version = version(tensor)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         tensor, value = self.tensor, self.value
         if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
@@ -146,7 +146,7 @@ def _same_value(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.detach(), b)
 
 
-def _print(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _fingerprint(tensor: torch.Tensor) -> tuple[Any, ...]:
     """A fingerprint of a parameter: version, storage, and a sum over its bits."""
     if is_lazy(tensor):
         return ()
@@ -181,9 +181,9 @@ def _marks(tensor: torch.Tensor) -> dict[str, Any]:
     return {name: value for name, value in vars(tensor).items() if name.startswith("_dynamo")}
 
 
-def _inputs(roots: Roots) -> list[torch.Tensor]:
+def _inputs(named: NamedTensors) -> list[torch.Tensor]:
     found: dict[int, torch.Tensor] = {}
-    for _, tensor in roots.inputs:
+    for _, tensor in named.inputs:
         if not isinstance(tensor, torch.nn.Parameter):
             found.setdefault(id(tensor), tensor)
     return list(found.values())
@@ -214,7 +214,7 @@ class RandomState:
         self.cuda = torch.cuda.get_rng_state_all() if started else None
         self.own = [(generator, generator.get_state()) for generator in generators or []]
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Set the generators to this state."""
         random.setstate(self.python)
         if self.numpy is not None:

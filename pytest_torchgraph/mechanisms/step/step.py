@@ -13,58 +13,50 @@ from ... import torch_private
 from ...errors import CaptureError
 
 if TYPE_CHECKING:
-    from .saved_state import World
+    from .invocation import Invocation
+    from .saved_state import SavedState
 
 
 class Step:
-    """What is to be run, and how the backward starts.
+    """One run of an invocation, forward and backward, each mechanism in its own way.
 
     Attributes:
+        invocation: what is run.
+        saved: the state that is put back afterwards.
+        leaves: the tensors that a backward gives gradients.
         output: what the target returned.
         ran_backward: whether the backward was run.
         cotangents: the gradients that flow in, each with the position of its output.
     """
 
-    def __init__(
-        self,
-        target: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        loss_fn: Callable[[Any], torch.Tensor] | None,
-        backward: bool | None,
-        leaves: list[torch.Tensor],
-    ):
-        if backward not in (None, True, False):
-            raise TypeError(f"backward must be None, True or False, not {backward!r}")
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.loss_fn = loss_fn
-        self.backward = backward
-        self.leaves = leaves
+    def __init__(self, invocation: Invocation, saved: SavedState):
+        self.invocation = invocation
+        self.saved = saved
+        self.leaves = invocation.named.leaves()
         self.output: Any = None
         self.ran_backward = False
-        self.world: World | None = None
         self.cotangents: list[tuple[int, torch.Tensor]] = []
 
     def run(
         self,
         call: Callable[..., Any] | None = None,
         forward: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        backward: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        backward: Callable[[], AbstractContextManager[Any]] | None = nullcontext,
     ) -> None:
         """Run the target inside `forward()`, then its backward inside `backward()`.
 
         Args:
             call: what to call instead of the target itself: the compiled target.
+            forward: makes the context of the call.
+            backward: makes that of the backward; None where the mechanism has none.
 
         Raises:
             CaptureError: if the output has no tensor; if `backward=True` and nothing requires
                 grad; if `loss_fn` does not give a scalar tensor.
         """
-        call_ = self.target if call is None else call
+        wanted = self.invocation.backward
         with forward():
-            self.output = call_(*self.args, **self.kwargs)
+            self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
         own_backward = any(leaf.grad is not None for leaf in self.leaves)
         if not tensors and not own_backward:
@@ -72,11 +64,11 @@ class Step:
                 f"the output of the target holds no tensor: {_describe(self.output)}. Return the "
                 "result of the computation, so that there is something to see."
             )
-        if self.backward is False or (self.backward is None and own_backward):
+        if backward is None or wanted is False or (wanted is None and own_backward):
             return
         roots, cotangents = self.start(tensors)
         if not roots:
-            if self.backward:
+            if wanted:
                 raise CaptureError(
                     "backward=True, but the result of loss_fn does not depend on the output"
                 )
@@ -90,20 +82,6 @@ class Step:
             torch.autograd.backward(roots, cotangents)
         self.ran_backward = True
 
-    def raise_what_the_target_raises(self, found: Exception) -> None:
-        """Call the target as it is, to see whose the error is that a tracer raised.
-
-        Raises:
-            Exception: what the target raises by itself. If it runs, nothing: then the tracer cannot
-                trace it.
-        """
-        try:
-            self.target(*self.args, **self.kwargs)
-        except Exception as own:
-            if type(own) is type(found) and str(own) == str(found):
-                raise found from None
-            raise own from None
-
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
         """Find every leaf that the backward will give a gradient, also those of closures."""
         known = {id(leaf) for leaf in self.leaves}
@@ -111,8 +89,7 @@ class Step:
             if id(leaf) not in known:
                 known.add(id(leaf))
                 self.leaves.append(leaf)
-                if self.world is not None:
-                    self.world.set_aside(leaf)
+                self.saved.set_aside(leaf)
 
     def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
         """Where the backward starts: tensors of the output and the gradients that flow in."""
@@ -121,12 +98,12 @@ class Step:
         ]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
         if not unique or not torch.is_grad_enabled():
-            if self.loss_fn is not None:
+            if self.invocation.loss_fn is not None:
                 self._loss(self.output)
-            if self.backward:
-                raise CaptureError(f"backward=True, but {self._why_no_grad(tensors)}")
+            if self.invocation.backward:
+                raise CaptureError(f"backward=True, but {self.why_no_grad()}")
             return [], []
-        if self.loss_fn is not None:
+        if self.invocation.loss_fn is not None:
             return self._gradients_of_loss(unique)
         own = _own_loss(self.output)
         if own is not None:
@@ -164,8 +141,8 @@ class Step:
         return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
 
     def _loss(self, output: Any) -> torch.Tensor:
-        assert self.loss_fn is not None
-        loss = self.loss_fn(output)
+        assert self.invocation.loss_fn is not None
+        loss = self.invocation.loss_fn(output)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError(
                 f"loss_fn must return a scalar tensor, not {_describe(loss)}: reduce it, for "
@@ -173,7 +150,9 @@ class Step:
             )
         return loss
 
-    def _why_no_grad(self, tensors: list[torch.Tensor]) -> str:
+    def why_no_grad(self) -> str:
+        """Why no backward could start, in words."""
+        tensors = output_leaves(self.output)
         if not torch.is_grad_enabled():
             return "gradients are switched off (torch.no_grad() or inference_mode() around it)"
         if not any(leaf.requires_grad for leaf in self.leaves):

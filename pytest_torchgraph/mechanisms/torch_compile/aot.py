@@ -6,6 +6,7 @@ and runs the graphs as they are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -14,13 +15,13 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import Canon
-from ...convert.from_fx import Converted, Naming, convert
-from ...convert.placeholders import aot_inputs, dynamo_inputs
+from ...convert.from_fx import Converted
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
 from ..protocol import Captured
-from ..step.named_tensors import Roots
+from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from .frame import Frame
 from .run import run_compiled, switched_off
 
 
@@ -50,36 +51,49 @@ class Aot:
         if isinstance(self.decompositions, str) and self.decompositions != "inductor":
             raise ValueError(f"decompositions={self.decompositions!r}: None, 'inductor' or a table")
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Compile the target with the recording backend and run the step."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        recorder = _Recorder(self, roots, canon)
-        why_none = run_compiled(
-            step, target, recorder, dynamic=self.dynamic, fullgraph=self.fullgraph
-        )
-        return recorder.captured(why_none)
+        recorder = _Recorder(self, step.invocation.named, canon)
+        why_none = run_compiled(step, recorder, dynamic=self.dynamic, fullgraph=self.fullgraph)
+        ran = [made.converted for made in recorder.made if made.ran]
+        return Captured(ran, why_none, recorder.joints)
+
+
+@dataclass
+class _Made:
+    """A graph that was compiled, and how often it ran."""
+
+    converted: Converted
+    runs: int = 0
+
+    @property
+    def ran(self) -> bool:
+        """Whether it counts: a backward does only if it ran."""
+        return self.runs > 0 or self.converted.graph.kind != "backward"
 
 
 class _Recorder:
     """The backend: a callable, given to torch.compile."""
 
-    def __init__(self, options: Aot, roots: Roots, canon: Canon):
+    def __init__(self, options: Aot, named: NamedTensors, canon: Canon):
         self.options = options
-        self.roots = roots
+        self.named = named
         self.canon = canon
         self.made: list[_Made] = []
         self.joints: list[Graph] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        frame = _Frame(self, gm, example_inputs)
+        """Compile what Dynamo found in one frame."""
+        frame = Frame(gm, example_inputs, self.named, self.canon)
         compilers: dict[str, Any] = {
-            "fw_compiler": frame.compiler("forward"),
-            "bw_compiler": frame.compiler("backward"),
-            "inference_compiler": frame.compiler("inference"),
+            "fw_compiler": self._compiler(frame, "forward"),
+            "bw_compiler": self._compiler(frame, "backward"),
+            "inference_compiler": self._compiler(frame, "inference"),
+            "partition_fn": functools.partial(self._partition, frame),
         }
-        compilers["partition_fn"] = frame.partition
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
         return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
@@ -89,33 +103,10 @@ class _Recorder:
             return self.options.decompositions
         return torch_private.get("decompositions")()
 
-    def captured(self, why_none: str) -> Captured:
-        ran = [made for made in self.made if made.converted.graph.kind != "backward" or made.runs]
-        return Captured(
-            [made.converted.graph for made in ran],
-            {position: made.converted for position, made in enumerate(ran)},
-            why_none,
-            self.joints,
-        )
-
-
-@dataclass
-class _Made:
-    converted: Converted
-    runs: int = 0
-
-
-class _Frame:
-    """The graphs of one frame that Dynamo compiled: they share the names of its inputs."""
-
-    def __init__(self, recorder: _Recorder, gm: torch.fx.GraphModule, example_inputs: list[Any]):
-        self.recorder = recorder
-        self.inputs = dynamo_inputs(gm, example_inputs, recorder.roots.tensors)
-        self.forward_names: dict[str, str] = {}
-
-    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
+    def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            made = self.record(gm, kind)
+            made = _Made(frame.lowered(gm, kind, "aot"))
+            self.made.append(made)
             run = torch_private.boxed(gm.forward)
 
             def counted(args: list[Any]) -> Any:
@@ -127,29 +118,11 @@ class _Frame:
 
         return compile
 
-    def naming(self, named: dict[str, tuple[str, str]]) -> Naming:
-        roots = self.recorder.roots
-        return Naming(named, roots.modules, ranks=roots.ranks(), dynamo=self.inputs)
-
-    def partition(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    def _partition(
+        self, frame: Frame, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
+    ) -> Any:
         """Record the joint graph, then split it as the options say."""
-        named = aot_inputs(joint, self.inputs, {})
-        naming = self.naming(named)
-        canon = self.recorder.canon
-        found = convert(joint, name="joint", kind="joint", level="aot", canon=canon, naming=naming)
-        self.recorder.joints.append(found.graph)
-        cut = self.recorder.options.partition == "min_cut"
+        self.joints.append(frame.lowered(joint, "joint", "aot").graph)
+        cut = self.options.partition == "min_cut"
         split = torch_private.get("min_cut" if cut else "default_partition")
         return split(joint, *args, **kwargs)
-
-    def record(self, gm: torch.fx.GraphModule, kind: GraphKind) -> _Made:
-        named = aot_inputs(gm, self.inputs, self.forward_names)
-        naming = self.naming(named)
-        converted = convert(
-            gm, name=kind, kind=kind, level="aot", canon=self.recorder.canon, naming=naming
-        )
-        if kind != "backward":
-            self.forward_names = converted.names
-        made = _Made(converted)
-        self.recorder.made.append(made)
-        return made

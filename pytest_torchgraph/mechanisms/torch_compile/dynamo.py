@@ -10,14 +10,13 @@ import torch
 import torch.fx
 
 from ...convert.canonical_names import Canon
-from ...convert.from_fx import Converted, Naming, convert
+from ...convert.from_fx import Converted
 from ...convert.graph_modules import runnable
-from ...convert.placeholders import dynamo_inputs
-from ...graph.model import Graph, GraphKind
+from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ..protocol import Captured
-from ..step.named_tensors import Roots
 from ..step.step import Step
+from .frame import Frame
 from .run import run_compiled, switched_off
 
 
@@ -38,29 +37,20 @@ class Dynamo:
     name: ClassVar[str] = "dynamo"
     level: ClassVar[Level] = "dynamo"
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Compile the target with a backend that records and runs the graphs as they are."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        graphs: list[Graph] = []
-        modules: dict[int, Converted] = {}
+        made: list[Converted] = []
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-            named = dynamo_inputs(gm, example_inputs, roots.tensors)
-            inputs = dict(zip(placeholders, named, strict=False))
-            naming = Naming(inputs, roots.modules, ranks=roots.ranks())
-            kind = _kind(example_inputs)
-            found = convert(gm, name=kind, kind=kind, level="dynamo", canon=canon, naming=naming)
-            modules[len(graphs)] = found
-            graphs.append(found.graph)
+            frame = Frame(gm, example_inputs, step.invocation.named, canon)
+            made.append(frame.dynamo(gm, _kind(example_inputs)))
             return runnable(gm).forward
 
-        why_none = run_compiled(
-            step, target, backend, dynamic=self.dynamic, fullgraph=self.fullgraph
-        )
-        return Captured(graphs, modules, why_none)
+        why_none = run_compiled(step, backend, dynamic=self.dynamic, fullgraph=self.fullgraph)
+        return Captured(made, why_none)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import Canon
-from ...convert.from_fx import Converted, Naming, convert
+from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied
-from ...convert.placeholders import aot_inputs, dynamo_inputs
-from ...graph.model import Graph, GraphKind
+from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ...watching.kernels import Kernel, kernels_of
 from ..protocol import Captured
-from ..step.named_tensors import Roots
+from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from .frame import Frame
 from .run import run_compiled, switched_off
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -45,24 +45,22 @@ class Inductor:
     name: ClassVar[str] = "inductor"
     level: ClassVar[Level] = "post_grad"
 
-    def capture(self, step: Step, target: Any, roots: Roots, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: Canon) -> Captured:
         """Compile the target with inductor, recording what passes through it, and run the step."""
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        recorder = _Recorder(self, roots, canon)
+        recorder = _Recorder(self, step.invocation.named, canon)
         with recorder.watching():
             why_none = run_compiled(
                 step,
-                target,
                 recorder,
                 trace=recorder.trace,
                 dynamic=self.dynamic,
                 fullgraph=self.fullgraph,
             )
         return Captured(
-            recorder.graphs,
-            dict(enumerate(recorder.modules)),
+            recorder.made,
             why_none,
             kernels=recorder.kernels,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
@@ -76,17 +74,16 @@ class Inductor:
 class _Recorder:
     """The backend: inductor itself, with a look at each graph after its last pass."""
 
-    def __init__(self, options: Inductor, roots: Roots, canon: Canon):
+    def __init__(self, options: Inductor, named: NamedTensors, canon: Canon):
         self.options = options
-        self.roots = roots
+        self.named = named
         self.canon = canon
-        self.graphs: list[Graph] = []
-        self.modules: list[Converted] = []
+        self.made: list[Converted] = []
         self.kernels: list[Kernel] = []
-        self.current: tuple[_Frame, GraphKind] | None = None
+        self.current: tuple[Frame, GraphKind] | None = None
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        frame = _Frame(dynamo_inputs(gm, example_inputs, self.roots.tensors))
+        frame = Frame(gm, example_inputs, self.named, self.canon)
         inner = torch_private.get("compile_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +116,8 @@ class _Recorder:
             finally:
                 self.current = compiled
             if compiled is not None:
-                self.record(gm, *compiled)
+                frame, kind = compiled
+                self.made.append(frame.lowered(copied(gm), kind, "post_grad"))
 
         with (
             torch_private.replaced("post_grad_passes", post_grad_passes),
@@ -133,36 +131,15 @@ class _Recorder:
             finally:
                 sys.setrecursionlimit(recursion)
 
-    def record(self, gm: torch.fx.GraphModule, frame: _Frame, kind: GraphKind) -> None:
-        """Convert a post-grad graph of the frame that is being compiled."""
-        module = copied(gm)
-        named = aot_inputs(module, frame.inputs, frame.names if kind == "backward" else {})
-        naming = Naming(named, self.roots.modules, ranks=self.roots.ranks(), dynamo=frame.inputs)
-        found = convert(
-            module, name=kind, kind=kind, level="post_grad", canon=self.canon, naming=naming
-        )
-        if kind != "backward":
-            frame.names = found.names
-        self.graphs.append(found.graph)
-        self.modules.append(found)
-
     def draws(self) -> bool:
         """Whether a graph draws random numbers by inductor's own generator."""
-        ops = {node.op for top in self.graphs for graph in top.walk() for node in graph.nodes}
+        ops = {node.op for made in self.made for graph in made.graph.walk() for node in graph.nodes}
         return any(op.startswith("prims.inductor_seed") for op in ops)
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:
         """Take the generated code out of torch's structured trace."""
         if "inductor_output_code" in metadata and payload:
-            self.kernels.extend(kernels_of(payload, str(len(self.graphs) - 1)))
-
-
-@dataclass
-class _Frame:
-    """One frame that Dynamo compiled: the names of its inputs and of its forward's nodes."""
-
-    inputs: list[tuple[str, str]]
-    names: dict[str, str] = field(default_factory=dict)
+            self.kernels.extend(kernels_of(payload, str(len(self.made) - 1)))
 
 
 def _kind(kwargs: dict[str, Any]) -> GraphKind:

@@ -43,7 +43,6 @@ def switched_off() -> str:
 
 def run_compiled(
     step: Step,
-    target: Callable[..., Any],
     backend: Any,
     *,
     trace: Callable[[dict[str, Any], str], None] | None = None,
@@ -83,7 +82,7 @@ def run_compiled(
         if trace is not None:
             trace(metadata, payload)
 
-    compiled = torch.compile(target, backend=backend, **options)
+    compiled = torch.compile(step.invocation.target, backend=backend, **options)
     with (
         torch_private.fresh_dynamo(),
         torch_private.quiet(),
@@ -95,7 +94,7 @@ def run_compiled(
     within = next((each for each in found.reports if _is_in_torch_nn(each)), "")
     if within:
         raise CaptureError(_broken_in_torch(within))
-    refuse_lost(found.given_up, step)
+    refuse_lost(found.given_up, step.invocation)
     return _why_none(found.reports)
 
 

@@ -17,9 +17,8 @@ import torch
 from ... import torch_private
 from ...convert.source_lines import is_user_file, relative, resumed
 from ...errors import CaptureError
-from ..step.named_tensors import Roots
-from ..step.saved_state import preserved
-from ..step.step import Step
+from ..step.invocation import Invocation
+from ..step.saved_state import preserve_state
 
 _TORCH = str(Path(torch.__file__).parent)
 _MACHINERY = (str(Path(_TORCH, "nn", "modules", "module.py")), str(Path(_TORCH, "_dynamo")))
@@ -231,7 +230,7 @@ def calls_in_torch(stack: Sequence[_Place], reason: str) -> list[InTorch]:
     return found
 
 
-def refuse_lost(given_up: Sequence[Lost], step: Step) -> None:
+def refuse_lost(given_up: Sequence[Lost], invocation: Invocation) -> None:
     """Refuse a capture in which one of these ran operations itself.
 
     Frames that are called from there are compiled by themselves, so one that only calls others, as
@@ -245,8 +244,8 @@ def refuse_lost(given_up: Sequence[Lost], step: Step) -> None:
     if not given_up:
         return
     watch = _Watch()
-    with preserved(Roots(step.target, step.args, step.kwargs)), watch:
-        step.target(*step.args, **step.kwargs)
+    with preserve_state(invocation.named), watch:
+        invocation.call()
     for each in given_up:
         ops = list(dict.fromkeys(op.name for op in watch.ops if each.has(op)))
         if ops:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ...api.listeners import listening
+from ...api.listeners import subscribed
 from ...snapshot.changes import brief
 from .collect import Data, capture_data
 from .session import ATTRIBUTE
@@ -30,7 +30,7 @@ class Gatherer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Listen while a test runs, with the fixtures of its class and module."""
-        with listening(self._made):
+        with subscribed(self._made):
             try:
                 return (yield)
             finally:

@@ -1,0 +1,198 @@
+"""The assertions of a `Capture`: what each asks for, and what it raises.
+
+What they do is in the modules beside this one, by what they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..graph import checks
+from . import compilation, graphs, parity, syncs
+
+if TYPE_CHECKING:
+    from .subject import Subject
+    from .tolerances import Tolerance
+
+
+class Assertions:
+    """What can be asserted of a capture. None passes where nothing was captured or compiled."""
+
+    def assert_op_counts(
+        self: Subject, expected: Mapping[Any, Any], *, exact: bool = False
+    ) -> None:
+        """Assert how often ops occur, over all graphs.
+
+        Args:
+            expected: from an op to its count. The op is a packet (`"aten.mm"`), an overload
+                (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
+                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
+                may be None, or a mapping by device type.
+            exact: whether every op that occurs must be matched by one of the patterns.
+
+        Raises:
+            AssertionError: with the counts that there are.
+            TypeError: if `expected` is empty.
+            ValueError: for a pattern that can match nothing at the graphs' level.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        checks.assert_op_counts(self.graphs, expected, exact=exact, device=self.device)
+
+    def assert_no_ops(self: Subject, *ops: Any) -> None:
+        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
+
+        Raises:
+            AssertionError: with each op that occurs and its source lines.
+            TypeError: without any op.
+            ValueError: for a pattern that can match nothing at the graphs' level.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        checks.assert_no_ops(self.graphs, ops)
+
+    def assert_graph_count(
+        self: Subject, forward: Any = None, backward: Any = None, total: Any = None
+    ) -> None:
+        """Assert how many graphs there are.
+
+        Args:
+            forward: count of forward and inference graphs.
+            backward: count of backward graphs that ran.
+            total: count of all graphs. What is not given is not checked; with nothing given, one
+                forward and one backward are expected.
+
+        Raises:
+            AssertionError: with the graphs that there are; or if a watch has none, with the cause,
+                but for `total=0` where compiled code ran.
+        """
+        __tracebackhide__ = True
+        if forward is None and backward is None and total is None:
+            forward = backward = 1
+        compilation.need_counted(self, total)
+        graphs.assert_graph_count(self, forward, backward, total)
+
+    def assert_no_graph_breaks(
+        self: Subject, allow: str | Sequence[str] = (), within: Any = None
+    ) -> None:
+        """Assert that no graph broke off.
+
+        Args:
+            allow: regular expressions that are searched in `"kind: reason"`; breaks that match one
+                are tolerated.
+            within: a path or an importable package, or several: breaks elsewhere are tolerated.
+
+        Raises:
+            AssertionError: with each break, its line and its reason; or if no graph was compiled,
+                with the cause.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compilation.assert_graph_breaks(self, 0, None, allow, within)
+
+    def assert_graph_breaks(
+        self: Subject,
+        count: Any = None,
+        max: Any = None,
+        allow: str | Sequence[str] = (),
+        within: Any = None,
+    ) -> None:
+        """Assert how many distinct graph breaks there are; see `assert_no_graph_breaks`.
+
+        Args:
+            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            max: how many at most.
+            allow, within: breaks that are not counted.
+
+        Raises:
+            TypeError: with neither `count` nor `max`.
+        """
+        __tracebackhide__ = True
+        compilation.assert_graph_breaks(self, count, max, allow, within)
+
+    def assert_no_recompiles(self: Subject) -> None:
+        """Assert that nothing was compiled again.
+
+        Raises:
+            AssertionError: with each recompilation and its reasons; or if nothing could have been
+                compiled again.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compilation.assert_recompiles(self, 0, None)
+
+    def assert_recompiles(self: Subject, count: Any = None, max: Any = None) -> None:
+        """Assert how often something was compiled again. Reaching Dynamo's limit always fails.
+
+        Args:
+            count: an int, a `(min, max)` pair, or a mapping of these by device type.
+            max: how often at most.
+
+        Raises:
+            AssertionError, CaptureError: see `assert_no_recompiles`.
+            TypeError: with neither `count` nor `max`.
+        """
+        __tracebackhide__ = True
+        compilation.assert_recompiles(self, count, max)
+
+    def assert_single_backward_graph(self: Subject) -> None:
+        """Assert that compiled autograd made the whole backward one graph, and that it ran.
+
+        That is: one capture, which gave one graph without a break in it.
+
+        Raises:
+            AssertionError: with what was there instead, and the reason for each further capture.
+            CaptureError: for a capture that did not go through torch.compile.
+        """
+        __tracebackhide__ = True
+        compilation.assert_single_backward_graph(self)
+
+    def assert_no_syncs(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that Python never waits for the device; see `syncs` for what is known.
+
+        Args:
+            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
+                line, `"kind: op"`; places that match one are tolerated. What comes behind a break
+                from which Dynamo cannot resume is `"behind line N of file in function"`.
+
+        Raises:
+            AssertionError: with each place, its code and why it waits, and the graph breaks at
+                which nobody knows what ran; or if nothing was captured or compiled.
+            CaptureError: for a capture that cannot know.
+        """
+        __tracebackhide__ = True
+        syncs.assert_no_syncs(self, allow)
+
+    def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that nothing is copied between devices; see `transfers` for what is known.
+
+        Args:
+            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
+                line, `"from cuda to cpu: op"`; places that match one are tolerated.
+
+        Raises:
+            AssertionError: with each place, its code and the devices, and the graph breaks at
+                which nobody knows what ran; or if nothing was captured or compiled.
+            CaptureError: for a capture that cannot know.
+        """
+        __tracebackhide__ = True
+        syncs.assert_no_transfers(self, allow)
+
+    def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
+        """Assert that outputs and gradients are those of an eager run from the same state.
+
+        Args:
+            rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
+                by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. None, and a
+                dtype that is not there, is what `torch.testing.assert_close` has for it.
+
+        Raises:
+            AssertionError: naming the first output or gradient that differs, with the largest
+                difference; or if all gradients are zero, which would hide any mistake in them.
+            CaptureError: for a capture without a run to compare with, or on the meta device.
+            ValueError: for a mapping by device type without the capture's.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        parity.assert_matches_eager(self, self._comparison, rtol, atol)

@@ -1,0 +1,61 @@
+"""The graphs of one frame that Dynamo compiled, which share the names of its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.fx
+
+from ...convert.canonical_names import Canon
+from ...convert.from_fx import Converted, Naming, convert
+from ...convert.placeholders import aot_inputs, dynamo_inputs
+from ...graph.model import GraphKind
+from ...ops.levels import Level
+from ..step.named_tensors import NamedTensors
+
+
+class Frame:
+    """What Dynamo handed to a backend at once, and what was made of it further down.
+
+    To be made inside the backend: what the names are made from is erased afterwards.
+
+    Attributes:
+        inputs: (role, name) of each input of Dynamo's graph.
+    """
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: list[Any],
+        named: NamedTensors,
+        canon: Canon,
+    ):
+        self.inputs = dynamo_inputs(gm, example_inputs, named.tensors)
+        self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+        self._named = named
+        self._canon = canon
+        self._forward_names: dict[str, str] = {}
+
+    def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
+        """Dynamo's own graph."""
+        inputs = dict(zip(self._placeholders, self.inputs, strict=False))
+        naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
+        return convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
+
+    def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
+        """A graph of AOTAutograd or of a stage behind it.
+
+        A backward calls what it is given by the names that the nodes of its forward have, which
+        is to come first.
+        """
+        forward_names = self._forward_names if kind == "backward" else {}
+        naming = Naming(
+            aot_inputs(gm, self.inputs, forward_names),
+            self._named.modules,
+            ranks=self._named.ranks(),
+            dynamo=self.inputs,
+        )
+        found = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
+        if kind in ("forward", "inference"):
+            self._forward_names = found.names
+        return found
