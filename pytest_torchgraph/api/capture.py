@@ -13,7 +13,7 @@ import torch
 
 from .. import devices
 from ..checks.subject import Comparison
-from ..convert.canonical_names import Canon
+from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
@@ -37,14 +37,14 @@ from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.inductor import Inductor
 from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB
-from ..watching.observe.recorder import Recorder
-from ..watching.record import Record, record_of
+from ..watching.observe.recorder import EventRecorder
+from ..watching.record import WatchRecord, record_of
 from . import listeners
 from .contents import StepContents
 from .result import Capture
 
 if TYPE_CHECKING:
-    from ..syncs.found import Seen
+    from ..syncs.found import RecordedCalls
     from .watch import Watch
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
@@ -122,7 +122,7 @@ class _Ran(NamedTuple):
     step: Step
     captured: Captured
     outcome: Outcome
-    record: Record | None
+    record: WatchRecord | None
 
 
 @contextlib.contextmanager
@@ -137,11 +137,11 @@ def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> I
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     """Run one step through a mechanism, and put back what it disturbs."""
-    recorder = Recorder() if mechanism.name in COMPILING else None
+    recorder = EventRecorder() if mechanism.name in COMPILING else None
     with preserve_state(invocation.named) as saved:
         step = Step(invocation, saved)
         with HUB.recording(recorder):
-            captured = mechanism.capture(step, Canon())
+            captured = mechanism.capture(step, CanonicalNames())
         outcome = outcome_of(step)
     return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
 
@@ -152,7 +152,9 @@ def _comparison(ran: _Ran) -> Comparison:
     again = EagerRun(replace(step.invocation, backward=step.ran_backward), step.saved.random)
     if comparable is None:
         return Comparison(again.run, lambda: outcome)
-    return Comparison(again.run, lambda: again.run(lambda s: comparable.capture(s, Canon())))
+    return Comparison(
+        again.run, lambda: again.run(lambda s: comparable.capture(s, CanonicalNames()))
+    )
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
@@ -169,7 +171,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
     if callable(captured.graphs):
         build = captured.graphs
 
-        def deferred() -> tuple[tuple[Graph, ...], Seen | None]:
+        def deferred() -> tuple[tuple[Graph, ...], RecordedCalls | None]:
             built = build()
             return named(built.graphs), built.calls
 

@@ -17,9 +17,9 @@ from ..watching.graphs import Graphs
 
 if TYPE_CHECKING:
     from ..checks.subject import Comparison
-    from ..syncs.found import Seen
+    from ..syncs.found import RecordedCalls
     from ..watching.kernels import Kernel
-    from ..watching.record import Record
+    from ..watching.record import WatchRecord
 
 
 class Contents:
@@ -40,7 +40,7 @@ class Contents:
     was_called = False
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
-    record: Record | None = None
+    record: WatchRecord | None = None
     comparison: Comparison | None = None
 
     def __init__(self, graphs: Sequence[Graph] = ()):
@@ -57,7 +57,7 @@ class Contents:
         return list(dict.fromkeys(graph.level for graph in self.graphs))
 
     @property
-    def calls(self) -> Seen | None:
+    def calls(self) -> RecordedCalls | None:
         """The calls that ran, None where not each was seen."""
         return None
 
@@ -95,14 +95,14 @@ class StepContents(Contents):
 
     def __init__(
         self,
-        build: Callable[[], tuple[tuple[Graph, ...], Seen | None]],
+        build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]],
         output: Any,
         *,
         live: Iterable[tuple[Graph, Converted]] = (),
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
         kernels: Sequence[Kernel] | None = None,
-        record: Record | None = None,
+        record: WatchRecord | None = None,
         comparison: Comparison | None = None,
     ):
         super().__init__()
@@ -116,7 +116,7 @@ class StepContents(Contents):
         self.comparison = comparison
 
     @cached_property
-    def _built(self) -> tuple[tuple[Graph, ...], Seen | None]:
+    def _built(self) -> tuple[tuple[Graph, ...], RecordedCalls | None]:
         return self._build()
 
     @property
@@ -130,7 +130,7 @@ class StepContents(Contents):
         return list(dict.fromkeys([*super().levels, *self._levels]))
 
     @property
-    def calls(self) -> Seen | None:
+    def calls(self) -> RecordedCalls | None:
         """The calls that ran."""
         return self._built[1]
 
@@ -183,7 +183,7 @@ class WatchContents(Contents):
         return self._read().kernels
 
     @property
-    def record(self) -> Record:  # type: ignore[override]
+    def record(self) -> WatchRecord:  # type: ignore[override]
         """What was compiled, broken off, compiled again and run."""
         return self._read().record
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..watching.graphs import Graphs
     from ..watching.kernels import Kernel
     from ..watching.recompiles import Recompile
-    from ..watching.record import Record
+    from ..watching.record import WatchRecord
     from .contents import Contents
 
 _WHY_NO = {
@@ -251,7 +251,7 @@ class Capture(Assertions):
     # -- what the compiler did -------------------------------------------------------------------
 
     @property
-    def watched(self) -> Record | None:
+    def watched(self) -> WatchRecord | None:
         """What a watch saw; None for a capture that was not made by one."""
         return self._contents.record if self._contents.is_watch else None
 
@@ -259,7 +259,7 @@ class Capture(Assertions):
     def _comparison(self) -> Comparison | None:
         return self._contents.comparison
 
-    def record(self, asked: str) -> Record:
+    def record(self, asked: str) -> WatchRecord:
         """What was compiled and run, which is what is told of here.
 
         Args:
@@ -351,7 +351,7 @@ class Capture(Assertions):
         from ..syncs import found
 
         if self._contents.calls is not None:
-            return found.seen_syncs(self._contents.calls)
+            return found.recorded_syncs(self._contents.calls)
         record = self._compiled("syncs")
         if record is None:
             return found.compiled_syncs(self.graphs, (), None)
@@ -373,13 +373,13 @@ class Capture(Assertions):
         from ..syncs import found
 
         if self._contents.calls is not None:
-            return found.seen_transfers(self._contents.calls)
+            return found.recorded_transfers(self._contents.calls)
         record = self._compiled("transfers")
         if record is None:
             return found.compiled_transfers(self.graphs, ())
         return found.compiled_transfers(self.graphs, record.breaks, self._traced(record))
 
-    def _compiled(self, asked: str) -> Record | None:
+    def _compiled(self, asked: str) -> WatchRecord | None:
         """What was compiled; None where the graphs are all that can run."""
         found = self._contents.record
         exported = self.via == "export" and self._contents.was_called
@@ -397,7 +397,7 @@ class Capture(Assertions):
             )
         return found
 
-    def _traced(self, record: Record) -> Graphs | None:
+    def _traced(self, record: WatchRecord) -> Graphs | None:
         """What Dynamo made of a captured backward, which it traced as far as its first break."""
         if self.via != "compiled_autograd":
             return None

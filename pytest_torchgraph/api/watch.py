@@ -7,7 +7,7 @@ import torch
 from ..graph.text import Header
 from ..watching.graphs import Graphs
 from ..watching.observe.hub import HUB
-from ..watching.observe.recorder import Recorder
+from ..watching.observe.recorder import EventRecorder
 from ..watching.record import record_of
 from . import listeners
 from .contents import WatchContents
@@ -21,7 +21,7 @@ class Watch:
     """
 
     def __init__(self, *, passive: bool = False) -> None:
-        self._recorder = Recorder(passive=passive)
+        self._recorder = EventRecorder(passive=passive)
         self._last: Graphs | None = None
         release = torch.__version__.partition("+")[0]
         self.capture = Capture(WatchContents(self._read), Header("watch", release))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import devices
 from ..convert.source_lines import is_user_file, relative
-from ..graph.checks import bounds, device_of, device_types, say
+from ..graph.checks import bounds, device_of, device_types, format_bounds
 from ..graph.failures import Failure, failed
 from ..settings.within import inside, patterns
 from ..watching.observe.entries import first_line
@@ -17,7 +17,7 @@ from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possib
 if TYPE_CHECKING:
     from ..watching.breaks import GraphBreak
     from ..watching.recompiles import Recompile
-    from ..watching.record import Record
+    from ..watching.record import WatchRecord
     from .subject import Subject
 
 
@@ -81,7 +81,7 @@ def need_counted(capture: Subject, total: Any) -> None:
         need_graphs(capture)
 
 
-def need_compiled(record: Record, *, unreported: bool = False) -> None:
+def need_compiled(record: WatchRecord, *, unreported: bool = False) -> None:
     """Fail where code ran eagerly that was to be compiled; see `need_graphs`.
 
     Raises:
@@ -115,10 +115,10 @@ def assert_graph_breaks(
     need_graphs(capture, unreported=True)
     need_code_within(record, within)
     if wrong:
-        raise AssertionError(f"graph breaks: expected {say(low, high)}, found none")
+        raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
 
 
-def need_code_within(record: Record, within: Any) -> None:
+def need_code_within(record: WatchRecord, within: Any) -> None:
     """Fail where none of the code that was compiled is of some place.
 
     Raises:
@@ -137,7 +137,7 @@ def need_code_within(record: Record, within: Any) -> None:
 
 
 def counted_breaks(
-    record: Record, allow: str | Sequence[str] = (), within: Any = None
+    record: WatchRecord, allow: str | Sequence[str] = (), within: Any = None
 ) -> list[GraphBreak]:
     """The breaks that count: those within some code, and not allowed."""
     allowed = patterns(allow)
@@ -154,8 +154,9 @@ def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there
     """What is wrong with the number of breaks, and each of them."""
     tolerated = there - len(counted)
     rest = f" ({tolerated} more are allowed)" if tolerated else ""
-    return f"graph breaks: expected {say(low, high)}, found {len(counted)}{rest}\n" + "\n".join(
-        _shown(number, each) for number, each in enumerate(counted, 1)
+    return (
+        f"graph breaks: expected {format_bounds(low, high)}, found {len(counted)}{rest}\n"
+        + "\n".join(_shown(number, each) for number, each in enumerate(counted, 1))
     )
 
 
@@ -190,7 +191,7 @@ def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
         raise AssertionError(recompiles_in_words(found, low, high))
     _need_runs(capture, record)
     if wrong:
-        raise AssertionError(f"recompilations: expected {say(low, high)}, found none")
+        raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
     impossible = "" if found else why_no_recompile_possible(record)
     if impossible:
         raise AssertionError(impossible)
@@ -198,7 +199,7 @@ def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
 
 def recompiles_in_words(found: Sequence[Recompile], low: int, high: int | None) -> str:
     """What is wrong with the number of recompilations, and each of them."""
-    head = f"recompilations: expected {say(low, high)}, found {len(found)}"
+    head = f"recompilations: expected {format_bounds(low, high)}, found {len(found)}"
     limit = [each for each in found if each.limit_hit]
     if limit:
         head = (
@@ -208,7 +209,7 @@ def recompiles_in_words(found: Sequence[Recompile], low: int, high: int | None) 
     return "\n".join([head, *(f"  {each}" for each in found)])
 
 
-def _need_runs(capture: Subject, record: Record) -> None:
+def _need_runs(capture: Subject, record: WatchRecord) -> None:
     __tracebackhide__ = True
     if not record.executions and not capture.graphs:
         raise AssertionError(f"nothing compiled ran:\n{why_no_graph(record)}")

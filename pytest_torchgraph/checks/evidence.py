@@ -9,13 +9,13 @@ from __future__ import annotations
 from .. import torch_private
 from ..convert.source_lines import is_user_file, relative
 from ..watching.observe.entries import SILENT, Note, Region
-from ..watching.record import Record
+from ..watching.record import WatchRecord
 
 _IN_TORCH = "skipfiles"
 _CHOSEN = "torch.compiler.set_stance"
 
 
-def why_no_graph(record: Record) -> str:
+def why_no_graph(record: WatchRecord) -> str:
     """Why a watch has no graph: the cause, in words, for each callable that was called."""
     about = f" for {record.part}" if record.part else ""
     if not record.opened:
@@ -46,7 +46,7 @@ def why_no_graph(record: Record) -> str:
     )
 
 
-def what_ran_uncompiled(record: Record, *, unreported: bool = False) -> list[str]:
+def what_ran_uncompiled(record: WatchRecord, *, unreported: bool = False) -> list[str]:
     """What should have run compiled and did not, though other code did.
 
     Only what nobody chose: a stance that the test set itself is no accident.
@@ -72,7 +72,7 @@ def what_ran_uncompiled(record: Record, *, unreported: bool = False) -> list[str
     return [*lines, *_limits(record)]
 
 
-def why_no_recompile_possible(record: Record) -> str:
+def why_no_recompile_possible(record: WatchRecord) -> str:
     """Why no recompilation could have shown: nothing compiled was entered again."""
     again = [frame for frame, count in record.frames.items() if count > 1]
     tried = [each for each in record.compiled if each.is_recompilation]
@@ -86,7 +86,7 @@ def why_no_recompile_possible(record: Record) -> str:
     )
 
 
-def _limits(record: Record) -> list[str]:
+def _limits(record: WatchRecord) -> list[str]:
     return [
         f"{each.function} ({each.file}:{each.line}): the recompile limit was reached, and from "
         f"then on it ran eagerly (compile {each.compile_id}: {each.reasons[0]})"

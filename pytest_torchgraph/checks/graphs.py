@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..graph.checks import bounds, device_of, say
+from ..graph.checks import bounds, device_of, format_bounds
 from ..graph.ops import calls
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
             continue
         low, high = bounds(expected, device_of(capture.graphs, capture.device))
         if len(graphs) < low or (high is not None and len(graphs) > high):
-            wrong.append(f"  {word}: expected {say(low, high)}, found {len(graphs)}")
+            wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
     if wrong:
         there = [
             f"  {graph.name}: {graph.kind}, {sum(1 for _ in calls([graph]))} ops"

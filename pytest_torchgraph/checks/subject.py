@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
 from ..watching.breaks import GraphBreak
-from ..watching.record import Record
+from ..watching.record import WatchRecord
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def watched(self) -> Record | None:
+    def watched(self) -> WatchRecord | None:
         """What a watch saw; None where the graphs are of one step."""
         ...
 
@@ -93,6 +93,6 @@ class Subject(Protocol):
         """An eager run to compare with, None where there is none."""
         ...
 
-    def record(self, asked: str) -> Record:
+    def record(self, asked: str) -> WatchRecord:
         """What was compiled and run; a `CaptureError` that names `asked` where that is unknown."""
         ...

@@ -18,7 +18,7 @@ from .symbolic_exprs import canonical
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 
 
-class Canon:
+class CanonicalNames:
     """Renames what is numbered by accident: symbols by first appearance, devices by first use.
 
     One for each capture, so that the same thing has one name in all its graphs.
@@ -29,9 +29,9 @@ class Canon:
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
 
-    def copy(self) -> Canon:
+    def copy(self) -> CanonicalNames:
         """One that knows what this one knows, for a graph that comes later."""
-        other = Canon()
+        other = CanonicalNames()
         other.symbols.update(self.symbols)
         other.counts.update(self.counts)
         other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
@@ -117,7 +117,7 @@ class Canon:
         return Atom(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
-class Namer:
+class NodeNamer:
     """Gives each node a name that says where it is: module path, op, and a count in that scope.
 
     What is inserted in one module renames nothing in another.

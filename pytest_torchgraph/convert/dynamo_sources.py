@@ -13,7 +13,7 @@ _NOISE = frozenset(
 )
 
 
-def readable(source: str) -> str:
+def source_to_fqn(source: str) -> str:
     """Dynamo's name of a source as a path: `L['self']._modules['fc'].weight` is `fc.weight`."""
     parts = [a or b or c for a, b, c in _PART.findall(source)]
     kept = [part for part in parts if part not in _NOISE]
@@ -22,7 +22,7 @@ def readable(source: str) -> str:
     return ".".join(part.strip("_") or part for part in kept) or "input"
 
 
-def module_path(source: str) -> str:
+def module_fqn(source: str) -> str:
     """Dynamo's name of a module as a path; the frame's own module is ""."""
-    path = readable(source)
+    path = source_to_fqn(source)
     return "" if path in ("self", "input", "mod") else path

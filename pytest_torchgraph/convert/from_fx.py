@@ -17,8 +17,8 @@ from ..ops.names import base_name
 from ..ops.qualified import class_name, op_name
 from . import normalize, source_lines
 from .aot_descriptors import belongs_to, is_saved
-from .canonical_names import Canon, Namer
-from .dynamo_sources import module_path
+from .canonical_names import CanonicalNames, NodeNamer
+from .dynamo_sources import module_fqn
 from .effects import by_name, schema
 from .effects.aliasing import Storages
 
@@ -68,7 +68,7 @@ class Converted:
     names: dict[str, str]
     owner: Any
     fx: torch.fx.Graph
-    canon: Canon
+    canon: CanonicalNames
     naming: Naming
     returned: list[int] | None
 
@@ -89,15 +89,15 @@ def convert(
     name: str = "main",
     kind: GraphKind = "forward",
     level: Level,
-    canon: Canon | None = None,
+    canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
     """Convert an fx graph, its bodies of higher-order ops included."""
-    return _Converter(module, canon or Canon(), naming or Naming()).run(name, kind, level)
+    return _Converter(module, canon or CanonicalNames(), naming or Naming()).run(name, kind, level)
 
 
 class _Converter:
-    def __init__(self, module: HasGraph | torch.fx.Graph, canon: Canon, naming: Naming):
+    def __init__(self, module: HasGraph | torch.fx.Graph, canon: CanonicalNames, naming: Naming):
         owning = module.owning_module if isinstance(module, torch.fx.Graph) else module
         self.owner = owning
         self.fx = module if isinstance(module, torch.fx.Graph) else module.graph
@@ -121,7 +121,7 @@ class _Converter:
             if not isinstance(_value(node), tuple | list):  # nothing is printed of these
                 self.canon.result(_value(node))  # symbols are numbered in the order of the inputs
         named = [self.naming.inputs.get(node.name, ("input", node.name)) for node in placeholders]
-        self.namer = Namer()
+        self.namer = NodeNamer()
         for node, (_, wanted) in zip(placeholders, named, strict=True):
             self.names[node] = self.namer.claim(wanted)
         roles = {node: role for node, (role, _) in zip(placeholders, named, strict=True)}
@@ -396,4 +396,4 @@ def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
     number = str(key).partition("@")[0].partition("_")[0]
     if number.isdigit() and int(number) in modules:
         return modules[int(number)]
-    return module_path(str(value[0] if isinstance(value, tuple) else value))
+    return module_fqn(str(value[0] if isinstance(value, tuple) else value))

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from .aot_descriptors import input_index
-from .dynamo_sources import readable
+from .dynamo_sources import source_to_fqn
 
 
 def dynamo_inputs(
@@ -35,7 +35,7 @@ def dynamo_inputs(
             name = name() if callable(name) else name  # a method before torch 2.11
             if isinstance(example, int | torch.SymInt):
                 name = None
-            known = ("input", readable(name) if name else "size")
+            known = ("input", source_to_fqn(name) if name else "size")
         named.append(known)
     return named
 

@@ -16,7 +16,7 @@ import torch.fx
 
 from ..graph.model import Graph, GraphKind
 from ..ops.levels import Level
-from .canonical_names import Canon
+from .canonical_names import CanonicalNames
 from .compiled_autograd.nodes import FoldedConverter
 from .from_fx import Converted, Naming, convert, stack_path
 
@@ -36,7 +36,7 @@ class Origin:
 
     inputs: Mapping[str, tuple[str, str]]
     level: Level
-    canon: Canon
+    canon: CanonicalNames
 
 
 def origin_of(graph: torch.fx.Graph) -> Origin | None:

@@ -38,8 +38,10 @@ def assert_op_counts(
         if high is not None and len(nodes) > high:
             surplus += nodes
         if len(nodes) < low or (high is not None and len(nodes) > high):
-            wrong.append(f"  {pattern_name(op)}: expected {say(low, high)}, found {len(nodes)}")
-            wrong += [f"      {line}" for line in places(nodes)]
+            wrong.append(
+                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {len(nodes)}"
+            )
+            wrong += [f"      {line}" for line in format_locations(nodes)]
     if exact:
         patterns = [pattern_name(op) for op in expected]
         for op, count in sorted(count_ops(graphs).items()):
@@ -48,7 +50,7 @@ def assert_op_counts(
                 surplus += [node for node in calls(graphs) if node.op == op]
     if wrong:
         shows = UnexpectedOps(graphs, surplus, "op counts differ") if surplus else None
-        raise failed("\n".join(["op counts differ:", *wrong, *inventory(graphs)]), shows)
+        raise failed("\n".join(["op counts differ:", *wrong, *format_op_counts(graphs)]), shows)
 
 
 def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
@@ -64,7 +66,7 @@ def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
         surplus += nodes
         if nodes:
             wrong.append(f"  {pattern_name(op)}: found {len(nodes)}")
-            wrong += [f"      {line}" for line in places(nodes)]
+            wrong += [f"      {line}" for line in format_locations(nodes)]
     if wrong:
         title = "ops that should not be there"
         raise failed("\n".join([f"{title}:", *wrong]), UnexpectedOps(graphs, surplus, title))
@@ -128,7 +130,7 @@ def device_types(graphs: Iterable[Graph]) -> set[str]:
     return found
 
 
-def say(low: int, high: int | None) -> str:
+def format_bounds(low: int, high: int | None) -> str:
     """Bounds in words."""
     if high is None:
         return f"at least {low}"
@@ -137,7 +139,7 @@ def say(low: int, high: int | None) -> str:
     return f"{low} to {high}" if low else f"at most {high}"
 
 
-def places(nodes: Sequence[Node], limit: int = 5) -> list[str]:
+def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     """Where nodes are: module path and source line, one line for each place."""
     lines: dict[str, int] = {}
     for node in nodes:
@@ -154,7 +156,7 @@ def places(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     return shown
 
 
-def inventory(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
+def format_op_counts(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
     """All ops that occur, with their counts."""
     counts = sorted(count_ops(graphs).items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {count:4} {op}" for op, count in counts[:limit]]

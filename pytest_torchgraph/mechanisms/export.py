@@ -11,7 +11,7 @@ import torch.export
 
 from .. import torch_private
 from ..convert import source_lines
-from ..convert.canonical_names import Canon
+from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Naming, convert
 from ..errors import CaptureError
 from ..ops.levels import Level
@@ -37,7 +37,7 @@ class Export:
     name: ClassVar[str] = "export"
     level: ClassVar[Level] = "export"
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Export the target, then run the program once."""
         invocation = step.invocation
         target, named = invocation.target, invocation.named

@@ -16,7 +16,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from ..convert import source_lines
-from ..convert.canonical_names import Canon
+from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import LINE, RESULT, Naming, convert
 from ..errors import CaptureError
 from ..graph.model import GraphKind
@@ -47,7 +47,7 @@ class Fx:
     name: ClassVar[str] = "fx"
     level: ClassVar[Level] = "fx"
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Trace the target, run the graph once and read the shapes off."""
         invocation = step.invocation
         root, method = _root(invocation.target)
@@ -104,7 +104,7 @@ def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph and notes what each node gave."""
 
-    def __init__(self, module: torch.fx.GraphModule, canon: Canon):
+    def __init__(self, module: torch.fx.GraphModule, canon: CanonicalNames):
         super().__init__(module)
         self.canon = canon
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from ..convert.canonical_names import Canon
+from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..graph.model import Graph
 from ..ops.levels import Level
-from ..syncs.found import Seen
+from ..syncs.found import RecordedCalls
 from ..watching.kernels import Kernel
 from .step.step import Step
 
@@ -24,7 +24,7 @@ class Built(NamedTuple):
     """
 
     graphs: Sequence[Graph]
-    calls: Seen | None = None
+    calls: RecordedCalls | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Mechanism(Protocol):
     name: ClassVar[str]
     level: ClassVar[Level]
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step once and return the graphs that it gave.
 
         Args:

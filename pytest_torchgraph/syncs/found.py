@@ -35,7 +35,7 @@ _NOTHING = ("Call to `torch._dynamo.graph_break()`",)
 
 
 @dataclass
-class Seen:
+class RecordedCalls:
     """Calls as they ran, in order.
 
     Attributes:
@@ -51,7 +51,7 @@ _Place = dict[str, Any]
 _Found = TypeVar("_Found", Sync, Transfer)
 
 
-def seen_syncs(seen: Seen) -> tuple[Sync, ...]:
+def recorded_syncs(seen: RecordedCalls) -> tuple[Sync, ...]:
     """The syncs among calls that ran."""
     found = [
         Sync(kind, call.op, graph, **_place(source, module))
@@ -72,7 +72,7 @@ def seen_syncs(seen: Seen) -> tuple[Sync, ...]:
     return _merged([*found, *_others(methods, found), *threads])
 
 
-def seen_transfers(seen: Seen) -> tuple[Transfer, ...]:
+def recorded_transfers(seen: RecordedCalls) -> tuple[Transfer, ...]:
     """The transfers among calls that ran."""
     found = [
         Transfer(*copied[:2], call.op, copied[2], graph, **_place(source, module))

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..convert.dynamo_sources import module_path
+from ..convert.dynamo_sources import module_fqn
 from ..convert.source_lines import frames_in, is_user_file, original_name, relative
 from .compilations import Compilation
-from .observe.events import Broke
+from .observe.events import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
 """What the kind of a break begins with behind which Dynamo could not resume: nothing of the
@@ -166,14 +166,14 @@ def function_at(file: str, line: int) -> str:
     return found
 
 
-def _report(event: Broke) -> _Report:
+def _report(event: GraphBreakEvent) -> _Report:
     report = read_report(event.report)._replace(module=_module(event.module))
     return report._replace(frames=_without_resumed(event.stack)) if event.stack else report
 
 
 def _module(source: str) -> str:
     """The path of a module that Dynamo names, "" for the result of an earlier part of a frame."""
-    return "" if _UNNAMED in source else module_path(source)
+    return "" if _UNNAMED in source else module_fqn(source)
 
 
 def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:

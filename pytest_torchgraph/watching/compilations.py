@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from ..convert.source_lines import original_name
 from .observe.events import (
     ONLY_TRACED,
-    AutogradMissed,
-    Broke,
+    CacheMissEvent,
     CompileId,
     CudagraphsSkipped,
     Event,
     Finished,
     Generated,
+    GraphBreakEvent,
     GuardsFailed,
     Printed,
     Started,
@@ -49,7 +49,7 @@ class Compilation:
     region: str = ""
     printed: list[Printed] = field(default_factory=list)
     code: list[Generated] = field(default_factory=list)
-    breaks: list[Broke] = field(default_factory=list)
+    breaks: list[GraphBreakEvent] = field(default_factory=list)
     guards: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     failure: str = ""
@@ -107,7 +107,7 @@ def _begins(event: Event, current: Compilation) -> bool:
         return current.started
     if isinstance(event, GuardsFailed):
         return current.started or bool(current.guards)
-    if isinstance(event, AutogradMissed):
+    if isinstance(event, CacheMissEvent):
         return bool(current.printed)
     if isinstance(event, Printed) and event.stage == "compiled_autograd":
         return bool(current.texts("compiled_autograd"))
@@ -127,11 +127,11 @@ def _add(current: Compilation, event: Event) -> None:
             current.printed.append(event)
         case Generated():
             current.code.append(event)
-        case Broke():
+        case GraphBreakEvent():
             current.breaks.append(event)
         case GuardsFailed():
             current.guards = event.reasons
-        case AutogradMissed():
+        case CacheMissEvent():
             current.missed = event.reasons
         case Finished():
             current.finished = True

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..convert.canonical_names import Canon
+from ..convert.canonical_names import CanonicalNames
 from ..convert.compiled_autograd.fold import Facts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
@@ -23,7 +23,7 @@ from ..convert.printed import (
     is_size,
     read_printed,
 )
-from ..convert.printed.results import PrintedCanon
+from ..convert.printed.results import PrintedNames
 from ..graph.model import Graph, GraphKind
 from ..graph.numbering import numbered
 from ..ops.levels import LEVELS, Level
@@ -32,7 +32,7 @@ from .kernels import Kernel, kernels_of
 from .observe.executions import BACKWARD, Run
 
 if TYPE_CHECKING:
-    from .record import Record
+    from .record import WatchRecord
 
 AOT_KINDS: dict[str, GraphKind] = {
     "forward": "forward",
@@ -55,7 +55,7 @@ class Graphs:
         record: what the watch saw.
     """
 
-    def __init__(self, record: Record):
+    def __init__(self, record: WatchRecord):
         self.record = record
 
     @cached_property
@@ -96,13 +96,13 @@ class Graphs:
 
     @cached_property
     def _read(self) -> list[_Read]:
-        canon = Canon()
+        canon = CanonicalNames()
         found = [_Read(each, self.record.runs, canon) for each in self.record.compiled]
         self._canon = canon
         return found
 
     @property
-    def _later(self) -> Canon:
+    def _later(self) -> CanonicalNames:
         return self._canon.copy()
 
 
@@ -114,7 +114,7 @@ class _Read:
         levels: the graphs of each level up to AOTAutograd.
     """
 
-    def __init__(self, compiled: Compilation, runs: Mapping[Run, int], canon: Canon):
+    def __init__(self, compiled: Compilation, runs: Mapping[Run, int], canon: CanonicalNames):
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
         self._reader: _Reader | None = None
@@ -130,19 +130,19 @@ class _Read:
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
 
-    def joints(self, canon: Canon) -> list[Graph]:
+    def joints(self, canon: CanonicalNames) -> list[Graph]:
         """The joint graphs."""
         return [] if self._reader is None else self._reader.joints(canon)
 
-    def post_grad(self, canon: Canon) -> list[Graph]:
+    def post_grad(self, canon: CanonicalNames) -> list[Graph]:
         """What inductor generated code from."""
         return [] if self._reader is None else self._reader.post_grad(canon, backward=self._ran)
 
 
-def _captured(compiled: Compilation, canon: Canon) -> list[Graph]:
+def _captured(compiled: Compilation, canon: CanonicalNames) -> list[Graph]:
     """The backward that compiled autograd captured."""
     return [
-        fold(read_printed(text), Facts(), PrintedCanon(canon)).graph
+        fold(read_printed(text), Facts(), PrintedNames(canon)).graph
         for text in compiled.texts("compiled_autograd")
     ]
 
@@ -150,7 +150,7 @@ def _captured(compiled: Compilation, canon: Canon) -> list[Graph]:
 class _Reader:
     """Reads the texts of one compilation."""
 
-    def __init__(self, compiled: Compilation, canon: Canon):
+    def __init__(self, compiled: Compilation, canon: CanonicalNames):
         self.compiled = compiled
         self.canon = canon
         self.read_dynamo = [read_printed(text) for text in compiled.texts("dynamo")]
@@ -190,14 +190,14 @@ class _Reader:
             found.append(self.aot_graph(printed, "aot", kind, self.canon))
         return found
 
-    def joints(self, canon: Canon) -> list[Graph]:
+    def joints(self, canon: CanonicalNames) -> list[Graph]:
         """Forward and backward in one, before they were split."""
         return [
             self.aot_graph(read_printed(text), "aot", "joint", canon)
             for text in self.compiled.texts("joint")
         ]
 
-    def post_grad(self, canon: Canon, *, backward: bool) -> list[Graph]:
+    def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[Graph]:
         """What inductor generated code from."""
         found = []
         for text in self.compiled.texts("post_grad"):
@@ -213,7 +213,9 @@ class _Reader:
             found.append(self.aot_graph(printed, "post_grad", kind, canon))
         return found
 
-    def aot_graph(self, printed: Printed, level: Level, kind: GraphKind, canon: Canon) -> Graph:
+    def aot_graph(
+        self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
+    ) -> Graph:
         """A graph behind AOTAutograd, whose inputs are those of Dynamo's graph."""
         forward = self.forward_names if kind == "backward" else {}
         return self.convert(printed, level, kind, aot_names(printed, self.names, forward), canon)
@@ -224,7 +226,7 @@ class _Reader:
         level: Level,
         kind: GraphKind,
         inputs: dict[str, tuple[str, str]],
-        canon: Canon,
+        canon: CanonicalNames,
     ) -> Graph:
         """A printed graph as a `Graph`."""
         naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)

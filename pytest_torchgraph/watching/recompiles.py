@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..convert.dynamo_sources import readable
+from ..convert.dynamo_sources import source_to_fqn
 from ..convert.source_lines import is_user_file, relative
 from .compilations import Compilation
 
@@ -180,8 +180,8 @@ def _thing(name: str) -> str:
     if name.isidentifier():
         return f"argument {name}"
     if name.startswith("G["):
-        return f"global {readable(name)}"
-    return readable(name) if _MODULE.search(name) else name
+        return f"global {source_to_fqn(name)}"
+    return source_to_fqn(name) if _MODULE.search(name) else name
 
 
 def miss_in_words(miss: str) -> str:

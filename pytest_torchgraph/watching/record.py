@@ -17,12 +17,12 @@ from .cudagraphs import CudagraphSkip, skips_of
 from .observe.entries import Region
 from .observe.executions import BACKWARD, Counts, Run
 from .observe.hub import HUB
-from .observe.recorder import Recorder
+from .observe.recorder import EventRecorder
 from .recompiles import Recompile, recompiles_of
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class WatchRecord:
     """The state of a watch at one moment, or the part of it that is about some code.
 
     Attributes:
@@ -84,7 +84,7 @@ class Record:
         here = {str(each.id) for each in self.compiled}
         return [run.id for run, count in self.runs.items() if count and run.id not in here]
 
-    def only(self, within: Any, function: str | None) -> Record:
+    def only(self, within: Any, function: str | None) -> WatchRecord:
         """The part that is about code under a path or package, or of functions of this name."""
 
         def matches(file: str, *names: str) -> bool:
@@ -121,7 +121,7 @@ def _progress(compiled: Compilation) -> tuple[int, int, bool]:
     return len(compiled.printed), len(compiled.breaks), compiled.finished
 
 
-def record_of(recorder: Recorder) -> Record:
+def record_of(recorder: EventRecorder) -> WatchRecord:
     """What a recorder has seen until now.
 
     Raises:
@@ -133,7 +133,7 @@ def record_of(recorder: Recorder) -> Record:
             f"is a mistake of pytest-torchgraph's: {recorder.broken!r}"
         ) from recorder.broken
     now = HUB.look(recorder)
-    return Record(
+    return WatchRecord(
         compiled=tuple(compilations(recorder.events)),
         runs=recorder.executed(now),
         counters=recorder.counted(now),

@@ -7,7 +7,7 @@ import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.convert.canonical_names import Canon
+from pytest_torchgraph.convert.canonical_names import CanonicalNames
 from pytest_torchgraph.convert.symbolic_exprs import canonical
 
 SAME = [
@@ -82,4 +82,6 @@ def test_the_spelling_means_what_was_printed(expression: sympy.Expr) -> None:
 
 
 def test_symbols_are_numbered_alike_whatever_order_they_are_printed_in() -> None:
-    assert Canon().expression("s27 + 2*s77") == Canon().expression("2 * s77 + s27")
+    assert CanonicalNames().expression("s27 + 2*s77") == CanonicalNames().expression(
+        "2 * s77 + s27"
+    )

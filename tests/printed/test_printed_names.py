@@ -12,7 +12,7 @@ from printed.subjects import SUBJECTS, Subject
 from printed.texts import lines, module, parsed
 
 from pytest_torchgraph import Aot, capture, torch_private
-from pytest_torchgraph.convert.canonical_names import Canon
+from pytest_torchgraph.convert.canonical_names import CanonicalNames
 from pytest_torchgraph.convert.from_fx import Naming
 from pytest_torchgraph.convert.printed import (
     aot_names,
@@ -92,7 +92,7 @@ def test_a_known_source_decides_where_the_mangled_name_is_ambiguous() -> None:
 
 
 def test_a_symbol_has_one_name_in_all_graphs_of_one_capture() -> None:
-    canon = Canon()
+    canon = CanonicalNames()
     text = module("return (x, y)", 'x: "f32[s7, s3]", y: "f32[s9]"')
     parse_printed(text, level="dynamo", kind="forward", canon=canon)
     later = module("return x", 'x: "f32[s9, s3, s5]"')
@@ -109,7 +109,7 @@ def test_saved_values_have_one_name_in_forward_and_backward() -> None:
     seen = compiled(Subject(mlp(), (example(4, 8),)), "aot_eager")
     printed = {pair.artifact: read_printed(pair.text) for pair in seen.pairs}
     dynamo = dynamo_names(printed["dynamo_output_graph"])
-    canon = Canon()
+    canon = CanonicalNames()
 
     def linked(artifact: str, kind: Any, names: dict[str, str]) -> Any:
         naming = Naming(aot_names(printed[artifact], dynamo, names))

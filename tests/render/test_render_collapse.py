@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.render.layout.clustering import Collapse, Unit, without_circles
+from pytest_torchgraph.render.layout.clustering import Collapse, Unit, break_cycles
 from pytest_torchgraph.render.layout.scene import Place, module_place
 
 
@@ -90,7 +90,7 @@ def test_a_box_that_data_leave_and_enter_again_is_cut():
     links = [(i, i + 1) for i in range(5)]
     assert titles(units) == ["cell:4", "1", "4"]
 
-    cut = without_circles(units, links, 10)
+    cut = break_cycles(units, links, 10)
 
     assert [unit.members for unit in cut] == [(0,), (1,), (2, 3), (4,), (5,)]
     assert cut[2].cut == (2, 3)
@@ -99,7 +99,7 @@ def test_a_box_that_data_leave_and_enter_again_is_cut():
 def test_boxes_in_a_circle_stay_where_cutting_gives_too_many():
     units = Collapse(places("cell", "", "cell", "cell", "", "cell")).units(3)
 
-    assert without_circles(units, [(i, i + 1) for i in range(5)], 4) == units
+    assert break_cycles(units, [(i, i + 1) for i in range(5)], 4) == units
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -119,7 +119,7 @@ def test_every_thing_is_in_exactly_one_box_and_no_circle_is_left(
     links = [(a, b) for a, b in links if a < b < len(paths)]
 
     units = Collapse(places(*paths)).units(limit, focus, compact=compact)
-    cut = without_circles(units, links, 10**6)
+    cut = break_cycles(units, links, 10**6)
 
     for found in (units, cut):
         assert sorted(n for unit in found for n in unit.members) == list(range(len(paths)))

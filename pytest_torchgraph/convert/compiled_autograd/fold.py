@@ -19,7 +19,7 @@ from typing import Any
 import torch.fx
 
 from ...graph.model import Node, Result, Symbol, TensorMeta
-from ..canonical_names import Canon
+from ..canonical_names import CanonicalNames
 from ..from_fx import RESULT, Converted, HasGraph, Naming
 from .nodes import PROLOGUE, FoldedConverter, Note, Owner, called, calls, lasting, step_of
 
@@ -49,7 +49,7 @@ class Facts:
 
 
 def fold(
-    module: HasGraph, facts: Facts, canon: Canon, ranks: Mapping[str, int] | None = None
+    module: HasGraph, facts: Facts, canon: CanonicalNames, ranks: Mapping[str, int] | None = None
 ) -> Converted:
     """Convert a graph of compiled autograd.
 
@@ -68,7 +68,7 @@ def fold(
 
 
 class _Fold:
-    def __init__(self, module: HasGraph, facts: Facts, canon: Canon):
+    def __init__(self, module: HasGraph, facts: Facts, canon: CanonicalNames):
         self.fx = module.graph
         self.facts = facts
         self.canon = canon

@@ -15,7 +15,7 @@ from ... import torch_private
 from ...graph.model import Effect, Node, Ref, Result, Source
 from ...graph.module_paths import common_path, module_of
 from ...ops.names import base_name
-from ..canonical_names import Canon
+from ..canonical_names import CanonicalNames
 from ..from_fx import HasGraph, Naming, _Converter
 
 PROLOGUE = "call_aot_bwd_prologue"
@@ -45,7 +45,7 @@ class FoldedConverter(_Converter):
     def __init__(
         self,
         module: HasGraph | torch.fx.Graph,
-        canon: Canon,
+        canon: CanonicalNames,
         naming: Naming,
         notes: Mapping[str, Note] | None = None,
     ):

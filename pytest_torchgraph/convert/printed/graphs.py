@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
-from ..canonical_names import Canon
+from ..canonical_names import CanonicalNames
 from ..from_fx import Converted, Naming, convert
 from .reading import Printed, read_printed
-from .results import PrintedCanon
+from .results import PrintedNames
 
 
 def parse_printed(
@@ -18,7 +18,7 @@ def parse_printed(
     level: Level,
     kind: GraphKind,
     name: str = "main",
-    canon: Canon | None = None,
+    canon: CanonicalNames | None = None,
     inputs: Mapping[str, tuple[str, str]] | None = None,
 ) -> Graph:
     """The `Graph` that a text printed by torch's structured trace shows.
@@ -52,7 +52,7 @@ def convert_printed(
     level: Level,
     kind: GraphKind,
     name: str = "main",
-    canon: Canon | None = None,
+    canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
     """The graph of a text that is read already, and what its nodes are called there.
@@ -69,6 +69,6 @@ def convert_printed(
         name=name,
         kind=kind,
         level=level,
-        canon=PrintedCanon(canon or Canon()),
+        canon=PrintedNames(canon or CanonicalNames()),
         naming=naming,
     )

@@ -53,9 +53,9 @@ def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
     elif "_buffers_" in name:
         role = "buffer"
     if name in known:
-        from ..dynamo_sources import readable
+        from ..dynamo_sources import source_to_fqn
 
-        return role, readable(known[name])
+        return role, source_to_fqn(known[name])
     match = _ROOT.match(name)
     if match is None:
         return role, node.name

@@ -10,7 +10,7 @@ import torch
 
 from ...graph.model import Arg, Atom, Result, Symbol, TensorMeta
 from ...graph.values import DTYPE_NAMES
-from ..canonical_names import Canon
+from ..canonical_names import CanonicalNames
 
 _TENSOR = re.compile(r"(\w+)\[([^\[\]]*)\](?:\[([^\[\]]*)\])?([a-z]\w*(?::\d+)?)?")
 _SUBCLASS = re.compile(r"[A-Za-z_][\w.]*\((\w+\[.*)\)\Z", re.DOTALL)
@@ -95,10 +95,10 @@ def _sizes(text: str) -> tuple[str, ...]:
     return found
 
 
-class PrintedCanon(Canon):
-    """A `Canon` that also takes printed values. It numbers together with the one it is made of."""
+class PrintedNames(CanonicalNames):
+    """`CanonicalNames` that also take printed values; they number together with those given."""
 
-    def __init__(self, canon: Canon):
+    def __init__(self, canon: CanonicalNames):
         super().__init__()
         self.__dict__.update(canon.__dict__)
 

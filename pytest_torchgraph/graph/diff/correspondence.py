@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..equality.flat import Flat
+from ..equality.flat import NumberedGraph
 
 REACH = 200
 """How many unmatched nodes are looked through to find what an edge comes down to."""
@@ -16,7 +16,7 @@ class Matching:
         backward: the same from `b` to `a`.
     """
 
-    def __init__(self, a: Flat, b: Flat):
+    def __init__(self, a: NumberedGraph, b: NumberedGraph):
         self.a = a
         self.b = b
         self.forward = [-1] * len(a.nodes)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..equality.flat import Flat
+from ..equality.flat import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
 from ..text import format_result
 from .align import increasing
@@ -41,7 +41,9 @@ class Comparison:
         return {a[i].name: b[j].name for i, j in enumerate(self.matching.forward) if j != -1}
 
 
-def compare(a: Flat, b: Flat, names: Mapping[str, str] | None = None) -> Comparison:
+def compare(
+    a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
+) -> Comparison:
     """Match two graphs and group what differs."""
     return _Comparer(match(a, b, names)).run()
 
@@ -320,7 +322,7 @@ class _Comparer:
         return part.before / len(self.a.nodes)
 
 
-def _only_saved(flat: Flat) -> set[int]:
+def _only_saved(flat: NumberedGraph) -> set[int]:
     """The nodes that a forward computes for its backward alone."""
     if not flat.graph.saved:
         return set()

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from ..equality.flat import Flat
+from ..equality.flat import NumberedGraph
 from .align import align, increasing
 from .correspondence import Matching
 from .local_search import improve
@@ -22,7 +22,7 @@ from .local_search import improve
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
 
 
-def match(a: Flat, b: Flat, names: Mapping[str, str] | None = None) -> Matching:
+def match(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None) -> Matching:
     """Match the nodes of two graphs.
 
     Args:
@@ -51,7 +51,9 @@ def disagreement(matching: Matching) -> int:
 
 
 class _Matcher:
-    def __init__(self, a: Flat, b: Flat, names: Mapping[str, str], *, by_depth: bool):
+    def __init__(
+        self, a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str], *, by_depth: bool
+    ):
         self.a = a
         self.b = b
         self.names = names
@@ -87,7 +89,7 @@ class _Matcher:
         return self.m
 
     def tokens(
-        self, token: Callable[[Flat, int], Hashable]
+        self, token: Callable[[NumberedGraph, int], Hashable]
     ) -> tuple[list[Hashable], list[Hashable]]:
         return (
             [token(self.a, i) for i in range(len(self.a.nodes))],
@@ -140,7 +142,7 @@ class _Matcher:
     def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
         """Numbers that are equal where all that a node depends on is equal."""
 
-        def past(flat: Flat, partner: list[int], offset: int) -> list[int]:
+        def past(flat: NumberedGraph, partner: list[int], offset: int) -> list[int]:
             numbers: list[int] = []
             for i, label in enumerate(flat.labels):
                 key: Hashable = (label, *[numbers[o] for o in flat.operands[i]])
@@ -156,7 +158,7 @@ class _Matcher:
         """Numbers that are equal where all that depends on a node is equal."""
         slots_a, slots_b = self.output_slots()
 
-        def future(flat: Flat, slots: Sequence[int]) -> list[int]:
+        def future(flat: NumberedGraph, slots: Sequence[int]) -> list[int]:
             numbers = [0] * len(flat.nodes)
             last = len(flat.nodes) - 1
             numbers[last] = ids.setdefault("output", len(ids))
@@ -243,7 +245,7 @@ class _Matcher:
                     found = True
         return found
 
-    def is_open(self, flat: Flat, i: int) -> bool:
+    def is_open(self, flat: NumberedGraph, i: int) -> bool:
         """Whether a node still has no partner; inputs are matched once and for all."""
         partner = self.m.forward if flat is self.a else self.m.backward
         return partner[i] == -1 and flat.nodes[i].kind != "placeholder"
@@ -300,10 +302,10 @@ class _Matcher:
         return common and any(user in users for user in self.b.users[j])
 
 
-def output_pairs(a: Flat, b: Flat) -> tuple[list[int], list[int]]:
+def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[int]]:
     """Numbers for the operands of both outputs, aligned by what stands there."""
 
-    def token(flat: Flat, i: int) -> Hashable:
+    def token(flat: NumberedGraph, i: int) -> Hashable:
         return (flat.nodes[i].module, flat.labels[i])
 
     last_a, last_b = a.operands[-1], b.operands[-1]
@@ -315,7 +317,7 @@ def output_pairs(a: Flat, b: Flat) -> tuple[list[int], list[int]]:
     return slots_a, slots_b
 
 
-def _scoped(flat: Flat) -> list[Hashable]:
+def _scoped(flat: NumberedGraph) -> list[Hashable]:
     return [(node.module, label) for node, label in zip(flat.nodes, flat.labels, strict=True)]
 
 
@@ -328,7 +330,7 @@ def _once(keys: Sequence[Hashable], partner: Sequence[int]) -> dict[Hashable, in
     }
 
 
-def _depth_first(flat: Flat) -> list[int]:
+def _depth_first(flat: NumberedGraph) -> list[int]:
     """The nodes in depth-first post-order from the output: an order that no printing changes."""
     order: list[int] = []
     seen = [False] * len(flat.nodes)

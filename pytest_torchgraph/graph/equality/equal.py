@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from ..model import Graph
 from .canonical import canonical_graph
-from .flat import Flat
+from .flat import NumberedGraph
 
 
 def isomorphic(a: Graph, b: Graph) -> bool:
@@ -31,16 +31,16 @@ class Classes:
     def __init__(self) -> None:
         self.ids: dict[Hashable, int] = {}
         self.known: dict[int, tuple[Graph, int]] = {}
-        self.alike: dict[Hashable, list[tuple[Flat, int]]] = {}
+        self.alike: dict[Hashable, list[tuple[NumberedGraph, int]]] = {}
 
-    def flat(self, graph: Graph) -> Flat:
+    def flat(self, graph: Graph) -> NumberedGraph:
         """The graph as arrays, labels naming subgraphs by what they compute."""
         bodies = {sub.name: sub for sub in graph.subgraphs}
 
         def label(name: str) -> str:
             return str(self.number(bodies[name])) if name in bodies else f"?{name}"
 
-        return Flat(graph, label)
+        return NumberedGraph(graph, label)
 
     def number(self, graph: Graph) -> int:
         """The number of a graph."""
@@ -49,7 +49,7 @@ class Classes:
             found = self.known[id(graph)] = graph, self._classify(self.flat(graph))
         return found[1]
 
-    def _classify(self, flat: Flat) -> int:
+    def _classify(self, flat: NumberedGraph) -> int:
         canonical = _canonical(flat)
         dead = [i for i in range(len(flat.nodes)) if i not in canonical]
         form: Hashable = (
@@ -68,7 +68,7 @@ class Classes:
         return number
 
 
-def _canonical(flat: Flat) -> dict[int, int]:
+def _canonical(flat: NumberedGraph) -> dict[int, int]:
     """Numbers for the inputs and for all that the output needs, the same for equal graphs."""
     numbers = {i: number for number, i in enumerate(flat.inputs)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
@@ -94,7 +94,7 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
     return _paired(classes.flat(first), classes.flat(second))
 
 
-def _paired(a: Flat, b: Flat) -> list[int] | None:
+def _paired(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
     if len(a.nodes) != len(b.nodes) or len(a.graph.saved) != len(b.graph.saved):
         return None
     if len(a.inputs) != len(b.inputs) or Counter(a.labels) != Counter(b.labels):
@@ -109,7 +109,7 @@ def _paired(a: Flat, b: Flat) -> list[int] | None:
 
 
 class _Pairing:
-    def __init__(self, a: Flat, b: Flat):
+    def __init__(self, a: NumberedGraph, b: NumberedGraph):
         self.a = a
         self.b = b
         self.forward = [-1] * len(a.nodes)
@@ -231,7 +231,7 @@ class _Pairing:
 
 
 def _colors(
-    flat: Flat,
+    flat: NumberedGraph,
     dead: list[int],
     live: Callable[[int], Hashable],
     ids: dict[Hashable, int],

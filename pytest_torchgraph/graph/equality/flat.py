@@ -15,7 +15,7 @@ from ..model import Arg, Device, Graph, Node, Ref, SubgraphRef, Symbol, TensorMe
 from ..text import format_arg, format_key, format_result, quote
 
 
-class Flat:
+class NumberedGraph:
     """A graph, its nodes numbered by position.
 
     Attributes:

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from ... import torch_private
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.compiled_autograd.fold import Facts, fold
 from ...convert.from_fx import Converted
 from ...ops.levels import Level
@@ -64,7 +64,7 @@ class CompiledAutograd:
         if self.forward == "eager" and self.forward_fullgraph:
             raise ValueError("forward_fullgraph=True needs a compiled forward: forward='aot'")
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step with our compiler in the autograd engine."""
         off = switched_off()
         if off:
@@ -101,7 +101,7 @@ class _Link:
 class _Recorder:
     """What one capture sees, forward and backward."""
 
-    def __init__(self, options: CompiledAutograd, step: Step, canon: Canon):
+    def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
         self.options = options
         self.step = step
         self.named = step.invocation.named
@@ -211,7 +211,7 @@ class _Recorder:
 class _Interpreter(torch.fx.Interpreter):
     """Runs a graph of compiled autograd and notes what each node gave."""
 
-    def __init__(self, module: torch.fx.GraphModule, facts: Facts, canon: Canon):
+    def __init__(self, module: torch.fx.GraphModule, facts: Facts, canon: CanonicalNames):
         super().__init__(module)
         self.facts = facts
         self.canon = canon

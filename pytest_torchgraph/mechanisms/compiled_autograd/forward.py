@@ -12,7 +12,7 @@ from typing import Any
 import torch.fx
 
 from ... import torch_private
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...graph.model import GraphKind
 from ..step.named_tensors import NamedTensors
@@ -26,7 +26,9 @@ class ForwardRecorder:
         made: called with each forward or inference graph.
     """
 
-    def __init__(self, named: NamedTensors, canon: Canon, made: Callable[[Converted], None]):
+    def __init__(
+        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], None]
+    ):
         self.named = named
         self.canon = canon
         self.made = made

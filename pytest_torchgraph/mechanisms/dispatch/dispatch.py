@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ... import torch_private
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...errors import CaptureError
 from ...ops.levels import Level
-from ...syncs.found import Seen
+from ...syncs.found import RecordedCalls
 from ...syncs.methods import noted
 from ..protocol import Built, Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
-from .recorder import Recorder
+from .recorder import DispatchRecorder
 from .replay import Replay
 from .sync_calls import note_calls, note_method
 
@@ -41,14 +41,14 @@ class Dispatch:
     name: ClassVar[str] = "dispatch"
     level: ClassVar[Level] = "dispatch"
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Run the step under the mode."""
         named = step.invocation.named
         compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
             raise CaptureError(f"{_REFUSED} ({compiled})")
-        recorder = Recorder(named)
-        seen = Seen()
+        recorder = DispatchRecorder(named)
+        seen = RecordedCalls()
         note = functools.partial(note_method, seen, recorder)
 
         @contextlib.contextmanager

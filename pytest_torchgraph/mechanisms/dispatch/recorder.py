@@ -30,7 +30,7 @@ class Value(int):
     __slots__ = ()
 
 
-class Record:
+class OpRecord:
     """One op that ran.
 
     Attributes:
@@ -63,14 +63,14 @@ class Record:
         self.line = line
 
 
-class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchRecorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records forward and backward ops of one step."""
 
     def __init__(self, named: NamedTensors):
         super().__init__()  # type: ignore[no-untyped-call]
         self.named = named
-        self.forward: list[Record] = []
-        self.backward: list[Record] = []
+        self.forward: list[OpRecord] = []
+        self.backward: list[OpRecord] = []
         self.records = self.forward
         self.paths: list[str] = [""]
         self.changes: list[tuple[int, int]] = []
@@ -105,7 +105,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
-        """Record what runs inside as the forward or as the backward."""
+        """OpRecord what runs inside as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
         pre = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
         post = torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
@@ -165,7 +165,7 @@ class Recorder(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call
             if path == -1 and sequence >= LEAF:
                 path = self._parameter_path(node)
         self.records.append(
-            Record(func, encoded, named, self.encode(output, True), path, sequence, line)
+            OpRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         )
         return output
 

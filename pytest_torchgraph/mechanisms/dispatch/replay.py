@@ -1,4 +1,4 @@
-"""From what a `Recorder` wrote down to graphs: operands, order, dead code, names."""
+"""From what a `DispatchRecorder` wrote down to graphs: operands, order, dead code, names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...convert import source_lines
-from ...convert.canonical_names import Canon, Namer
+from ...convert.canonical_names import CanonicalNames, NodeNamer
 from ...convert.effects import schema
 from ...convert.effects.aliasing import Storages
 from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref, TensorMeta
 from ...graph.module_paths import module_of
 from ...ops.qualified import op_name
-from .recorder import LEAF, Record, Recorder, Value
+from .recorder import LEAF, DispatchRecorder, OpRecord, Value
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Operand(int):
 class Replay:
     """Builds the graphs of one recorded step."""
 
-    def __init__(self, recorder: Recorder, canon: Canon, keep_dead: bool):
+    def __init__(self, recorder: DispatchRecorder, canon: CanonicalNames, keep_dead: bool):
         self.recorder = recorder
         self.canon = canon
         self.keep_dead = keep_dead
@@ -164,7 +164,7 @@ class Replay:
             )
         return known
 
-    def add(self, record: Record, sequence: int | None) -> None:
+    def add(self, record: OpRecord, sequence: int | None) -> None:
         """One recorded op as a draft."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
@@ -241,7 +241,7 @@ class Replay:
             for index, item in enumerate(output):
                 self.results(item, number, (*path, index))
 
-    def place(self, record: Record, sequence: int | None) -> tuple[str, Any]:
+    def place(self, record: OpRecord, sequence: int | None) -> tuple[str, Any]:
         """Module path and source of an op; in the backward those of the forward op it is for."""
         paths = self.recorder.paths
         if record.line is not None:
@@ -336,7 +336,7 @@ class _Section:
         ]
         ranks = {"saved": 1, "tangent": 2}
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
-        namer = Namer()
+        namer = NodeNamer()
         nodes: list[Node] = []
         for i in inputs:
             wanted = self.known.get(i) or self.drafts[i].wanted
@@ -358,7 +358,7 @@ class _Section:
         draft = self.drafts[i]
         return draft.op if draft.kind == "placeholder" else "saved"
 
-    def node(self, i: int, namer: Namer) -> Node:
+    def node(self, i: int, namer: NodeNamer) -> Node:
         draft = self.drafts[i]
         if draft.projects is not None:
             producer, index = draft.projects

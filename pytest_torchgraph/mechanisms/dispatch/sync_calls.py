@@ -8,12 +8,14 @@ from ...convert import source_lines
 from ...convert.effects import schema
 from ...ops.qualified import op_name
 from ...syncs.calls import Call, may_matter
-from ...syncs.found import Seen
-from .recorder import Recorder, Value
+from ...syncs.found import RecordedCalls
+from .recorder import DispatchRecorder, Value
 from .replay import Replay
 
 
-def note_calls(seen: Seen, recorder: Recorder, replay: Replay, *, backward: bool) -> None:
+def note_calls(
+    seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
+) -> None:
     """Add what a replayed recorder has to `seen`; then nothing needs the recorder any more.
 
     Args:
@@ -44,7 +46,7 @@ def note_calls(seen: Seen, recorder: Recorder, replay: Replay, *, backward: bool
                 seen.calls.append((call, name, module, source))
 
 
-def note_method(seen: Seen, recorder: Recorder, method: str) -> None:
+def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str) -> None:
     """Add the call of a method that is being made."""
     place = source_lines.current()
     source = None

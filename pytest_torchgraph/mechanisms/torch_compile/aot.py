@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch.fx
 
 from ... import torch_private
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
@@ -51,7 +51,7 @@ class Aot:
         if isinstance(self.decompositions, str) and self.decompositions != "inductor":
             raise ValueError(f"decompositions={self.decompositions!r}: None, 'inductor' or a table")
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with the recording backend and run the step."""
         off = switched_off()
         if off:
@@ -78,7 +78,7 @@ class _Made:
 class _Recorder:
     """The backend: a callable, given to torch.compile."""
 
-    def __init__(self, options: Aot, named: NamedTensors, canon: Canon):
+    def __init__(self, options: Aot, named: NamedTensors, canon: CanonicalNames):
         self.options = options
         self.named = named
         self.canon = canon

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 import torch.fx
 
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
@@ -37,7 +37,7 @@ class Dynamo:
     name: ClassVar[str] = "dynamo"
     level: ClassVar[Level] = "dynamo"
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with a backend that records and runs the graphs as they are."""
         off = switched_off()
         if off:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch.fx
 
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...convert.placeholders import aot_inputs, dynamo_inputs
 from ...graph.model import GraphKind
@@ -28,7 +28,7 @@ class Frame:
         gm: torch.fx.GraphModule,
         example_inputs: list[Any],
         named: NamedTensors,
-        canon: Canon,
+        canon: CanonicalNames,
     ):
         self.inputs = dynamo_inputs(gm, example_inputs, named.tensors)
         self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch.fx
 
 from ... import torch_private
-from ...convert.canonical_names import Canon
+from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied
 from ...graph.model import GraphKind
@@ -45,7 +45,7 @@ class Inductor:
     name: ClassVar[str] = "inductor"
     level: ClassVar[Level] = "post_grad"
 
-    def capture(self, step: Step, canon: Canon) -> Captured:
+    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
         """Compile the target with inductor, recording what passes through it, and run the step."""
         off = switched_off()
         if off:
@@ -74,7 +74,7 @@ class Inductor:
 class _Recorder:
     """The backend: inductor itself, with a look at each graph after its last pass."""
 
-    def __init__(self, options: Inductor, named: NamedTensors, canon: Canon):
+    def __init__(self, options: Inductor, named: NamedTensors, canon: CanonicalNames):
         self.options = options
         self.named = named
         self.canon = canon

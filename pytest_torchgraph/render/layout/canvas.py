@@ -15,7 +15,7 @@ from ...graph.model import Node
 from ..look import labels
 from ..look.change_marks import PAINT, Mark
 from ..look.op_categories import Paint
-from .clustering import Collapse, Unit, without_circles
+from .clustering import Collapse, Unit, break_cycles
 from .fold import Box
 from .groups import group_text
 from .ranks import Ranks
@@ -148,7 +148,7 @@ class Canvas:
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
-            found = without_circles(found, links, limit + limit // 3)
+            found = break_cycles(found, links, limit + limit // 3)
         self.units = [
             unit._replace(members=tuple(shown[i] for i in unit.members)) for unit in found
         ]

@@ -256,9 +256,7 @@ def _segments(group: Iterable[int | _Part]) -> Iterator[Segment]:
 # -- circles ---------------------------------------------------------------------------------------
 
 
-def without_circles(
-    units: Sequence[Unit], links: Iterable[tuple[int, int]], limit: int
-) -> list[Unit]:
+def break_cycles(units: Sequence[Unit], links: Iterable[tuple[int, int]], limit: int) -> list[Unit]:
     """The boxes with those cut into several that data leave and enter again.
 
     Such a box would have to be above and below of what is between. If that gave more than `limit`

@@ -82,7 +82,7 @@ class Generated(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Broke(Event):
+class GraphBreakEvent(Event):
     """A graph break.
 
     Attributes:
@@ -108,7 +108,7 @@ class GuardsFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class AutogradMissed(Event):
+class CacheMissEvent(Event):
     """Why compiled autograd captured the backward instead of running one that it had."""
 
     reasons: tuple[str, ...]

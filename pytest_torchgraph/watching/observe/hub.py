@@ -18,9 +18,9 @@ from typing import Any
 from ... import torch_private
 from ...errors import TorchGraphError
 from .entries import Regions
-from .events import Broke, CompileId, Event, Finished, Printed, Started
+from .events import CompileId, Event, Finished, GraphBreakEvent, Printed, Started
 from .executions import Executions
-from .recorder import Recorder, State
+from .recorder import EventRecorder, State
 from .structured_trace import NAMES, read
 
 _PACKAGE = __package__.partition(".")[0]
@@ -33,7 +33,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._open: list[Recorder] = []
+        self._open: list[EventRecorder] = []
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
         self._regions = Regions()
@@ -42,7 +42,7 @@ class Hub:
 
     # -- for watches -----------------------------------------------------------------------------
 
-    def open(self, recorder: Recorder) -> None:
+    def open(self, recorder: EventRecorder) -> None:
         """Let a recorder see what happens from now on."""
         with self._lock:
             if not self._open:
@@ -50,7 +50,7 @@ class Hub:
             if recorder.open(self._state()):
                 self._open.append(recorder)
 
-    def close(self, recorder: Recorder) -> None:
+    def close(self, recorder: EventRecorder) -> None:
         """Let it see no more."""
         with self._lock:
             if recorder.close(self._state()):
@@ -59,7 +59,7 @@ class Hub:
                 if not self._open:
                     self._installed.close()
 
-    def look(self, recorder: Recorder) -> State | None:
+    def look(self, recorder: EventRecorder) -> State | None:
         """The state at this moment, None for a recorder that is closed."""
         with self._lock:
             if not recorder.is_open:
@@ -73,7 +73,7 @@ class Hub:
         return any(not recorder.passive for recorder in self._open)
 
     @contextlib.contextmanager
-    def recording(self, recorder: Recorder | None) -> Iterator[None]:
+    def recording(self, recorder: EventRecorder | None) -> Iterator[None]:
         """Let a recorder see what happens meanwhile; None for nothing."""
         if recorder is None:
             yield
@@ -143,7 +143,7 @@ class Hub:
         event = read(metadata, payload)
         if event is None:
             return
-        if isinstance(event, Broke):
+        if isinstance(event, GraphBreakEvent):
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
         elif isinstance(event, Printed) and event.stage == "dynamo":

@@ -23,7 +23,7 @@ class State:
     regions: Snapshot = field(default_factory=dict)
 
 
-class Recorder:
+class EventRecorder:
     """The events, entries and runs while it is open. It can be opened several times.
 
     Attributes:

@@ -11,13 +11,13 @@ from typing import Any
 
 from ... import torch_private
 from .events import (
-    AutogradMissed,
-    Broke,
+    CacheMissEvent,
     CompileId,
     CudagraphsSkipped,
     Event,
     Finished,
     Generated,
+    GraphBreakEvent,
     GuardsFailed,
     Printed,
     Started,
@@ -80,7 +80,7 @@ def _broke(
     of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
 ) -> Event:
     handed = HAND_OVER in payload and torch_private.compiled_autograd_is_on()
-    return Broke(of, attempt, payload, handed)
+    return GraphBreakEvent(of, attempt, payload, handed)
 
 
 def _generated(
@@ -98,7 +98,7 @@ def _guards(
 def _missed(
     of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
 ) -> Event:
-    return AutogradMissed(of, attempt, _texts(payload))
+    return CacheMissEvent(of, attempt, _texts(payload))
 
 
 def _texts(payload: str) -> tuple[str, ...]:
