@@ -197,7 +197,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
-    """What a test that uses graphs needs around it. Others pass through."""
+    """Isolation and the expected device, around a test that uses graphs. Others pass through."""
     devices.expect_during(request)
     if not settings.get(request.config).isolation or not _compiles(request):
         yield
@@ -209,7 +209,7 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
-    """Whether a test may compile anything, as far as we are concerned.
+    """True for a test that may compile something, as far as we are concerned.
 
     One that only stores graphs needs torch as little as the graphs do: if nobody has imported it,
     there is nothing to forget.
@@ -220,7 +220,7 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """What a test may compile. Markers were checked at collection, but for those added since."""
+    """The limits of a test. Markers were checked at collection, but for those added since."""
     try:
         return marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:

@@ -178,7 +178,7 @@ def _comparison(ran: _Ran) -> Comparison:
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
-    """What a capture holds of a step; its graphs are worked out now, unless they were deferred."""
+    """The contents of a capture of a step; its graphs are numbered now, unless they are deferred."""
     captured, classes = ran.captured, ran.step.invocation.named.classes()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
@@ -218,7 +218,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
 
 
 class GraphCapture:
-    """What the fixture `graph_capture` gives: `capture` as a callable without state."""
+    """The value of the fixture `graph_capture`: `capture` and `watch`, without state."""
 
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""

@@ -30,7 +30,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Captured:
-    """What a mechanism saw.
+    """The answer of a mechanism: the graphs of one step, and what came with them.
 
     Attributes:
         graphs: in the order in which they were made, with their live modules; or, where there are

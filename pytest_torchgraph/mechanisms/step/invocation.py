@@ -1,4 +1,4 @@
-"""What is to be run: a call of a target, and how its backward starts."""
+"""The call of a target that is captured, and the start of its backward."""
 
 from __future__ import annotations
 

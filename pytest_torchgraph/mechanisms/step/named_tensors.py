@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 
 
 class NamedTensors:
-    """What is known by name before the target runs.
+    """The modules and tensors of a target and its arguments, with their names.
 
     Attributes:
         modules: path of each module, by id; "" for the target itself.
@@ -139,7 +139,7 @@ def _modules(
 
 
 def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function sees by name: its closure, its defaults, and the globals that it uses."""
+    """The values that a function can use by name: closure, defaults, and modules among its globals."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -186,5 +186,5 @@ def _key(key: Any) -> str:
 
 
 def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
-    """What declares the parameters of a target: a module's forward, else the target."""
+    """The function whose signature the target has: a module's forward, else the target."""
     return target.forward if isinstance(target, torch.nn.Module) else target
