@@ -178,7 +178,7 @@ def _comparison(ran: _Ran) -> Comparison:
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
-    """The contents of a capture of a step; its graphs are numbered now, unless they are deferred."""
+    """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
     captured, classes = ran.captured, ran.step.invocation.named.classes()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:

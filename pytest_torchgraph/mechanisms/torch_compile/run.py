@@ -1,4 +1,4 @@
-"""One step through torch.compile, from and to a fresh Dynamo, and the refusal of what it skipped."""
+"""One step through torch.compile, from and to a fresh Dynamo; refused where frames were skipped."""
 
 from __future__ import annotations
 
