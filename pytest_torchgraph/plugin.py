@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         install(config, report)
     if config.pluginmanager.hasplugin("syrupy"):
-        from .snapshot.assertion import hide_from_cleanup
+        from .snapshot.cleanup import hide_from_cleanup
 
         hide_from_cleanup(config)
 
@@ -125,11 +125,11 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """List the stored graphs that this run wrote, those that are stale, and remove these."""
-    if not hasattr(config, "workerinput"):
+    run, chosen = config.stash[RUN], settings.get(config)
+    if not hasattr(config, "workerinput") and (chosen.update or chosen.prune or run.has_stored()):
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
-        run = config.stash[RUN]
         summarize(terminalreporter, run, judge(run, exitstatus))
 
 
