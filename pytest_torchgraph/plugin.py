@@ -15,7 +15,7 @@ import pytest
 
 from . import devices, marker
 from .settings import config as settings
-from .snapshot import COMPARED, MISMATCHES
+from .snapshot import COMPARED, MISMATCHES, USED
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
@@ -100,6 +100,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         from .report.mismatch import fail_unheard
 
         fail_unheard(item)
+    elif item.stash.get(USED, True) is False:
+        from .report.mismatch import fail_unused
+
+        fail_unused(item)
     return result
 
 

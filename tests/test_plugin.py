@@ -101,7 +101,8 @@ def test_the_fixtures_are_documented(pytester: pytest.Pytester, run: Run) -> Non
 
 def test_strict_markers_and_config_are_satisfied(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\ntorchgraph_devices = cpu\ntorchgraph_artifacts = out\n")
-    pytester.makepyfile("def test_x(graph_snapshot): pass")
+    used = "@pytest.mark.usefixtures('graph_snapshot')"
+    pytester.makepyfile(f"import pytest\n{used}\ndef test_x(): pass")
     run("--strict-markers", "--strict-config", "-W", "error").assert_outcomes(passed=1)
 
 

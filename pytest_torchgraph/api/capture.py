@@ -97,7 +97,8 @@ def capture(
               graph.
         loss_fn: from the output to a scalar tensor where the backward starts. Without it the
             backward starts at the output's scalar `loss` where there is one, else at all
-            differentiable outputs, with fixed non-uniform gradients. No op of the loss is captured.
+            differentiable outputs, floating-point and complex, with fixed non-uniform gradients. No
+            op of the loss is captured.
         backward: None runs the backward when possible, False never, True raises where it is not.
             Only "aot", "dispatch", "inductor" and "compiled_autograd" have graphs of it; "export"
             cannot run it.

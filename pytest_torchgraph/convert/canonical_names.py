@@ -13,13 +13,14 @@ from ..graph.equality.canonical import canonical_op
 from ..graph.model import Arg, Atom, Device, Result, Symbol, TensorMeta
 from ..ops.names import base_name
 from ..ops.qualified import op_name
+from . import process_groups
 from .symbolic_exprs import canonical
 
 _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 
 
 class CanonicalNames:
-    """Renames what is numbered by accident: symbols by first appearance, devices by first use.
+    """Renames what is numbered by accident: symbols by first appearance, the rest by first use.
 
     One for each capture, so that the same thing has one name in all its graphs.
     """
@@ -28,6 +29,7 @@ class CanonicalNames:
         self.symbols: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
+        self.groups: dict[str, int] = {}
 
     def copy(self) -> CanonicalNames:
         """One that knows what this one knows, for a graph that comes later."""
@@ -35,6 +37,7 @@ class CanonicalNames:
         other.symbols.update(self.symbols)
         other.counts.update(self.counts)
         other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
+        other.groups.update(self.groups)
         return other
 
     def expression(self, value: Any) -> str:
@@ -68,14 +71,19 @@ class CanonicalNames:
         number = known.setdefault(index, len(known))
         return f"{device.type}:{number}" if number else device.type
 
+    def group(self, name: str) -> str:
+        """The name of a process group that torch calls so: torch counts all that were ever made."""
+        return f"g{self.groups.setdefault(name, len(self.groups))}"
+
     def result(self, value: Any) -> Result:
-        """The description of a value: dtype, shape, strides and device of a tensor."""
+        """The description of a value: dtype, shape, strides, device and layout of a tensor."""
         if isinstance(value, torch.Tensor):
             shape = tuple([self.size(size) for size in value.shape])
-            stride = None
-            if value.layout is torch.strided:
-                stride = tuple([self.size(size) for size in value.stride()])
-            return TensorMeta(str(value.dtype)[6:], shape, stride, self.device(value.device))
+            dtype, device = str(value.dtype)[6:], self.device(value.device)
+            if value.layout is not torch.strided:
+                return TensorMeta(dtype, shape, None, device, str(value.layout)[6:])
+            stride = tuple([self.size(size) for size in value.stride()])
+            return TensorMeta(dtype, shape, stride, device)
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return Symbol(self.expression(value))
         if type(value) in (bool, int, float, complex):
@@ -112,6 +120,10 @@ class CanonicalNames:
             return Atom(value.__name__)
         if isinstance(value, torch.Tensor):
             return Atom("torch.Tensor")  # a parameter, a fake tensor: printed alike
+        if (group := process_groups.name_of(value)) is not None:
+            return self.group(group)
+        if (reduction := process_groups.reduction_of(value)) is not None:
+            return Atom(f"torch.distributed.ReduceOp.{reduction}")
         if callable(value) and not isinstance(value, torch.nn.Module):
             return Atom(op_name(value))
         return Atom(f"{type(value).__module__}.{type(value).__qualname__}")

@@ -21,6 +21,7 @@ from .canonical_names import CanonicalNames, NodeNamer
 from .dynamo_sources import module_fqn
 from .effects import by_name, schema
 from .effects.aliasing import Storages
+from .process_groups import mark_names
 
 
 @dataclass
@@ -158,12 +159,13 @@ class _Converter:
         op, target = self.op(node)
         name = self.names[node] = self.name(node, path, op, target)
         effects_, after = self.effects(node, name)
+        args, kwargs = mark_names(node.target, normalize.arguments(node), node.kwargs)
         return Node(
             name,
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            tuple([self.arg(arg) for arg in normalize.arguments(node)]),
-            {key: self.arg(arg) for key, arg in node.kwargs.items()},
+            tuple([self.arg(arg) for arg in args]),
+            {key: self.arg(arg) for key, arg in kwargs.items()},
             self.result(node),
             path,
             self.source(node),

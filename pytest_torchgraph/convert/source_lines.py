@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 import torch
 
 from ..graph.model import Source
+from ..settings.paths import below, is_below
 
 _FRAME = re.compile(
     r'^[ \t]*File "([^"]+)", line (\d+), in ([^\n]+)(?:\n(?![ \t]*File ")[ \t]*([^\n]*))?',
@@ -21,10 +22,14 @@ _FRAME = re.compile(
 )
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 _TORCH = str(Path(torch.__file__).parent)
-_STDLIB = tuple(
-    {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(__file__).parents[1])}
-)
+_OURS = str(Path(str(sys.modules[__name__.partition(".")[0]].__file__)).parent)
+_STDLIB = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _SITE = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_INSTALLED = (
+    *_SITE,
+    *(str(Path(home, f"{kind}-packages")) for home in _STDLIB for kind in ("site", "dist")),
+)
+"""Where packages are installed, also those of the Python that a virtual environment was made of."""
 
 _root: list[str] = []
 
@@ -37,18 +42,21 @@ def set_root(path: str | Path | None) -> None:
 @functools.lru_cache(maxsize=8192)
 def is_user_file(file: str) -> bool:
     """Whether a file belongs to neither torch, the standard library nor this package."""
-    if file.startswith("<") or file.startswith(_TORCH):
+    if file.startswith("<") or is_torch_file(file) or is_below(file, _OURS):
         return False
-    if file.startswith(_SITE):
-        return not file.startswith(_STDLIB[-1]) if _STDLIB[-1].startswith(_SITE) else True
-    return not file.startswith(_STDLIB)
+    return is_below(file, *_INSTALLED) or not is_below(file, *_STDLIB)
+
+
+def is_torch_file(file: str, *parts: str) -> bool:
+    """Whether a file is torch's, or in that part of torch: `is_torch_file(file, "nn")`."""
+    return is_below(file, str(Path(_TORCH, *parts)))
 
 
 def relative(file: str) -> str:
     """`file` relative to the root, or to the directory on the import path that it was found in."""
     for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
-        if file.startswith(base.rstrip("/\\") + "/"):
-            return file[len(base.rstrip("/\\")) + 1 :]
+        if rest := below(file, base):
+            return rest
     return Path(file).name
 
 
@@ -78,7 +86,7 @@ def resumed(function: str) -> tuple[str, int | None]:
 def innermost(error: BaseException) -> str:
     """The innermost line of the user's code in a traceback, else of torch.nn's, to be shown."""
     frames = traceback.extract_tb(error.__traceback__)[::-1]
-    for ours in (is_user_file, lambda file: file.startswith(f"{_TORCH}/nn/")):
+    for ours in (is_user_file, lambda file: is_torch_file(file, "nn")):
         for frame in frames:
             if ours(frame.filename):
                 return f"\n  at {relative(frame.filename)}:{frame.lineno}: {frame.line}"

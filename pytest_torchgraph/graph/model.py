@@ -78,7 +78,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """dtype (torch's name without `torch.`), shape, strides and device of a tensor result.
+    """dtype (torch's name without `torch.`), shape, strides, device and layout of a tensor result.
 
     `stride` and `device` are None where they are not known; neither is compared.
     """
@@ -87,6 +87,7 @@ class TensorMeta:
     shape: tuple[int | Symbol, ...]
     stride: tuple[int | Symbol, ...] | None = None
     device: str | None = None
+    layout: str = "strided"
 
 
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
@@ -176,10 +177,11 @@ class Graph:
     """One captured graph: nodes in a valid order, the last one being the output.
 
     Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
-    inputs to the outputs and side effects, comparing op, constants, dtype and shape. Names, the
-    order of independent nodes, strides, devices, module paths and sources do not count. A node that
-    is used twice differs from two equal nodes. Ops that compute the same are equal (see
-    `graph.canonical`): a `view` and an `_unsafe_view`, and below autograd a `detach` is nothing.
+    inputs to the outputs and side effects, comparing op, constants, dtype, shape and
+    layout. Names, the order of independent nodes, strides, devices, module paths and sources do not
+    count. A node that is used twice differs from two equal nodes. Ops that compute the same are
+    equal (see `graph.canonical`): a `view` and an `_unsafe_view`, and below autograd a `detach` is
+    nothing.
 
     Attributes:
         nodes: the nodes, in an order in which they can run; the last is the output.

@@ -60,6 +60,9 @@ DTYPES = {
 }
 """torch's dtype names and the abbreviations that fx prints (`torch.utils._dtype_abbrs`)."""
 
+LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
+"""torch's layouts, without the usual one, `strided`, which is not written."""
+
 VIA_LEVELS: dict[str, Level] = {
     "dispatch": "dispatch",
     "fx": "fx",
@@ -232,10 +235,14 @@ def format_arg(value: Arg) -> str:
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
-    """What a node gives: `f32[2, 4]`, `(f32[2], i64[])`, a symbol, `int`."""
+    """What a node gives: `f32[2, 4]`, `f32[2] sparse_coo`, `(f32[2], i64[])`, a symbol, `int`."""
     if isinstance(result, TensorMeta):
         dtype = DTYPES.get(result.dtype, result.dtype)
         text = f"{dtype}[{format_shape(result.shape)}]"
+        if result.layout != "strided":
+            if result.layout not in LAYOUTS:
+                raise TypeError(f"{result.layout!r} is not a layout that a Graph can hold")
+            text += f" {result.layout}"
         if full and result.stride is not None:
             text += f" stride [{format_shape(result.stride)}]"
         if full and result.device is not None:

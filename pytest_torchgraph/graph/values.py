@@ -3,7 +3,8 @@ r"""Reading what stands in one line of a `.tgraph` text: names, ops, arguments, 
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
               | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
-    result    = dtype "[" sizes "]" ["stride" "[" sizes "]"] ["on" string] | "(" results ")" | value
+    result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
+              | "(" results ")" | value
 
 A name is bare where it consists of usual characters, else a JSON string. `parse` has the rest.
 """
@@ -17,7 +18,7 @@ from typing import Any, NoReturn, cast
 
 from ..errors import GraphFormatError
 from .model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMeta
-from .text import DTYPES, format_arg
+from .text import DTYPES, LAYOUTS, format_arg
 
 MAX_DEPTH = 60
 MAX_EQUAL_HASHES = 100
@@ -288,14 +289,24 @@ class ValueReader:
         if word is not None and self.text[word.end() : word.end() + 1] == "[":
             self.pos = word.end()
             shape = self.sizes()
+            layout = self.layout()
             stride = self.sizes() if self.skip(" stride ") else None
             device = self.string() if self.skip(" on ") else None
-            return TensorMeta(DTYPE_NAMES.get(word.group(), word.group()), shape, stride, device)
+            dtype = DTYPE_NAMES.get(word.group(), word.group())
+            return TensorMeta(dtype, shape, stride, device, layout)
         start = self.pos
         value = self.value()
         if value is None or isinstance(value, Symbol | Atom):
             return value
         self.fail("expected what the node gives", start)
+
+    def layout(self) -> str:
+        """Read the layout of a tensor, which is left out where it is the usual one."""
+        word = WORD.match(self.text, self.pos + 1) if self.at(" ") else None
+        if word is None or word.group() not in LAYOUTS:
+            return "strided"
+        self.pos = word.end()
+        return word.group()
 
     def sizes(self) -> tuple[int | Symbol, ...]:
         """Read a shape or strides."""

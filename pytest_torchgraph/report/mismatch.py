@@ -6,6 +6,7 @@ said in one line of the explanation.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -67,6 +68,24 @@ def fail_unheard(item: pytest.Item) -> None:
         "failure; that graphs differ is said by `assert capture != graph_snapshot`"
     )
     pytest.fail("\n".join([message, *files, advice]), pytrace=False)
+
+
+def fail_unused(item: pytest.Item) -> None:
+    """Fail a test that passed, asks for `graph_snapshot` itself and compared nothing with it.
+
+    One that another fixture asked for it need not use what that offers. A test with subtests has
+    their outcomes, and one that is expected to fail is one that fails by itself.
+    """
+    parameters = inspect.signature(getattr(item, "function", lambda: None)).parameters
+    expected = item.get_closest_marker("xfail") is not None
+    if "graph_snapshot" not in parameters or "subtests" in parameters or expected:
+        return
+    message = (
+        "graph_snapshot was requested, and nothing was compared with it\n"
+        "write `assert capture == graph_snapshot`, or remove the argument; where there is nothing "
+        "to compare, say why with pytest.skip(...)"
+    )
+    pytest.fail(message, pytrace=False)
 
 
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:

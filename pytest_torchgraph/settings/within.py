@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .paths import is_below
+
 
 def inside(file: str, within: Any) -> bool:
     """Whether a file is in a package or below a path, or in one of several; None is everywhere.
@@ -17,7 +19,7 @@ def inside(file: str, within: Any) -> bool:
     """
     if within is None:
         return True
-    return any(_is_below(file, root) for each in places(within) for root in roots(each))
+    return any(is_below(file, *roots(each)) for each in places(within))
 
 
 def places(within: Any) -> list[Any]:
@@ -76,7 +78,3 @@ def roots(place: Any) -> list[str]:
     if spec.submodule_search_locations:
         return list(spec.submodule_search_locations)
     return [spec.origin] if spec.origin else []
-
-
-def _is_below(file: str, root: str) -> bool:
-    return file == root or file.startswith(root.rstrip("/\\") + "/")

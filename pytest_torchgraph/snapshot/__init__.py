@@ -20,5 +20,8 @@ STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
 """What an update did in the running phase of a test: "created", "updated" or "unchanged", the file,
 and what is new in it, "" where nothing is."""
 
+USED: pytest.StashKey[bool] = pytest.StashKey()
+"""Whether a test has compared anything with the `graph_snapshot` that was made for it."""
+
 COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
 """The stored files that the running phase of a test compared with."""

@@ -33,7 +33,7 @@ from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError
 from ..settings import config as settings
-from . import COMPARED, MISMATCHES, STORED
+from . import COMPARED, MISMATCHES, STORED, USED
 from .cleanup import SUFFIX
 from .file_names import stem_of
 from .files import read_text, write_text
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
     """What the fixture `graph_snapshot` gives to this test."""
     option = request.config.option
+    request.node.stash[USED] = False
     return GraphSnapshot(
         session=request.config._syrupy,  # type: ignore[attr-defined]
         extension_class=GraphExtension,
@@ -133,12 +134,14 @@ class GraphSnapshot(SnapshotAssertion):
 
     def __eq__(self, other: object) -> bool:
         __tracebackhide__ = True
+        self.item.stash[USED] = True
         self._need_order(sys._getframe(1))
         return self._assert(other)
 
     def __ne__(self, other: object) -> bool:
         """Whether a graph is stored and differs. Without a stored one a failure; never written."""
         __tracebackhide__ = True
+        self.item.stash[USED] = True
         self._need_order(sys._getframe(1))
         with self._without_update():
             equal = self._assert(other)

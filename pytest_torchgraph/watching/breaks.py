@@ -8,10 +8,12 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from ..convert.dynamo_sources import module_fqn
 from ..convert.source_lines import frames_in, is_user_file, original_name, relative
+from ..settings.paths import is_below
 from .compilations import Compilation
 from .observe.events import GraphBreakEvent
 
@@ -33,7 +35,7 @@ _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
 _PART = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _MORE = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
-_RUNNERS = re.compile(r"[/\\](?:_pytest|pluggy|pytest|xdist|execnet)[/\\]")
+_RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
 _FILE = re.compile(r'File "([^"]+)"')
 _UNNAMED = "___stack"
@@ -189,7 +191,7 @@ def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:
 
 def _made(report: _Report, compiled: Compilation) -> GraphBreak:
     frames = report.frames or [(compiled.file, compiled.line, compiled.function, "")]
-    users = [frame for frame in frames if is_user_file(frame[0]) and not _RUNNERS.search(frame[0])]
+    users = _users(frames)
     file, line, function, code = (users or frames)[-1]
     code = code or linecache.getline(file, line).strip()
     hint = report.hint
@@ -208,6 +210,21 @@ def _made(report: _Report, compiled: Compilation) -> GraphBreak:
         compile_id=str(compiled.id or ""),
         path=file,
     )
+
+
+def _users(frames: list[_Place]) -> list[_Place]:
+    """The user's frames, from the test on where pytest calls one."""
+    modules = [sys.modules.get(name) for name in _RUNNERS]
+    homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
+    users: list[_Place] = []
+    called_by_pytest = False
+    for frame in frames:
+        if is_below(frame[0], *homes):
+            called_by_pytest = True
+        elif is_user_file(frame[0]):
+            users = [frame] if called_by_pytest else [*users, frame]
+            called_by_pytest = False
+    return users
 
 
 def read_report(text: str) -> _Report:

@@ -22,6 +22,7 @@ from pytest_torchgraph.graph import (
     TensorMeta,
 )
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
+from pytest_torchgraph.graph.text import LAYOUTS
 from pytest_torchgraph.ops.levels import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
@@ -68,6 +69,7 @@ METAS = st.builds(
     SHAPES,
     st.none() | STRIDES,
     st.none() | st.sampled_from(["cpu", "cuda", "cuda:1", "meta"]) | TEXTS,
+    st.just("strided") | st.sampled_from(sorted(LAYOUTS)),
 )
 ATOMS = st.builds(Atom, st.sampled_from(["torch.float32", "torch.strided", "int", "f"]) | TEXTS)
 RESULTS = st.recursive(

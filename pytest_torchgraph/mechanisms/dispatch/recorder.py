@@ -228,7 +228,8 @@ class DispatchRecorder(torch_private.TorchDispatchMode):  # type: ignore[no-unty
                 self.origin[value] = known or ("constant", "constant")
         self.values.append(value)
         shape, stride = _form(tensor)
-        self.meta.append((tensor.dtype, shape, stride, tensor.device, place[1]))
+        form = tensor.dtype, shape, stride, tensor.device, tensor.layout
+        self.meta.append((*form, place[1]))
         self.storage_of.append(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)

@@ -11,6 +11,7 @@ from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames, NodeNamer
 from ...convert.effects import schema
 from ...convert.effects.aliasing import Storages
+from ...convert.process_groups import mark_names
 from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref, TensorMeta
 from ...graph.module_paths import module_of
 from ...ops.qualified import op_name
@@ -102,7 +103,7 @@ class Replay:
         meta = self.recorder.meta[value]
         if base is not None:
             number = self.draft_of(self.recorder.values[base])
-            args = (_Operand(number), meta[1], meta[2], meta[4])
+            args = (_Operand(number), meta[1], meta[2], meta[-1])
             draft = _Draft("call_function", "aten.as_strided.default", args, operands=[number])
         else:
             role, name = self.recorder.origin.get(value, ("constant", "constant"))
@@ -150,17 +151,18 @@ class Replay:
         return number
 
     def meta(self, value: Value) -> TensorMeta:
-        """dtype, shape, strides and device of a value."""
-        recorded = self.recorder.meta[value][:4]
+        """dtype, shape, strides, device and layout of a value."""
+        recorded = self.recorder.meta[value][:-1]
         known = self.metas.get(recorded)
         if known is None:
-            dtype, shape, stride, device = recorded
+            dtype, shape, stride, device, layout = recorded
             size = self.canon.size
             known = self.metas[recorded] = TensorMeta(
                 str(dtype)[6:],
                 tuple([size(n) for n in shape]),
                 None if stride is None else tuple([size(n) for n in stride]),
                 self.canon.device(device),
+                str(layout)[6:],
             )
         return known
 
@@ -168,8 +170,9 @@ class Replay:
         """One recorded op as a draft."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
-        args = tuple([self.link(arg, values) for arg in record.args])
-        kwargs = {key: self.link(arg, values) for key, arg in record.kwargs.items()}
+        marked, named = mark_names(record.op, record.args, record.kwargs)
+        args = tuple([self.link(arg, values) for arg in marked])
+        kwargs = {key: self.link(arg, values) for key, arg in named.items()}
         numbers = [self.current[v] for v in values]
         after: tuple[int, ...] = ()
         if self.storages.written:

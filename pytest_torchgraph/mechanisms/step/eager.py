@@ -11,6 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ...errors import CaptureError
+from .accelerators import autocast
 from .invocation import Invocation
 from .saved_state import RandomState, preserve_state, version
 from .step import Step
@@ -99,17 +100,15 @@ class _Modes:
     def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
         self.inference = torch.is_inference_mode_enabled()
-        self.autocast = [
-            (device, torch.get_autocast_dtype(device))
-            for device in ("cpu", "cuda")
-            if torch.is_autocast_enabled(device)
-        ]
+        self.autocast = autocast()
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))
-            for device, dtype in self.autocast:
-                stack.enter_context(torch.autocast(device, dtype))
+            now = autocast()
+            for device, dtype in self.autocast.items():
+                if now.get(device) != dtype:
+                    stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
             yield

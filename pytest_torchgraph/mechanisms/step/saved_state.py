@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ... import torch_private
 from ...errors import CaptureError
+from .accelerators import DeviceGenerators
 from .named_tensors import NamedTensors
 
 LARGE = 2**20
@@ -214,8 +215,7 @@ class RandomState:
         self.numpy = sys.modules.get("numpy.random")
         self.legacy = self.numpy.get_state() if self.numpy is not None else None
         self.host = torch.get_rng_state()
-        started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self.cuda = torch.cuda.get_rng_state_all() if started else None
+        self.devices = DeviceGenerators()
         self.own = [(generator, generator.get_state()) for generator in generators or []]
 
     def restore(self) -> None:
@@ -224,7 +224,6 @@ class RandomState:
         if self.numpy is not None:
             self.numpy.set_state(self.legacy)
         torch.set_rng_state(self.host)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
+        self.devices.restore()
         for generator, state in self.own:
             generator.set_state(state)

@@ -93,9 +93,7 @@ class Step:
 
     def start(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
         """Where the backward starts: tensors of the output and the gradients that flow in."""
-        differentiable = [
-            tensor for tensor in tensors if tensor.requires_grad and tensor.is_floating_point()
-        ]
+        differentiable = [tensor for tensor in tensors if tensor.requires_grad]
         unique = list({id(tensor): tensor for tensor in differentiable}.values())
         if not unique or not torch.is_grad_enabled():
             if self.invocation.loss_fn is not None:
@@ -143,6 +141,11 @@ class Step:
     def _loss(self, output: Any) -> torch.Tensor:
         assert self.invocation.loss_fn is not None
         loss = self.invocation.loss_fn(output)
+        if isinstance(loss, torch.Tensor) and loss.is_complex():
+            raise CaptureError(
+                f"loss_fn must return a real scalar, not one of dtype {str(loss.dtype)[6:]}: take "
+                "for example .abs() or .real"
+            )
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CaptureError(
                 f"loss_fn must return a scalar tensor, not {_describe(loss)}: reduce it, for "
@@ -159,7 +162,7 @@ class Step:
             return "no parameter and no input of the target requires grad"
         return (
             f"no output of the target requires grad ({len(tensors)} output tensors): is it "
-            "detached, or of an integer or complex dtype?"
+            "detached, or of an integer dtype?"
         )
 
 
@@ -167,7 +170,14 @@ def _cotangent(tensor: torch.Tensor) -> torch.Tensor:
     """Fixed and not uniform: a plain sum has zero gradients behind a normalisation."""
     if tensor.is_nested or tensor.layout is not torch.strided:
         return torch.ones_like(tensor)
-    values = torch.linspace(0.5, 1.5, tensor.numel(), dtype=torch.float32, device=tensor.device)
+
+    def spread(first: float, last: float) -> torch.Tensor:
+        size, device = tensor.numel(), tensor.device
+        return torch.linspace(first, last, size, dtype=torch.float32, device=device)
+
+    values = spread(0.5, 1.5)
+    if tensor.is_complex():
+        values = torch.complex(values, spread(1.25, 0.25))
     return values.to(tensor.dtype).reshape(tensor.shape)
 
 
@@ -175,7 +185,7 @@ def _own_loss(output: Any) -> torch.Tensor | None:
     """The output's own scalar `loss`, the convention of transformers."""
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
-        return loss
+        return None if loss.is_complex() else loss  # only of a real one can be said what lowers it
     return None
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file, relative
+from ...convert.source_lines import is_torch_file, is_user_file, relative
 from ...errors import CaptureError
 from ...watching.breaks import read_report
 from ..step.step import Step
@@ -174,7 +174,7 @@ def _why_none(failures: list[str]) -> str:
 
 def _is_in_torch_nn(report: str) -> bool:
     place = _BREAK.match(report.strip())
-    return place is not None and "/torch/nn/modules/" in place[1].replace("\\", "/")
+    return place is not None and is_torch_file(place[1], "nn", "modules")
 
 
 def _broken_in_torch(report: str) -> str:

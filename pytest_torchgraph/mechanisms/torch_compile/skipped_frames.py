@@ -13,21 +13,15 @@ import linecache
 import sys
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
-import torch
-
 from ... import torch_private
-from ...convert.source_lines import is_user_file, relative, resumed
+from ...convert.source_lines import is_torch_file, is_user_file, relative, resumed
 from ...errors import CaptureError
 from ..step.invocation import Invocation
 from ..step.saved_state import preserve_state
 
-_TORCH = str(Path(torch.__file__).parent)
-_MACHINERY = (str(Path(_TORCH, "nn", "modules", "module.py")), str(Path(_TORCH, "_dynamo")))
-"""Files of torch's that are around everything, and compute nothing."""
 _ADVICE = (
     "\nChange that code, capture the rest without it, or use via='dispatch', which sees what runs."
 )
@@ -228,11 +222,16 @@ def torch_frames(stack: Sequence[_Place], reason: str) -> list[TorchFrame]:
         file, function = frame[0], frame[2]
         if is_user_file(file):
             users = frame
-        elif users is not None and file.startswith(_TORCH) and not file.startswith(_MACHINERY):
+        elif users is not None and is_torch_file(file) and not _is_machinery(file):
             in_file, at = stack[-1][:2]
             place = users[2], users[0], users[1]
             found.append(TorchFrame(*place, (file, function), in_file, at, reason))
     return found
+
+
+def _is_machinery(file: str) -> bool:
+    """Whether a file of torch's is around everything, and computes nothing."""
+    return is_torch_file(file, "_dynamo") or is_torch_file(file, "nn", "modules", "module.py")
 
 
 def refuse_uncompiled(given_up: Sequence[UncompiledRegion], invocation: Invocation) -> None:

@@ -1,0 +1,78 @@
+"""What collectives are given: process groups, by torch's names, which count them, and reductions.
+
+Functional collectives are given the name, which only the op's schema tells from any other text; the
+ops of c10d are given the group itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+
+_ARGUMENT = "group_name"
+_BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
+_REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """An argument that is torch's name of a process group."""
+
+    name: str
+
+
+def mark_names(
+    op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of an op, with a `GroupName` where a text names a group."""
+    if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return args, kwargs
+    positions = _positions(op)
+    if not positions:
+        return args, kwargs
+    marked = [_marked(arg) if k in positions else arg for k, arg in enumerate(args)]
+    named = {key: _marked(arg) if key == _ARGUMENT else arg for key, arg in kwargs.items()}
+    return tuple(marked), named
+
+
+def name_of(value: Any) -> str | None:
+    """torch's name of the process group that a value is; None for any other value."""
+    if isinstance(value, GroupName):
+        return value.name
+    if not torch.distributed.is_available():
+        return None
+    kind = torch.distributed.ProcessGroup
+    if isinstance(value, torch.ScriptObject) and str(value._type()) == _BOXED:
+        value = kind.unbox(value)
+    return str(value.group_name) if isinstance(value, kind) else None
+
+
+def reduction_of(value: Any) -> str | None:
+    """The name of the reduction, `SUM`, that a value is; None for any other value."""
+    if not isinstance(value, torch.ScriptObject) or str(value._type()) != _REDUCTION:
+        return None
+    number = value.op()  # type: ignore[attr-defined]
+    return str(torch.distributed.ReduceOp.RedOpType(number).name)
+
+
+def _marked(value: Any) -> Any:
+    return GroupName(value) if isinstance(value, str) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> frozenset[int]:
+    """Where an op, or an overload of a packet, takes the name of a group."""
+    overloads: list[Any] = [op]
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        overloads = [getattr(op, name) for name in op.overloads()]  # type: ignore[no-untyped-call]
+    return frozenset(
+        position
+        for overload in overloads
+        for position, argument in enumerate(overload._schema.arguments)
+        if argument.name == _ARGUMENT
+    )

@@ -1,0 +1,117 @@
+"""Complex outputs that require grad have a backward, as in torch, where it is given a gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_torchgraph import CaptureError, capture
+
+pytestmark = pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation")
+
+
+class Spectrum(nn.Module):
+    """A filter in the frequency domain."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1, 5, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.rfft(x) * self.weight
+
+
+class Cut(Spectrum):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).detach()
+
+
+def signal(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.linspace(-1, 1, 16, dtype=dtype).reshape(2, 8).sin()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot", "inductor", "compiled_autograd"])
+@pytest.mark.parametrize("backward", [None, True])
+def test_it_is_differentiated(via: str, backward: bool | None) -> None:
+    captured = capture(Spectrum(), signal(), via=via, backward=backward)
+    assert [graph.kind for graph in captured.graphs] == ["forward", "backward"]
+    captured.assert_matches_eager()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_that_flows_in_is_uniform_in_neither_part(dtype: torch.dtype) -> None:
+    seen: list[Tensor] = []
+
+    def target(x: Tensor) -> Tensor:
+        y = torch.fft.rfft(x)
+        y.register_hook(seen.append)
+        return y * 1
+
+    x = signal(dtype).requires_grad_()
+    capture(target, x, via="dispatch")
+    (grad,) = seen
+    assert grad.is_complex()
+    for part in (grad.real, grad.imag):
+        assert part.unique().numel() == part.numel()
+        assert part.count_nonzero() == part.numel()
+    assert grad.real.flatten().tolist() != grad.imag.flatten().tolist()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_real_and_complex_outputs_together(via: str) -> None:
+    def target(x: Tensor) -> dict[str, Tensor]:
+        y = torch.fft.rfft(x)
+        return {"spectrum": y, "power": y.abs()}
+
+    x = signal().requires_grad_()
+    captured = capture(target, x, via=via)
+    captured.assert_matches_eager()
+    assert len([node for node in captured.backward.inputs if node.op == "tangent"]) == 2
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_a_loss_of_a_complex_output(via: str) -> None:
+    def power(y: Tensor) -> Tensor:
+        return y.abs().square().sum()
+
+    captured = capture(Spectrum(), signal(), via=via, loss_fn=power)
+    captured.assert_matches_eager()
+    (tangent,) = [node for node in captured.backward.inputs if node.op == "tangent"]
+    assert tangent.result.dtype == "complex64"
+
+
+def test_a_complex_loss_is_none() -> None:
+    with pytest.raises(CaptureError, match=r"real.*complex64"):
+        capture(Spectrum(), signal(), loss_fn=torch.sum)
+
+
+def test_a_complex_loss_of_the_outputs_own_is_an_output() -> None:
+    def target(x: Tensor) -> dict[str, Any]:
+        y = torch.fft.rfft(x)
+        return {"loss": y.sum(), "spectrum": y}
+
+    captured = capture(target, signal().requires_grad_(), via="dispatch")
+    assert len([node for node in captured.backward.inputs if node.op == "tangent"]) == 2
+
+
+def test_complex_parameters() -> None:
+    class Rotated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn = nn.Parameter(torch.polar(torch.ones(5), torch.linspace(0, 1, 5)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.fft.rfft(x) * self.turn
+
+    for via in ("dispatch", "aot"):
+        captured = capture(Rotated(), signal(), via=via)
+        captured.assert_matches_eager()
+        assert captured.backward.count("aten.mul") == 1
+
+
+def test_what_is_no_reason_is_not_said() -> None:
+    with pytest.raises(CaptureError, match="is it detached, or of an integer dtype"):
+        capture(Cut(), signal(), via="dispatch", backward=True)

@@ -1,0 +1,148 @@
+"""A package beside torch whose name begins like torch's is code of the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from subjects.counting import COUNTED
+from subjects.looking import miscounted
+from subjects.models import Subject
+
+import pytest_torchgraph
+from pytest_torchgraph import capture
+from pytest_torchgraph.convert.source_lines import is_torch_file, is_user_file
+
+TORCH = Path(torch.__file__).parent
+OURS = Path(pytest_torchgraph.__file__).parent
+STDLIB = sysconfig.get_path("stdlib")
+TESTS = Path(__file__).parents[1]
+
+# -- a package of our own --------------------------------------------------------------------------
+
+BESIDE_TORCH = """
+import pytest
+import torch
+import torchnets
+from subjects.counting import COUNTED
+from subjects.looking import miscounted
+from subjects.models import Subject
+
+from pytest_torchgraph import capture
+
+
+def test_its_path_begins_with_that_of_torch():
+    assert torchnets.__file__.startswith(torch.__file__.removesuffix("/__init__.py"))
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_squeezenet(via):
+    torch.manual_seed(0)
+    model = torchnets.SqueezeNet(narrow=8, classes=4).eval()
+    subject = Subject(model, (torch.rand(1, 3, 32, 32),))
+    captured = capture(model, *subject.args, via=via)
+    assert miscounted(captured, COUNTED[via](subject)) == []
+    captured.assert_matches_eager()
+    calls = [node for node in captured.forward.nodes if node.is_call]
+    assert {node.source.file for node in calls} == {"torchnets/squeezenet.py"}
+    convolutions = captured.forward.find("aten.convolution")
+    squeezing = [node for node in convolutions if "self.squeeze" in node.source.code]
+    assert len(squeezing) == 8
+
+
+class Calls(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fire = torchnets.Broken(4, 2, 2)
+
+    def forward(self, x):
+        return self.fire(x).sigmoid()
+
+
+def test_a_graph_break():
+    captured = capture(Calls(), torch.rand(1, 4, 8, 8))
+    (found,) = captured.breaks
+    assert (found.file, found.code) == ("torchnets/broken.py", "torch._dynamo.graph_break()")
+    captured.assert_matches_eager()
+"""
+
+
+def test_a_package_of_our_own(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch").symlink_to(TORCH, target_is_directory=True)  # its path is the link's
+    shutil.copytree(TESTS / "torchnets", tmp_path / "torchnets")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, TESTS, TESTS.parent))))
+    pytester.makepyfile(BESIDE_TORCH)
+    pytester.runpytest_subprocess().assert_outcomes(passed=4)
+
+
+# -- torch_geometric -------------------------------------------------------------------------------
+
+GENERATED = r"(?<=^torch_geometric)\.[\w.]+\.py$"
+"""What it writes into the directory for temporary files, and imports from there."""
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize(
+    ("name", "file", "options"),
+    [
+        ("GCNConv", "gcn_conv", {}),
+        ("GATConv", "gat_conv", {"heads": 2}),
+        ("GATv2Conv", "gatv2_conv", {"heads": 2}),
+        ("SGConv", "sg_conv", {"K": 2}),
+        ("ChebConv", "cheb_conv", {"K": 2}),
+    ],
+)
+def test_a_convolution_of_torch_geometric(name: str, file: str, options: dict[str, Any]) -> None:
+    import torch_geometric.nn
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(torch_geometric.nn, name)(4, 3, **options)
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
+    subject = Subject(model, (torch.linspace(-1, 1, 24).reshape(6, 4), edges))
+    captured = capture(model, *subject.args, via="aot")
+    assert miscounted(captured, COUNTED["aot"](subject)) == []
+    captured.assert_matches_eager()
+    calls = [node for graph in captured.graphs for node in graph.nodes if node.is_call]
+    files = {re.sub(GENERATED, "", str(node.source and node.source.file)) for node in calls}
+    assert {file.partition("/")[0] for file in files} == {"torch_geometric"}
+    assert f"torch_geometric/nn/conv/{file}.py" in files
+
+
+# -- whose a file is -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"{TORCH}_geometric/nn/conv/gcn_conv.py",
+        f"{TORCH}vision/models/squeezenet.py",
+        f"{OURS}_extra/plugin.py",
+        f"{STDLIB}1/thing.py",
+        f"{STDLIB}/site-packages/transformers/modeling_utils.py",  # of the Python below a venv
+        f"{STDLIB}/dist-packages/numpy/core.py",
+    ],
+    ids=["geometric", "vision", "extra", "digit", "site", "dist"],
+)
+def test_the_users(file: str) -> None:
+    assert is_user_file(file)
+    assert not is_torch_file(file)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [f"{TORCH}/nn/modules/linear.py", f"{OURS}/plugin.py", f"{STDLIB}/json/decoder.py", "<string>"],
+    ids=["torch", "ours", "standard", "generated"],
+)
+def test_not_the_users(file: str) -> None:
+    assert not is_user_file(file)
+    assert is_torch_file(file) == file.startswith(f"{TORCH}/")

@@ -1,0 +1,220 @@
+"""A test that asks for graph_snapshot and compares nothing with it fails: it checks nothing."""
+
+from __future__ import annotations
+
+import pytest
+from projects import Run
+
+HEAD = "import pytest\nfrom graphs import graph\n"
+
+UNUSED = {
+    "forgotten": """
+def test_step(graph_snapshot):
+    graph()
+""",
+    "an early return": """
+def test_step(graph_snapshot):
+    if not hasattr(pytest, "cuda"):
+        return
+    assert graph() == graph_snapshot
+""",
+    "an empty loop": """
+def test_step(graph_snapshot):
+    for name in []:
+        assert graph() == graph_snapshot(name=name)
+""",
+    "only named": """
+def test_step(graph_snapshot):
+    forward = graph_snapshot(name="forward")
+""",
+    "a method": """
+class TestNet:
+    def test_step(self, graph_snapshot):
+        pass
+""",
+    "wrapped": """
+import functools
+
+def logged(test):
+    @functools.wraps(test)
+    def call(*args, **kwargs):
+        return test(*args, **kwargs)
+    return call
+
+@logged
+def test_step(graph_snapshot):
+    graph()
+""",
+    "a fixture of the project's": """
+@pytest.fixture
+def graph_snapshot(graph_snapshot):
+    return graph_snapshot(detail="full")
+
+def test_step(graph_snapshot):
+    graph()
+""",
+}
+
+
+@pytest.mark.parametrize("case", UNUSED)
+@pytest.mark.parametrize("update", [(), ("--torchgraph-update",)])
+def test_nothing_compared(
+    pytester: pytest.Pytester, run: Run, case: str, update: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_net=HEAD + UNUSED[case])
+    result = run(*update)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["graph_snapshot was requested, and nothing was compared with it*", "*pytest.skip*"]
+    )
+    assert not pytester.path.joinpath("__snapshots__").exists()
+
+
+USED = {
+    "equal": """
+def test_step(graph_snapshot):
+    assert graph() == graph_snapshot
+""",
+    "assert_match": """
+def test_step(graph_snapshot):
+    graph_snapshot.assert_match(graph())
+""",
+    "through a helper": """
+class Checks:
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+
+    def check(self, name):
+        assert graph() == self.snapshot(name=name)
+
+def test_step(graph_snapshot):
+    Checks(graph_snapshot).check("forward")
+""",
+    "in a fixture": """
+@pytest.fixture
+def checked(graph_snapshot):
+    assert graph() == graph_snapshot
+
+def test_step(checked, graph_snapshot):
+    pass
+""",
+    "another's": """
+@pytest.fixture
+def check(graph_snapshot):
+    def compare():
+        assert graph() == graph_snapshot
+    return compare
+
+def test_step(check):
+    pass
+""",
+    "used by marker": """
+@pytest.mark.usefixtures("graph_snapshot")
+def test_step():
+    pass
+""",
+    "not ours": """
+@pytest.fixture
+def graph_snapshot():
+    return 1
+
+def test_step(graph_snapshot):
+    pass
+""",
+    "refused": """
+def test_step(graph_snapshot):
+    with pytest.raises(TypeError):
+        assert 1 == graph_snapshot
+""",
+    "subtests": """
+def test_step(graph_snapshot, subtests):
+    with subtests.test("there"):
+        assert graph() == graph_snapshot(name="there")
+""",
+}
+
+
+@pytest.mark.parametrize("case", USED)
+def test_something_compared_or_nothing_promised(
+    pytester: pytest.Pytester, run: Run, case: str
+) -> None:
+    if case == "subtests" and pytest.version_tuple < (9,):
+        pytest.skip("pytest has no subtests before 9")
+    pytester.makepyfile(test_net=HEAD + USED[case])
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    run().assert_outcomes(passed=1)
+
+
+OWN = """
+def test_skipped(graph_snapshot):
+    pytest.skip("not here")
+
+@pytest.mark.skip
+def test_marked(graph_snapshot):
+    pass
+
+def test_expected(graph_snapshot):
+    pytest.xfail("known")
+
+@pytest.mark.xfail
+def test_known(graph_snapshot):
+    raise ValueError
+
+def test_error(graph_snapshot):
+    raise ValueError("its own")
+
+@pytest.mark.xfail(strict=True)
+def test_passes_where_it_should_not(graph_snapshot):
+    pass
+"""
+
+
+def test_what_has_an_outcome_of_its_own_keeps_it(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=HEAD + OWN)
+    result = run()
+    result.assert_outcomes(skipped=2, xfailed=2, failed=2)
+    result.stdout.fnmatch_lines(["*ValueError: its own*", "*XPASS(strict)*"])
+    result.stdout.no_fnmatch_line("*nothing was compared*")
+
+
+def test_a_subtest_that_is_skipped(pytester: pytest.Pytester, run: Run) -> None:
+    if pytest.version_tuple < (9,):
+        pytest.skip("pytest has no subtests before 9")
+    body = """
+def test_step(graph_snapshot, subtests):
+    with subtests.test("there"):
+        pytest.skip("not here")
+        assert graph() == graph_snapshot(name="there")
+"""
+    pytester.makepyfile(test_net=HEAD + body)
+    run().assert_outcomes(passed=1)
+
+
+def test_nothing_runs_without_calls(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])
+    for option in ("--setup-only", "--setup-plan", "--collect-only"):
+        assert run(option).ret == 0
+
+
+def test_each_try_counts_by_itself(pytester: pytest.Pytester, run: Run) -> None:
+    body = """
+tries = []
+
+def test_step(graph_snapshot):
+    tries.append(1)
+    if len(tries) == 1:
+        assert graph() == graph_snapshot
+        raise ValueError("flaky")
+"""
+    pytester.makepyfile(test_net=HEAD + body)
+    result = run("-p", "pytest_rerunfailures", "--reruns=1", "--torchgraph-update")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["graph_snapshot was requested*"])
+
+
+def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=HEAD + USED["equal"])
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])
+    run("--torchgraph-prune").assert_outcomes(failed=1)
+    assert pytester.path.joinpath("__snapshots__/test_net/test_step.tgraph").exists()

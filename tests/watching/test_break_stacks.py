@@ -1,0 +1,42 @@
+"""The way to a graph break begins in the user's code, whatever ran it and wherever that lies."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from projects import Run
+
+BREAKS = """
+import torch
+
+def test_stack(graph_capture):
+    def breaks(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    with graph_capture.watch() as seen:
+        torch.compile(breaks, backend="eager")(torch.ones(2))
+    (found,) = seen.breaks
+    assert [each.function for each in found.stack] == ["test_stack", "breaks"]
+"""
+
+
+@pytest.mark.parametrize("directory", ["pytest", "xdist", "pluggy"])
+def test_in_a_directory_that_is_called_like_a_runner(
+    pytester: pytest.Pytester, run: Run, directory: str
+) -> None:
+    test = pytester.mkdir(directory) / "test_breaks.py"
+    test.write_text(BREAKS)
+    run(test).assert_outcomes(passed=1)
+
+
+def test_run_by_the_command(pytester: pytest.Pytester) -> None:
+    command = shutil.which("pytest", path=str(Path(sys.executable).parent))
+    assert command is not None
+    test = pytester.makepyfile(BREAKS)
+    done = subprocess.run([command, test], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
