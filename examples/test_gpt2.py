@@ -3,6 +3,8 @@
 The backward starts at `output.loss`, the convention of transformers.
 """
 
+import functools
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -17,25 +19,27 @@ def gpt2():
     return GPT2LMHeadModel(config).train()
 
 
-@pytest.fixture
-def batch():
+@pytest.fixture(scope="module")
+def captured(gpt2, graph_capture):
+    """A training step, captured once by each mechanism for all tests of the module."""
     ids = torch.arange(16).reshape(2, 8)
-    return {"input_ids": ids, "labels": ids, "use_cache": False}
+    batch = {"input_ids": ids, "labels": ids, "use_cache": False}
+    return functools.cache(lambda via: graph_capture(gpt2, **batch, via=via))
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_training_step(via, gpt2, batch, graph_capture, graph_snapshot):
-    assert graph_capture(gpt2, **batch, via=via) == graph_snapshot
+def test_training_step(via, captured, graph_snapshot):
+    assert captured(via) == graph_snapshot
 
 
-def test_the_loss_is_part_of_the_model(gpt2, batch, graph_capture):
-    capture = graph_capture(gpt2, **batch)
+def test_the_loss_is_part_of_the_model(captured):
+    capture = captured("aot")
     assert capture.output.loss.ndim == 0
     capture.assert_op_counts({"aten.nll_loss_forward": 1, "aten.nll_loss_backward": 1})
 
 
-def test_the_tied_embedding_is_one_parameter(gpt2, batch, graph_capture):
-    forward = graph_capture(gpt2, **batch, via="dispatch").forward
+def test_the_tied_embedding_is_one_parameter(captured):
+    forward = captured("dispatch").forward
     names = [node.name for node in forward.inputs if node.op == "parameter"]
     assert "transformer.wte.weight" in names
     assert "lm_head.weight" not in names

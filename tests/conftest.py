@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import Template, needed_by, read_at_start
 from hypothesis import settings
 from projects import GRAPHS, Run
 
@@ -17,8 +19,34 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+@pytest.fixture(scope="session")
+def template() -> Iterator[Callable[[Path], Template]]:
+    """The interpreter of which the runs of a project may be forks."""
+    made: dict[tuple[str, ...], Template] = {}
+
+    def template(project: Path) -> Template:
+        imported = tuple(needed_by(project))
+        if imported not in made:
+            made[imported] = Template(*imported)
+        return made[imported]
+
+    yield template
+    for each in made.values():
+        each.close()
+
+
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+def new_interpreter() -> None:
+    """For tests of what is imported: each run is a new interpreter, not a fork of one."""
+
+
+@pytest.fixture
+def run(
+    request: pytest.FixtureRequest,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    template: Callable[[Path], Template],
+) -> Run:
     """Run pytest on the project in `pytester.path`; keywords are environment variables.
 
     No other plugin is loaded than syrupy and those named with `-p`. Never in this process: syrupy
@@ -36,6 +64,10 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
+            if "new_interpreter" not in request.fixturenames:
+                parent = template(pytester.path)
+                if read_at_start(os.environ) == parent.started:
+                    patch.setattr(pytester, "popen", parent.popen)
             return pytester.runpytest_subprocess("-p", "pytest_torchgraph.plugin", *args)
 
     return run

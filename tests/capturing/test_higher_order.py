@@ -304,7 +304,7 @@ _PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
 # -- what goes into the bodies ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "via"), CASES)
+@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
     subject = SUBJECTS[name]
     forward = captured(name, via).forward
@@ -320,7 +320,7 @@ def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
     assert forward.op_counts[f"higher_order.{subject.op}"] == len(calls)
 
 
-@pytest.mark.parametrize(("name", "via"), CASES)
+@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
     subject, capture_ = SUBJECTS[name], captured(name, via)
     forward = capture_.forward
@@ -338,7 +338,9 @@ def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
     forward.assert_no_ops(sine.replace("sin", "tan"))
 
 
-@pytest.mark.parametrize(("name", "via"), [case for case in CASES if case[1] in LIVE])
+@pytest.mark.parametrize(
+    ("name", "via"), [case for case in CASES if case[1] in LIVE], scope="module"
+)
 def test_counts_are_those_of_the_live_graphs(name: str, via: str) -> None:
     capture_ = captured(name, via)
     for graph in capture_.graphs:
@@ -346,7 +348,7 @@ def test_counts_are_those_of_the_live_graphs(name: str, via: str) -> None:
             assert counted(graph) == live_counts(capture_.fx(graph))
 
 
-@pytest.mark.parametrize(("name", "via"), CASES)
+@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) -> None:
     for graph in captured(name, via).graphs:
         for detail in ("dataflow", "full"):
@@ -361,7 +363,7 @@ def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) 
         assert second.to_text("full") == captured(name, via).to_text("full")
 
 
-@pytest.mark.parametrize(("name", "via"), CASES)
+@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
     if (name, via) == ("autograd.Function", "fx"):
         with pytest.raises(AssertionError, match="gradient of x differs"):
@@ -370,7 +372,7 @@ def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
         captured(name, via).assert_matches_eager()
 
 
-@pytest.mark.parametrize(("name", "via"), FAST)
+@pytest.mark.parametrize(("name", "via"), FAST, scope="module")
 @pytest.mark.parametrize("edit", ["changed", "inserted"])
 def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: Edit) -> None:
     subject = SUBJECTS[name]
@@ -390,7 +392,7 @@ def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: E
     assert re.search(rf'label="[~+] [^"]*{new}', drawing)
 
 
-@pytest.mark.parametrize(("name", "via"), CASES)
+@pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_pictures_show_the_bodies(name: str, via: str) -> None:
     graph = captured(name, via).forward
     drawing = graph.to_dot().source
