@@ -76,8 +76,8 @@ def _made(compiled: Compilation, others: Sequence[Compilation]) -> Recompile:
     assert compiled.id is not None
     if compiled.is_capture:
         # torch repeats the reasons of the captures before.
-        own = [each for each in compiled.missed if each.startswith(f"{compiled.id}:")]
-        reasons = tuple(map(miss_in_words, own or compiled.missed))
+        own = [each for each in compiled.cache_misses if each.startswith(f"{compiled.id}:")]
+        reasons = tuple(map(miss_in_words, own or compiled.cache_misses))
         return Recompile("backward", "", 0, reasons, str(compiled.id), limit_hit=False)
     earlier = others[: list(others).index(compiled)]
     family = [
@@ -92,13 +92,13 @@ def _made(compiled: Compilation, others: Sequence[Compilation]) -> Recompile:
     inner = compiled.id.autograd is not None
     reasons = tuple(
         words + (since if " of dim " in words else "")
-        for words in map(guard_in_words, compiled.guards)
+        for words in map(guard_in_words, compiled.failed_guards)
     )
     # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
-    wrapped = not is_user_file(known.file) and bool(known.region)
+    wrapped = not is_user_file(known.file) and bool(known.callable_name)
     nowhere = inner or wrapped or not known.file
     return Recompile(
-        "backward" if inner else known.region if wrapped else known.function,
+        "backward" if inner else known.callable_name if wrapped else known.function,
         "" if nowhere else relative(known.file),
         0 if nowhere else known.line,
         reasons,
