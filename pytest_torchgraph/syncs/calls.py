@@ -175,14 +175,14 @@ def _copied(source: str | None, target: str | None, call: Call) -> Copy | None:
 
 def symbols_in(value: Any) -> frozenset[str]:
     """The unbacked symbols in results: those for sizes and values that depend on data."""
-    found: set[str] = set()
+    symbols: set[str] = set()
     if isinstance(value, Symbol):
-        found.update(_UNBACKED.findall(value.expr))
+        symbols.update(_UNBACKED.findall(value.expr))
     elif isinstance(value, TensorMeta):
-        found.update(*(symbols_in(size) for size in value.shape))
+        symbols.update(*(symbols_in(size) for size in value.shape))
     elif isinstance(value, tuple):
-        found.update(*(symbols_in(item) for item in value))
-    return frozenset(found)
+        symbols.update(*(symbols_in(item) for item in value))
+    return frozenset(symbols)
 
 
 def _unbacked(call: Call, known: frozenset[str]) -> str:
@@ -241,5 +241,6 @@ def _tags(op: str) -> frozenset[str]:
         tags = getattr(getattr(getattr(torch.ops, namespace), packet), overload).tags
     except AttributeError:  # no such op, or one that is registered without a schema
         return frozenset()
-    found = {"reads"} if torch.Tag.data_dependent_output in tags else set()
-    return frozenset(found | ({"sizes"} if torch.Tag.dynamic_output_shape in tags else set()))
+    reads = {"reads"} if torch.Tag.data_dependent_output in tags else set()
+    sizes = {"sizes"} if torch.Tag.dynamic_output_shape in tags else set()
+    return frozenset(reads | sizes)

@@ -54,41 +54,41 @@ _Place = dict[str, Any]
 _Found = TypeVar("_Found", Sync, Transfer)
 
 
-def recorded_syncs(seen: RecordedCalls) -> tuple[Sync, ...]:
+def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
     """The syncs among calls that ran."""
-    found = [
+    syncs = [
         Sync(kind, call.op, graph, **_place(source, module))
-        for call, graph, module, source in seen.calls
+        for call, graph, module, source in recorded.calls
         for kind in [sync_kind(call)]
         if kind
     ]
     methods = [
         Sync(METHODS[name], f"Tensor.{name}", CALL, **_place(source, module))
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name != STARTS
     ]
     threads = [
         Sync(THREADS, STARTS, CALL, **_place(source, module), certain=False)
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*found, *_elsewhere(methods, found), *threads])
+    return _merged([*syncs, *_elsewhere(methods, syncs), *threads])
 
 
-def recorded_transfers(seen: RecordedCalls) -> tuple[Transfer, ...]:
+def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
     """The transfers among calls that ran."""
-    found = [
+    transfers = [
         Transfer(copy.source, copy.target, call.op, copy.blocking, graph, **_place(source, module))
-        for call, graph, module, source in seen.calls
+        for call, graph, module, source in recorded.calls
         for copy in [copied_by(call)]
         if copy is not None
     ]
     threads = [
         Transfer("", "", STARTS, False, CALL, **_place(source, module), certain=False)
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*found, *threads])
+    return _merged([*transfers, *threads])
 
 
 def compiled_syncs(
@@ -106,34 +106,34 @@ def compiled_syncs(
         hooks: the graphs that Dynamo traced of a captured backward, as far as its first break: the
             backward itself calls hooks, and Dynamo traces what they do. None for other captures.
     """
-    found = list(_graph_syncs(graphs))
+    syncs = list(_graph_syncs(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.kind) for each in found}
+        known = {(each.file, each.line, each.kind) for each in syncs}
         inside = _graph_syncs(hooks.at("dynamo"))
-        found += [each for each in inside if (each.file, each.line, each.kind) not in known]
+        syncs += [each for each in inside if (each.file, each.line, each.kind) not in known]
     if printed is not None and any(".cpu()" in text for text in _dynamo_texts(printed)):
         calls = [each for each in _graph_syncs(printed.at("dynamo")) if each.op == "Tensor.cpu"]
-        found += _elsewhere((replace(each, seen=CALL) for each in calls), found)
+        syncs += _elsewhere((replace(each, seen=CALL) for each in calls), syncs)
     only_traced = hooks is not None
-    return _merged([*found, *(each for one in breaks for each in _break_syncs(one, only_traced))])
+    return _merged([*syncs, *(each for one in breaks for each in _break_syncs(one, only_traced))])
 
 
 def compiled_transfers(
     graphs: Sequence[Graph], breaks: Sequence[GraphBreak], hooks: PrintedGraphs | None = None
 ) -> tuple[Transfer, ...]:
     """The transfers of compiled code; for the arguments see `compiled_syncs`."""
-    found = list(_graph_transfers(graphs))
+    transfers = list(_graph_transfers(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.source) for each in found}
+        known = {(each.file, each.line, each.source) for each in transfers}
         inside = _graph_transfers(hooks.at("dynamo"))
-        found += [each for each in inside if (each.file, each.line, each.source) not in known]
+        transfers += [each for each in inside if (each.file, each.line, each.source) not in known]
     unknown = [
         Transfer("", "", each.op, False, BREAK, **_place(one, one.module), certain=False)
         for one in breaks
         for each in _break_syncs(one, hooks is not None)
         if not each.certain
     ]
-    return _merged([*found, *unknown])
+    return _merged([*transfers, *unknown])
 
 
 def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:

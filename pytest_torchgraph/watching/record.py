@@ -23,7 +23,7 @@ from .recompiles import Recompile, recompiles_of
 
 @dataclass(frozen=True, eq=False)
 class WatchRecord:
-    """What a watch had seen at one moment, or the part of it that is about some code.
+    """All that a watch had seen at one moment, or the part of it that is about some code.
 
     Attributes:
         compiled: the compilations, in order.
@@ -71,7 +71,10 @@ class WatchRecord:
 
     @property
     def frames(self) -> dict[str, int]:
-        """How often each frame ran compiled, by its compile id without the last number."""
+        """How often each frame ran compiled, in whichever of its compilations.
+
+        The key is the compile id without its last number: `0` for `0/0` and `0/1`.
+        """
         frames: Counter[str] = Counter()
         for run, count in self.runs.items():
             if run.part != BACKWARD:

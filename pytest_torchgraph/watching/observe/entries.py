@@ -99,7 +99,7 @@ class CompiledCallable:
 
     @classmethod
     def of(cls, call: Any) -> CompiledCallable:
-        """What is known of a callable before its first call."""
+        """Describe a callable that was not called yet."""
         code = getattr(call, "__code__", None)
         wrapped = torch_private.inlined(call)
         target = call if wrapped is None else wrapped
@@ -170,7 +170,7 @@ class _Suspended(NamedTuple):
 
 
 class _ThreadState:
-    """What is known of one thread.
+    """The state of one thread.
 
     Attributes:
         ident: its `threading.get_ident()`.
@@ -387,9 +387,8 @@ class CompiledCallables:
 
     def _drop_ended_threads(self) -> None:
         alive = sys._current_frames()
-        latest = {
-            each.ident: each for each in self._threads
-        }  # a new thread gets an old one's ident
+        # A new thread may get the ident of one that ended.
+        latest = {thread.ident: thread for thread in self._threads}
         for thread in list(self._threads):
             if thread.ident not in alive or latest[thread.ident] is not thread:
                 self._judge(thread)

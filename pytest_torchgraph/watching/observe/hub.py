@@ -75,7 +75,7 @@ class Hub:
                     self._installed.close()
 
     def look(self, recorder: EventRecorder) -> State | None:
-        """What is counted at this moment, None for a recorder that is closed."""
+        """All counts at this moment, None for a recorder that is closed."""
         with self._lock:
             if not recorder.is_open:
                 return None

@@ -30,7 +30,7 @@ class State:
 
 
 class EventRecorder:
-    """What happens while it is open. It can be opened several times, also while it is open.
+    """Records what happens while it is open. It can be opened again, also while it is open.
 
     Attributes:
         events: the records of torch's trace, in order.
