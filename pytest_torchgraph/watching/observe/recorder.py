@@ -94,10 +94,8 @@ class EventRecorder:
         if now is not None:
             for group, values in now.counters.items():
                 before = self._before.counters.get(group, Counter())
-                changed = Counter({key: n - before[key] for key, n in values.items()})
-                for key, count in changed.items():
-                    if count:
-                        total[group][key] += count
+                changes = {key: n - before[key] for key, n in values.items() if n != before[key]}
+                total[group].update(changes)
         return total
 
     def callables(self, now: State | None) -> CallableTable:
