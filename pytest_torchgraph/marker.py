@@ -20,7 +20,7 @@ DESCRIPTION = (
 
 
 def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
-    """What the markers of a test ask for; the closest one counts for each argument.
+    """The limits that the markers of a test set; the closest one counts for each argument.
 
     Args:
         item: the test.
@@ -77,7 +77,7 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
 
 
 def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
-    """What is wrong with the markers of these tests, "" if nothing is."""
+    """The mistakes in the markers of these tests, "" where there are none."""
     wrong: dict[str, list[str]] = {}
     for item in items:
         if isinstance(item, pytest.Item):

@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         install(config, report)
     if config.pluginmanager.hasplugin("syrupy"):
-        from .snapshot.assertion import hide_from_cleanup
+        from .snapshot.cleanup import hide_from_cleanup
 
         hide_from_cleanup(config)
 
@@ -125,11 +125,11 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """List the stored graphs that this run wrote, those that are stale, and remove these."""
-    if not hasattr(config, "workerinput"):
+    run, chosen = config.stash[RUN], settings.get(config)
+    if not hasattr(config, "workerinput") and (chosen.update or chosen.prune or run.has_stored()):
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
-        run = config.stash[RUN]
         summarize(terminalreporter, run, judge(run, exitstatus))
 
 
@@ -197,7 +197,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
-    """What a test that uses graphs needs around it. Others pass through."""
+    """Isolation and the expected device, around a test that uses graphs. Others pass through."""
     devices.expect_during(request)
     if not settings.get(request.config).isolation or not _compiles(request):
         yield
@@ -209,7 +209,7 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
-    """Whether a test may compile anything, as far as we are concerned.
+    """True for a test that may compile something, as far as we are concerned.
 
     One that only stores graphs needs torch as little as the graphs do: if nobody has imported it,
     there is nothing to forget.
@@ -220,7 +220,7 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """What a test may compile. Markers were checked at collection, but for those added since."""
+    """The limits of a test. Markers were checked at collection, but for those added since."""
     try:
         return marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:

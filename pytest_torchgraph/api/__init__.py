@@ -1,1 +1,1 @@
-"""What users call: `capture`, `watch`, `load`, `diff`, `from_fx`, and what they return."""
+"""The public functions `capture`, `watch`, `load`, `diff`, `from_fx`, and `Capture`."""

@@ -23,7 +23,7 @@ from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
-from ..mechanisms.protocol import Captured, Mechanism
+from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
 from ..mechanisms.step.fake_tensors import with_fake_tensors
@@ -79,25 +79,45 @@ def capture(
 
     Grad mode, autocast and train/eval mode are those of the caller. Afterwards the RNG state,
     `.grad`, buffers and the tensors among the arguments are what they were, also when the target
-    raises; its exception passes through unchanged.
+    raises; its exception passes through unchanged. A capture through Dynamo ("dynamo", "aot",
+    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo.
 
     Args:
         target: a module or any callable.
-        via: the mechanism: "aot" (the default) or "dispatch", or a mechanism with options of its
-            own such as `Aot(dynamic=True)`.
+        *args: positional arguments of the target.
+        via: the mechanism, by its name or with options of its own, as `Aot(dynamic=True)`:
+
+            - "aot" (the default), `Aot`: AOTAutograd's forward and backward graphs, aten ops;
+            - "dispatch", `Dispatch`: the ops as they ran, by a TorchDispatchMode;
+            - "fx", `Fx`: `torch.fx.symbolic_trace`, modules and torch functions;
+            - "dynamo", `Dynamo`: the graphs that torch.compile hands to a backend;
+            - "export", `Export`: `torch.export`;
+            - "inductor", `Inductor`: inductor's post-grad graphs, and its kernels;
+            - "compiled_autograd", `CompiledAutograd`: the forward, and the whole backward as one
+              graph.
         loss_fn: from the output to a scalar tensor where the backward starts. Without it the
             backward starts at the output's scalar `loss` where there is one, else at all
-            floating-point outputs that require grad, with fixed non-uniform gradients. No op of the
-            loss is captured.
+            differentiable outputs, with fixed non-uniform gradients. No op of the loss is captured.
         backward: None runs the backward when possible, False never, True raises where it is not.
-        fake: run on fake tensors, which have shapes and no memory. Parameters on the meta device
-            count as ones on the CPU. There is no `assert_matches_eager` then.
+            Only "aot", "dispatch", "inductor" and "compiled_autograd" have graphs of it; "export"
+            cannot run it.
+        fake: run on fake tensors, which have shapes and no memory; via "aot", "dynamo", "dispatch"
+            and "export". Parameters on the meta device count as ones on the CPU. There is no
+            `assert_matches_eager` then.
         device: run on copies of target and inputs there; the originals stay where they are.
+        **kwargs: keyword arguments of the target.
+
+    Returns:
+        The graphs, and what else is known of the run.
 
     Raises:
-        TypeError: if the target is not callable, or declares a parameter with one of our names.
+        TypeError: if the target is not callable, declares a parameter with one of our names, or for
+            a `via` or `backward` of another type.
         ValueError: for an unknown `via`.
-        CaptureError: if nothing was captured, with the cause; see also `Step.run`.
+        CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
+            target, or not all of it; if `backward=True` and nothing requires grad; if `loss_fn`
+            gives no scalar; if the target changed its parameters; inside an open `watch()`, for a
+            mechanism that resets Dynamo; beside a capture in another thread.
     """
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
@@ -149,7 +169,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
 def _comparison(ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
-    again = EagerRun(replace(step.invocation, backward=step.ran_backward), step.saved.random)
+    again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
     if comparable is None:
         return Comparison(again.run, lambda: outcome)
     return Comparison(
@@ -158,7 +178,7 @@ def _comparison(ran: _Ran) -> Comparison:
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
-    """What a capture holds of a step; its graphs are worked out now, unless they were deferred."""
+    """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
     captured, classes = ran.captured, ran.step.invocation.named.classes()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
@@ -176,6 +196,9 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
             return named(built.graphs), built.calls
 
         return StepContents(deferred, ran.step.output, comparison=comparison)
+    if isinstance(captured.graphs, Built):
+        now = named(captured.graphs.graphs), captured.graphs.calls
+        return StepContents(lambda: now, ran.step.output, comparison=comparison)
     graphs = named(made.graph for made in captured.graphs)
     live = list(zip(graphs, captured.graphs, strict=True))
     levels = {}
@@ -195,7 +218,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
 
 
 class GraphCapture:
-    """What the fixture `graph_capture` gives: `capture` as a callable without state."""
+    """The value of the fixture `graph_capture`: `capture` and `watch`, without state."""
 
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""

@@ -1,4 +1,4 @@
-"""What a `Capture` holds: the graphs of one step, of a watch, or of a file.
+"""The contents of a `Capture`: the graphs of one step, of a watch, or of a file.
 
 A capture is its contents at a level. What the contents know does not depend on the level.
 """
@@ -63,7 +63,7 @@ class Contents:
 
     @property
     def output(self) -> Any:
-        """What the target returned; a `CaptureError` where none was called."""
+        """The output of the target; a `CaptureError` where none was called."""
         raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
 
     def at(self, level: Level) -> tuple[Graph, ...]:
@@ -71,7 +71,7 @@ class Contents:
         return tuple(graph for graph in self.graphs if graph.level == level)
 
     def live(self, graph: Graph) -> Converted | None:
-        """What a graph was converted from, None where it has no live module."""
+        """The live module of a graph, None where it has none."""
         return None
 
     def only(self, within: Any, function: str | None) -> Contents:
@@ -80,7 +80,7 @@ class Contents:
 
 
 class StepContents(Contents):
-    """What one step of a target gave.
+    """The graphs of one step of a target, its output and its record.
 
     Args:
         build: gives the graphs, when they are first read, and the calls that ran.
@@ -136,7 +136,7 @@ class StepContents(Contents):
 
     @property
     def output(self) -> Any:
-        """What the target returned."""
+        """The output of the target."""
         return self._output
 
     def at(self, level: Level) -> tuple[Graph, ...]:
@@ -144,12 +144,12 @@ class StepContents(Contents):
         return self._levels.get(level) or super().at(level)
 
     def live(self, graph: Graph) -> Converted | None:
-        """What a graph was converted from."""
+        """The live module of a graph."""
         return self._live.get(id(graph))
 
 
 class WatchContents(Contents):
-    """What a watch has seen, which grows as long as it is open.
+    """The graphs and the record of a watch, which grow as long as it is open.
 
     Args:
         read: gives what there is by now.
@@ -184,7 +184,7 @@ class WatchContents(Contents):
 
     @property
     def record(self) -> WatchRecord:  # type: ignore[override]
-        """What was compiled, broken off, compiled again and run."""
+        """The compilations, graph breaks, recompilations and runs."""
         return self._read().record
 
     def at(self, level: Level) -> tuple[Graph, ...]:

@@ -77,7 +77,7 @@ class Capture(Assertions):
 
     @property
     def output(self) -> Any:
-        """What the target returned.
+        """The output of the target.
 
         Raises:
             CaptureError: for a capture that was loaded from a file, or made by `watch()`.
@@ -252,7 +252,7 @@ class Capture(Assertions):
 
     @property
     def watched(self) -> WatchRecord | None:
-        """What a watch saw; None for a capture that was not made by one."""
+        """The record of a watch; None for a capture that was not made by one."""
         return self._contents.record if self._contents.is_watch else None
 
     @property
@@ -260,7 +260,7 @@ class Capture(Assertions):
         return self._contents.comparison
 
     def record(self, asked: str) -> WatchRecord:
-        """What was compiled and run, which is what is told of here.
+        """The record of the compiler: compilations, graph breaks, recompilations, runs.
 
         Args:
             asked: what is asked for, for the message.
@@ -290,7 +290,7 @@ class Capture(Assertions):
 
     @property
     def recompiles(self) -> tuple[Recompile, ...]:
-        """What was compiled again, with the guards that had failed, in order.
+        """The recompilations, with the guards that had failed, in order.
 
         Also each capture of compiled autograd but the first.
 
@@ -380,7 +380,7 @@ class Capture(Assertions):
         return detect.compiled_transfers(self.graphs, record.breaks, self._traced(record))
 
     def _compiled(self, asked: str) -> WatchRecord | None:
-        """What was compiled; None where the graphs are all that can run."""
+        """The record of the compiler; None where the graphs are all that can run."""
         found = self._contents.record
         exported = self.via == "export" and self._contents.was_called
         if found is None and not exported:
@@ -398,7 +398,7 @@ class Capture(Assertions):
         return found
 
     def _traced(self, record: WatchRecord) -> PrintedGraphs | None:
-        """What Dynamo made of a captured backward, which it traced as far as its first break."""
+        """Dynamo's graphs of a captured backward, traced as far as its first break."""
         if self.via != "compiled_autograd":
             return None
         from ..watching.graphs import PrintedGraphs

@@ -1,6 +1,6 @@
-"""The assertions of a `Capture`: what each asks for, and what it raises.
+"""The assertions of a `Capture`, as users see them: arguments, and the errors that they raise.
 
-What they do is in the modules beside this one, by what they are about.
+Each is done by a function of the module beside this one that is about its subject.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Assertions:
-    """What can be asserted of a capture. None passes where nothing was captured or compiled."""
+    """The assertions on a capture. None passes where nothing was captured or compiled."""
 
     def assert_op_counts(
         self: Subject, expected: Mapping[Any, Any], *, exact: bool = False

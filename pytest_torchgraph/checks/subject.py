@@ -1,4 +1,4 @@
-"""What the checks need of a capture. `Capture`, which is above them, is one."""
+"""The protocol by which checks read a capture. `Capture`, which is above them, follows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Protocol):
-    """What one step gave."""
+    """The results of one step."""
 
     @property
     def outputs(self) -> Mapping[str, torch.Tensor]:
@@ -85,7 +85,7 @@ class Subject(Protocol):
 
     @property
     def watched(self) -> WatchRecord | None:
-        """What a watch saw; None where the graphs are of one step."""
+        """The record of a watch; None where the graphs are of one step."""
         ...
 
     @property
@@ -94,5 +94,5 @@ class Subject(Protocol):
         ...
 
     def record(self, asked: str) -> WatchRecord:
-        """What was compiled and run; a `CaptureError` that names `asked` where that is unknown."""
+        """The record of the compiler; a `CaptureError` that names `asked` where there is none."""
         ...

@@ -36,7 +36,7 @@ def tolerances(
 
 
 def is_all_nan(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has values, and none of them is a number."""
+    """True for a tensor that has values, all of them NaN."""
     if tensor.is_nested or tensor.layout is not torch.strided or not tensor.numel():
         return False
     return bool(tensor.isnan().all())

@@ -173,7 +173,7 @@ def _is_assertion(node: torch.fx.Node) -> bool:
 
 
 def _is_about_tracing(error: Exception) -> bool:
-    """Whether torch.fx gave up, rather than the target's own code."""
+    """True for an error of torch.fx's own, not of the target's code."""
     words = str(error)
     return isinstance(error, torch.fx.proxy.TraceError) or any(
         word in words
@@ -213,7 +213,7 @@ def _why(error: Exception) -> str:
 
 
 def _root(target: Any) -> tuple[Any, str]:
-    """What torch.fx is to trace: a module and the name of its method, or a Python function."""
+    """The root and the name of its method for `Tracer.trace`: a module, or a Python function."""
     if isinstance(target, torch.nn.Module):
         return target, "forward"
     if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):

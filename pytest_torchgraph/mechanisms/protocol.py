@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
@@ -15,7 +15,8 @@ from ..watching.kernels import Kernel
 from .step.step import Step
 
 
-class Built(NamedTuple):
+@dataclass(frozen=True)
+class Built:
     """Graphs that were worked out from what was recorded.
 
     Attributes:
@@ -29,11 +30,12 @@ class Built(NamedTuple):
 
 @dataclass(frozen=True)
 class Captured:
-    """What a mechanism saw.
+    """The answer of a mechanism: the graphs of one step, and what came with them.
 
     Attributes:
-        graphs: in the order in which they were made, `Converted` where there is a live module; or
-            how to build them from what was recorded, which happens when they are first read.
+        graphs: in the order in which they were made, with their live modules; or, where there are
+            none, as they were built from what was recorded, or how to build them, which happens
+            when they are first read.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
         kernels: the kernels that were generated, `graph` being the position of their graph; None
@@ -43,7 +45,7 @@ class Captured:
             that draws the same.
     """
 
-    graphs: Sequence[Converted] | Callable[[], Built]
+    graphs: Sequence[Converted] | Built | Callable[[], Built]
     why_none: str = ""
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None

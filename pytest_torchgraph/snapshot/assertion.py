@@ -8,7 +8,7 @@ many passed. What it does not do for graphs is done here and in the modules besi
 - failing: syrupy turns every exception into "does not match"; here it is raised;
 - forgetting: syrupy keeps both texts of every comparison until the session ends;
 - cleaning up: `--snapshot-update` deletes the snapshots of tests that did not get to their
-  assertion. Files with our suffix are hidden from that.
+  assertion. Files with our suffix are hidden from that, in `cleanup`.
 
 Private names that this touches, the same in syrupy 5.3 to 7: `config._syrupy`, and of
 `SnapshotAssertion` `_assert`, `_serialize`, `_custom_index`, `_executions`, `_execution_results`.
@@ -34,21 +34,14 @@ from syrupy.location import PyTestLocation
 from ..errors import GraphFormatError
 from ..settings import config as settings
 from . import COMPARED, MISMATCHES, STORED
-from .file_names import SUFFIX, stem_of
-from .files import TEMPORARY, read_text, write_text
+from .cleanup import SUFFIX
+from .file_names import stem_of
+from .files import read_text, write_text
 from .order import Place, refuse_again, refuse_hypothesis
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
     from .compare import Mismatch, Subject
-
-
-def hide_from_cleanup(config: pytest.Config) -> None:
-    """Keep syrupy from looking for our files, so that it never reports or deletes one."""
-    option = config.option
-    known = option.ignore_file_extensions or []
-    ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
-    option.ignore_file_extensions = [*known, *ours]
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:

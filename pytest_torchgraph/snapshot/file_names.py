@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-SUFFIX = "tgraph"
+from .cleanup import SUFFIX
+
 MAX_BYTES = 255
 DIGEST_LENGTH = 10
 

@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TorchGraphError
+from .cleanup import TEMPORARY
 
-TEMPORARY = "tgraph-tmp"
-"""The suffix of a file that is being written. Its name begins with a dot."""
 LEFT_OVER = 60.0
 """Seconds after which such a file belongs to a process that was killed while it wrote."""
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+DIRECTORY = "__snapshots__"
+"""Where syrupy stores snapshots, beside a test file."""
+
 _LEFT_OUT = "torchgraph_left_out"
 
 
@@ -103,6 +106,14 @@ class RunRecord:
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_LEFT_OUT] = self.problem
+
+    def has_stored(self) -> bool:
+        """True where a graph was compared, or some may be stored beside the test files."""
+        root = self.config.rootpath
+        files = {file_of(nodeid) for nodeid in (*self.passed, *self.expected)} | self.kept.keys()
+        return bool(self.compared) or any(
+            (home / DIRECTORY).is_dir() for home in {(root / file).parent for file in files}
+        )
 
     def left_out(self, what: str) -> None:
         """Not everything ran."""

@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from ..devices import KNOWN
-from .file_names import SUFFIX
-from .run import RunRecord, file_of
+from .cleanup import SUFFIX
+from .run import DIRECTORY, RunRecord, file_of
 
-DIRECTORY = "__snapshots__"
 FILTERS = {
     "keyword": "-k",
     "markexpr": "-m",

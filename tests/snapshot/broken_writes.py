@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any
 
 from pytest_torchgraph.errors import TorchGraphError
-from pytest_torchgraph.snapshot.files import TEMPORARY, write_text
+from pytest_torchgraph.snapshot.cleanup import TEMPORARY
+from pytest_torchgraph.snapshot.files import write_text
 
 OLD, NEW = "old\n" * 1000, "new\n" * 5000
 WRITING = {"open", "write", "flush", "fsync", "__exit__", "chmod", "replace"}

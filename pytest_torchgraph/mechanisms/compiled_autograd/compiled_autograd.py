@@ -99,7 +99,7 @@ class _Link:
 
 
 class _Recorder:
-    """What one capture sees, forward and backward."""
+    """Collects the graphs of one capture, forward and backward."""
 
     def __init__(self, options: CompiledAutograd, step: Step, canon: CanonicalNames):
         self.options = options
@@ -169,7 +169,7 @@ class _Recorder:
         return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> Facts:
-        """What is known by identity: parameters and arguments, hooks, AOT backwards."""
+        """Names of inputs and hooks, and AOT backwards, by the identity of the objects."""
         tangents = {id(grad): place for place, grad in self.step.cotangents}
         facts = Facts(paths=self.paths)
         for position, tensor in enumerate(inputs):
@@ -227,7 +227,7 @@ class _Interpreter(torch.fx.Interpreter):
 
 
 def _runs_python(module: torch.fx.GraphModule) -> bool:
-    """Whether a backward's graph calls code of the user's, in which Dynamo can meet a break."""
+    """True for a backward that calls Python code of the user's, where Dynamo can break."""
     return any(getattr(n.target, "__name__", "") in PYTHON_CALLS for n in module.graph.nodes)
 
 
@@ -265,6 +265,6 @@ def _trace(
 
 
 def _called(hook: Any) -> str:
-    """What a hook, or the context of an autograd.Function, is called."""
+    """The name of a hook, or of an autograd.Function by its context."""
     name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
     return name if name.isidentifier() else "hook"

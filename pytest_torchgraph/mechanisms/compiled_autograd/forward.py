@@ -45,7 +45,7 @@ class ForwardRecorder:
         )(gm, example_inputs)
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """What was noted of an AOT backward; converted now for one that is not of this capture."""
+        """The graph of an AOT backward; of one that was compiled before it is converted now."""
         known = self._backwards.get(id(module))
         if known is not None:
             return known[1]

@@ -88,10 +88,7 @@ class Dispatch:
         # Working out the graphs takes about as long as recording, so it waits until they are read,
         # unless it takes that to see whether there is anything in them.
         computed = any(value not in recorder.origin for value in outputs)
-        if computed and (grads or not ran_backward):
-            return Captured(build)
-        built = build()
-        return Captured(lambda: built)
+        return Captured(build if computed and (grads or not ran_backward) else build())
 
 
 def _compiled_modules(target: Any, named: NamedTensors) -> str:

@@ -105,7 +105,7 @@ class DispatchRecorder(torch_private.TorchDispatchMode):  # type: ignore[no-unty
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
-        """OpRecord what runs inside as the forward or as the backward."""
+        """Record what runs inside as the forward or as the backward."""
         self.records = self.backward if backward else self.forward
         pre = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
         post = torch.nn.modules.module.register_module_forward_hook(self._leave, always_call=True)

@@ -222,7 +222,7 @@ class Replay:
         return self.canon.constant(value)
 
     def result(self, output: Any) -> Any:
-        """What an op gave, described."""
+        """The result of an op: dtypes, shapes, strides and devices."""
         if type(output) is Value:
             return self.meta(output)
         if type(output) is tuple:
@@ -300,7 +300,7 @@ class _Section:
         return live
 
     def lasts(self, effect: tuple[EffectKind, int]) -> bool:
-        """Whether an effect is seen after the run: a write to a storage born inside is not."""
+        """True for an effect that lasts; a write to a storage that was made inside does not."""
         kind, owner = effect
         return kind != "mutates" or self.drafts[owner].kind == "placeholder"
 

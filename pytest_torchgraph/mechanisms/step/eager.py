@@ -18,7 +18,12 @@ from .step import Step
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one step gave: the tensors of its output by path, and the gradients by name."""
+    """The results of one step.
+
+    Attributes:
+        outputs: the tensors of its output, by their path in it, as `output['logits']`.
+        grads: the gradients, by the name of the parameter or argument.
+    """
 
     outputs: dict[str, torch.Tensor]
     grads: dict[str, torch.Tensor]

@@ -1,9 +1,9 @@
-"""What is to be run: a call of a target, and how its backward starts."""
+"""The call of a target that is captured, and the start of its backward."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,12 @@ class Invocation:
     def call(self, target: Callable[..., Any] | None = None) -> Any:
         """Call the target, or what stands for it, with the arguments."""
         return (self.target if target is None else target)(*self.args, **self.kwargs)
+
+    def with_backward(self, backward: bool) -> Invocation:
+        """The same call, whose backward must run or must not."""
+        other = replace(self, backward=backward)
+        vars(other)["named"] = self.named  # it takes a walk over all modules
+        return other
 
     def raise_what_the_target_raises(self, found: Exception) -> None:
         """Call the target as it is, to see whose the error is that a tracer raised.

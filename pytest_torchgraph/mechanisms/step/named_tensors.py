@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 
 
 class NamedTensors:
-    """What is known by name before the target runs.
+    """The modules and tensors of a target and its arguments, with their names.
 
     Attributes:
         modules: path of each module, by id; "" for the target itself.
@@ -84,62 +84,76 @@ class NamedTensors:
         return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
 
 
+MAX_DEPTH = 4
+"""How deep modules are looked for in lists, dicts, closures and attributes of the target."""
+
+
 def _modules(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str, torch.nn.Module]]:
     """The outermost modules that the target can reach: itself, bound, in its closure, passed."""
-    found: dict[int, tuple[str, torch.nn.Module]] = {}
-
-    def look(name: str, value: Any, depth: int = 0) -> None:
-        if depth > 4 or isinstance(value, type | torch.Tensor):
-            return
-        if isinstance(value, torch.nn.Module):
-            found.setdefault(id(value), (name, value))
-            for child in value.modules():  # modules that a list or dict hides from torch
-                for key, item in vars(child).items():
-                    if isinstance(item, list | tuple | dict) and not key.startswith("_"):
-                        look(key, item, depth + 1)
-        elif isinstance(value, functools.partial):
-            look(name, value.func, depth)
-            for index, item in enumerate(value.args):
-                look(str(index), item, depth + 1)
-            for key, item in value.keywords.items():
-                look(key, item, depth + 1)
-        elif inspect.ismethod(value):
-            look("self", value.__self__, depth)
-            look(name, value.__func__, depth)
-        elif inspect.isfunction(value):
-            for key, item in _reachable(value):
-                look(key, item, depth + 1)
-        elif isinstance(value, list | tuple):
-            for index, item in enumerate(value):
-                look(f"{name}.{index}", item, depth + 1)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                look(f"{name}.{key}", item, depth + 1)
-        elif hasattr(value, "__dict__") and not inspect.ismodule(value):
-            for key, item in vars(value).items():
-                if isinstance(item, torch.nn.Module | list | tuple | dict):
-                    look(key, item, depth + 1)
-
-    look("", target)
+    reached = _Reached()
+    reached.look("", target)
     for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
         if not isinstance(value, torch.Tensor):
-            look(name, value, 1)
-    inner = {
-        id(child)
-        for _, module in found.values()
-        for child in module.modules()
-        if child is not module
-    }
-    outer = [(name, module) for name, module in found.values() if id(module) not in inner]
+            reached.look(name, value, 1)
+    outer = reached.outermost()
     if isinstance(target, torch.nn.Module):
         return [("", target), *(pair for pair in outer if pair[1] is not target)]
     return [("", outer[0][1])] if len(outer) == 1 else outer
 
 
+class _Reached:
+    """The modules that were found while looking through values, by the names that lead to them."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[str, torch.nn.Module]] = {}
+
+    def look(self, name: str, value: Any, depth: int = 0) -> None:
+        """Look into a value, and no deeper than `MAX_DEPTH`."""
+        if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
+            return
+        if isinstance(value, torch.nn.Module):
+            self._found.setdefault(id(value), (name, value))
+        elif inspect.ismethod(value):
+            self.look("self", value.__self__, depth)
+            self.look(name, value.__func__, depth)
+        elif isinstance(value, functools.partial):
+            self.look(name, value.func, depth)
+        for key, item in _members(name, value):
+            self.look(key, item, depth + 1)
+
+    def outermost(self) -> list[tuple[str, torch.nn.Module]]:
+        """The modules that are inside no other one."""
+        found = self._found.values()
+        inner = {id(c) for _, module in found for c in module.modules() if c is not module}
+        return [(name, module) for name, module in found if id(module) not in inner]
+
+
+def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The values one step further in, which modules may be in or among."""
+    if isinstance(value, torch.nn.Module):
+        for child in value.modules():  # a plain list or dict hides its modules from torch
+            for key, item in vars(child).items():
+                if isinstance(item, list | tuple | dict) and not key.startswith("_"):
+                    yield key, item
+    elif isinstance(value, functools.partial):
+        yield from ((str(index), item) for index, item in enumerate(value.args))
+        yield from value.keywords.items()
+    elif inspect.isfunction(value):
+        yield from _reachable(value)
+    elif isinstance(value, list | tuple):
+        yield from ((f"{name}.{index}", item) for index, item in enumerate(value))
+    elif isinstance(value, dict):
+        yield from ((f"{name}.{key}", item) for key, item in value.items())
+    elif hasattr(value, "__dict__") and not inspect.ismethod(value) and not inspect.ismodule(value):
+        for key, item in vars(value).items():
+            if isinstance(item, torch.nn.Module | list | tuple | dict):
+                yield key, item
+
+
 def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function sees by name: its closure, its defaults, and the globals that it uses."""
+    """The values that a function can use by name: closure, defaults, modules among globals."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -186,5 +200,5 @@ def _key(key: Any) -> str:
 
 
 def callable_of(target: Callable[..., Any]) -> Callable[..., Any]:
-    """What declares the parameters of a target: a module's forward, else the target."""
+    """The function whose signature the target has: a module's forward, else the target."""
     return target.forward if isinstance(target, torch.nn.Module) else target

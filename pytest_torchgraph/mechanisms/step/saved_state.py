@@ -1,4 +1,8 @@
-"""What a capture must leave as it found it, saved before and put back after."""
+"""The state that a step may disturb: saved before, restored after.
+
+Gradients, buffers, arguments, random number generators, grad mode and default dtype, and the marks
+that Dynamo leaves on tensors. Parameters are checked, not restored.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +181,7 @@ def _bits(tensor: torch.Tensor) -> int:
 
 
 def _marks(tensor: torch.Tensor) -> dict[str, Any]:
-    """What Dynamo notes on a tensor about sizes that it found to change."""
+    """The attributes by which Dynamo notes on a tensor which sizes are dynamic."""
     return {name: value for name, value in vars(tensor).items() if name.startswith("_dynamo")}
 
 

@@ -71,7 +71,7 @@ class _Made:
 
     @property
     def ran(self) -> bool:
-        """Whether it counts: a backward does only if it ran."""
+        """True for a graph that counts: a backward does only if it ran."""
         return self.runs > 0 or self.converted.graph.kind != "backward"
 
 

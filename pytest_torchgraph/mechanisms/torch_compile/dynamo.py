@@ -54,7 +54,7 @@ class Dynamo:
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:
-    """Whether a graph runs for a backward, or for its results alone."""
+    """`forward` where an input requires grad, else `inference`."""
     needs_grad = any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     )

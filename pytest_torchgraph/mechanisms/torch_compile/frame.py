@@ -15,7 +15,7 @@ from ..step.named_tensors import NamedTensors
 
 
 class Frame:
-    """What Dynamo handed to a backend at once, and what was made of it further down.
+    """One call of the backend: Dynamo's graph of a frame, and those that are lowered from it.
 
     To be made inside the backend: what the names are made from is erased afterwards.
 

@@ -132,7 +132,7 @@ class _Recorder:
                 sys.setrecursionlimit(recursion)
 
     def draws(self) -> bool:
-        """Whether a graph draws random numbers by inductor's own generator."""
+        """True where a graph draws random numbers by inductor's own generator."""
         ops = {node.op for made in self.made for graph in made.graph.walk() for node in graph.nodes}
         return any(op.startswith("prims.inductor_seed") for op in ops)
 

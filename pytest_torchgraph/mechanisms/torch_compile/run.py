@@ -1,4 +1,4 @@
-"""What the mechanisms that go through torch.compile share."""
+"""One step through torch.compile, from and to a fresh Dynamo; refused where frames were skipped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from ...convert.source_lines import is_user_file, relative
 from ...errors import CaptureError
 from ...watching.breaks import read_report
 from ..step.step import Step
-from .skipped_frames import Called, Lost, Rest, Skipped, calls_in_torch, refuse_lost
+from .skipped_frames import (
+    AfterBreak,
+    CalledAtBreak,
+    SkippedFrame,
+    UncompiledRegion,
+    refuse_uncompiled,
+    torch_frames,
+)
 
 _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
 _BREAK = re.compile(r"Graph break in user code at (.+):\d+")
 
 
 def switched_off() -> str:
-    """What keeps torch.compile from compiling anything here, or ""."""
+    """The reason for which torch.compile compiles nothing here, "" where it does."""
     disabled = torch_private.compile_is_disabled()
     if disabled:
         return f"torch.compile is switched off by {disabled}"
@@ -94,12 +101,12 @@ def run_compiled(
     within = next((each for each in found.reports if _is_in_torch_nn(each)), "")
     if within:
         raise CaptureError(_broken_in_torch(within))
-    refuse_lost(found.given_up, step.invocation)
+    refuse_uncompiled(found.given_up, step.invocation)
     return _why_none(found.reports)
 
 
 class _Failures:
-    """What Dynamo says of what it does not compile.
+    """Collects from torch's trace and hooks what Dynamo does not compile.
 
     Attributes:
         reports: its reasons, in its own words.
@@ -108,7 +115,7 @@ class _Failures:
 
     def __init__(self) -> None:
         self.reports: list[str] = []
-        self.given_up: list[Lost] = []
+        self.given_up: list[UncompiledRegion] = []
         self._stack: list[tuple[str, int, str, str]] = []
         self._broke: tuple[str, int, str] = ("", 0, "")
         self._tried: set[tuple[str, str, int]] = set()
@@ -121,7 +128,7 @@ class _Failures:
         """Dynamo leaves what comes in this code from this line on, because of the last break."""
         if is_user_file(code.co_filename):
             place = code.co_name, code.co_filename, code.co_firstlineno
-            self.given_up.append(Rest(*place, line, *self._broke))
+            self.given_up.append(AfterBreak(*place, line, *self._broke))
 
     def record(self, metadata: dict[str, Any], payload: str) -> None:
         """Keep what a record of the trace says."""
@@ -133,8 +140,8 @@ class _Failures:
             frames = self._stack or report.frames or [("", 0, "", "")]
             users = [frame for frame in frames if is_user_file(frame[0])]
             self._broke = (*(users or frames)[-1][:2], reason)
-            self.given_up += calls_in_torch(frames, reason)
-            self.given_up.append(Called(tuple(frames), self._tried, reason))
+            self.given_up += torch_frames(frames, reason)
+            self.given_up.append(CalledAtBreak(tuple(frames), self._tried, reason))
             self._stack = []
         metrics = metadata.get("compilation_metrics")
         if isinstance(metrics, dict):
@@ -144,7 +151,9 @@ class _Failures:
             if metrics.get("fail_reason"):
                 self.reports.append(str(metrics["fail_reason"]))
                 if is_user_file(file):
-                    self.given_up.append(Skipped(name, file, line, str(metrics["fail_reason"])))
+                    self.given_up.append(
+                        SkippedFrame(name, file, line, str(metrics["fail_reason"]))
+                    )
 
 
 def _why_none(failures: list[str]) -> str:

@@ -1,4 +1,9 @@
-"""What ran eagerly in the target though it was to be compiled, because Dynamo gave it up."""
+"""Regions of the target that Dynamo left to the interpreter, and the refusal of those that compute.
+
+The kinds: a frame that was skipped (`SkippedFrame`), the rest of a function behind a graph break
+from which Dynamo cannot resume (`AfterBreak`), a call of torch's own Python code with a break in it
+(`TorchFrame`), and functions that were being called at a break (`CalledAtBreak`).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +35,7 @@ _Place = tuple[str, int, str, str]
 """File, line, function and code of a frame."""
 
 
-class Op(NamedTuple):
+class ExecutedOp(NamedTuple):
     """An op that ran.
 
     Attributes:
@@ -47,15 +52,15 @@ class Op(NamedTuple):
     through: frozenset[tuple[str, str]]
 
 
-class Lost(Protocol):
-    """What Dynamo left to the interpreter."""
+class UncompiledRegion(Protocol):
+    """A region of code that ran eagerly, though the target was compiled."""
 
-    def has(self, op: Op) -> bool:
-        """Whether an op ran in it, outside of what is compiled by itself."""
+    def has(self, op: ExecutedOp) -> bool:
+        """True for an op that ran in it, and not in a callee that was compiled by itself."""
         ...
 
-    def told(self, ops: str) -> str:
-        """What happened, where and why.
+    def describe(self, ops: str) -> str:
+        """The refusal in words: what happened, where and why.
 
         Args:
             ops: what ran there, in words.
@@ -64,7 +69,7 @@ class Lost(Protocol):
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedFrame:
     """A frame that Dynamo gave up on, or the rest of one behind a graph break.
 
     Attributes:
@@ -77,15 +82,15 @@ class Skipped:
     line: int
     reason: str
 
-    def has(self, op: Op) -> bool:
-        """Whether an op ran in a frame of this code, or behind the break in it."""
+    def has(self, op: ExecutedOp) -> bool:
+        """True for an op of a frame of this code, behind the break where it is the rest of one."""
         behind = resumed(self.name)[1]
         return _is_of(op.code, self.name, self.file, self.line) and (
             behind is None or op.offset >= begin_of(op.code, behind)
         )
 
-    def told(self, ops: str) -> str:
-        """What happened, where and why."""
+    def describe(self, ops: str) -> str:
+        """The refusal in words: what happened, where and why."""
         return (
             "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
             f"no graph. {self.name} at {relative(self.file)}:{self.line}, which runs {ops}: "
@@ -94,8 +99,8 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Rest:
-    """What comes in a function behind a graph break from which Dynamo cannot resume.
+class AfterBreak:
+    """The rest of a function, behind a graph break from which Dynamo cannot resume.
 
     Attributes:
         name, file, line: of the code object.
@@ -112,13 +117,13 @@ class Rest:
     broke_at: int
     reason: str
 
-    def has(self, op: Op) -> bool:
-        """Whether an op ran in a frame of this code from that line on."""
+    def has(self, op: ExecutedOp) -> bool:
+        """True for an op of a frame of this code, from that line on."""
         of = _is_of(op.code, self.name, self.file, self.line)
         return of and op.offset >= begin_of(op.code, self.begin)
 
-    def told(self, ops: str) -> str:
-        """What happened, where and why."""
+    def describe(self, ops: str) -> str:
+        """The refusal in words: what happened, where and why."""
         code = linecache.getline(self.broke_in, self.broke_at).strip()
         return (
             "Dynamo could not resume behind a graph break, and ran the rest of the function "
@@ -129,14 +134,14 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class InTorch:
+class TorchFrame:
     """A call of Python code of torch's, inside which Dynamo broke the graph.
 
     Attributes:
         name, file, line: the place of the call; all of it ran eagerly, but for what it calls of the
             user's code.
         within: file and function of what is called.
-        broke_in, broke_at, reason: as in `Rest`.
+        broke_in, broke_at, reason: as in `AfterBreak`.
     """
 
     name: str
@@ -147,15 +152,15 @@ class InTorch:
     broke_at: int
     reason: str
 
-    def has(self, op: Op) -> bool:
-        """Whether an op ran in code of torch's that was called there."""
+    def has(self, op: ExecutedOp) -> bool:
+        """True for an op of torch's code that was called there."""
         code = op.code
         if code is None or (code.co_filename, code.co_name) != (self.file, resumed(self.name)[0]):
             return False
         return op.line == self.line and self.within in op.through
 
-    def told(self, ops: str) -> str:
-        """What happened, where and why."""
+    def describe(self, ops: str) -> str:
+        """The refusal in words: what happened, where and why."""
         code = linecache.getline(self.broke_in, self.broke_at).strip()
         file, function = self.within
         return (
@@ -168,7 +173,7 @@ class InTorch:
 
 
 @dataclass(frozen=True)
-class Called:
+class CalledAtBreak:
     """The functions that a compiled one called where the graph broke, inside the last of them.
 
     Dynamo compiles each of them by itself when the call is made, but not where torch switches it
@@ -184,8 +189,8 @@ class Called:
     tried: Set[tuple[str, str, int]]
     reason: str
 
-    def has(self, op: Op) -> bool:
-        """Whether an op ran in one of the functions, of which Dynamo compiled nothing."""
+    def has(self, op: ExecutedOp) -> bool:
+        """True for an op of one of the functions of which Dynamo compiled nothing."""
         code = op.code
         if code is None or any(_is_of(code, *each) for each in self.tried):
             return False
@@ -202,8 +207,8 @@ class Called:
         below = itertools.dropwhile(lambda each: (each[0], each[2]) not in names, self.stack)
         return [each for each in below if is_user_file(each[0]) and (each[0], each[2]) not in names]
 
-    def told(self, ops: str) -> str:
-        """What happened, where and why."""
+    def describe(self, ops: str) -> str:
+        """The refusal in words: what happened, where and why."""
         file, line, name, _ = self.stack[-1]
         code = linecache.getline(file, line).strip()
         return (
@@ -215,7 +220,7 @@ class Called:
         )
 
 
-def calls_in_torch(stack: Sequence[_Place], reason: str) -> list[InTorch]:
+def torch_frames(stack: Sequence[_Place], reason: str) -> list[TorchFrame]:
     """The calls of torch's code, the machinery around all code apart, in the stack at a break."""
     found = []
     users: _Place | None = None
@@ -226,11 +231,11 @@ def calls_in_torch(stack: Sequence[_Place], reason: str) -> list[InTorch]:
         elif users is not None and file.startswith(_TORCH) and not file.startswith(_MACHINERY):
             in_file, at = stack[-1][:2]
             place = users[2], users[0], users[1]
-            found.append(InTorch(*place, (file, function), in_file, at, reason))
+            found.append(TorchFrame(*place, (file, function), in_file, at, reason))
     return found
 
 
-def refuse_lost(given_up: Sequence[Lost], invocation: Invocation) -> None:
+def refuse_uncompiled(given_up: Sequence[UncompiledRegion], invocation: Invocation) -> None:
     """Refuse a capture in which one of these ran operations itself.
 
     Frames that are called from there are compiled by themselves, so one that only calls others, as
@@ -240,7 +245,7 @@ def refuse_lost(given_up: Sequence[Lost], invocation: Invocation) -> None:
     Raises:
         CaptureError: for the first of them that runs any.
     """
-    given_up = [each for each in given_up if not isinstance(each, Called) or each.untried]
+    given_up = [each for each in given_up if not isinstance(each, CalledAtBreak) or each.untried]
     if not given_up:
         return
     watch = _Watch()
@@ -250,11 +255,11 @@ def refuse_lost(given_up: Sequence[Lost], invocation: Invocation) -> None:
         ops = list(dict.fromkeys(op.name for op in watch.ops if each.has(op)))
         if ops:
             more = f" and {len(ops) - 3} more" if ops[3:] else ""
-            raise CaptureError(each.told(f"{', '.join(ops[:3])}{more}"))
+            raise CaptureError(each.describe(f"{', '.join(ops[:3])}{more}"))
 
 
 def _is_of(code: CodeType | None, name: str, file: str, line: int) -> bool:
-    """Whether a code object is the one that is meant, or the function whose rest that is."""
+    """True for the code object of this name and place, or the one that Dynamo resumes in it."""
     name, behind = resumed(name)
     if code is None or (code.co_filename, code.co_name) != (file, name):
         return False
@@ -289,7 +294,7 @@ class _Watch(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.ops: list[Op] = []
+        self.ops: list[ExecutedOp] = []
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -306,7 +311,7 @@ class _Watch(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             frame = frame.f_back
         name, called = str(func), frozenset(through)
         if frame is None:
-            self.ops.append(Op(name, None, 0, 0, called))
+            self.ops.append(ExecutedOp(name, None, 0, 0, called))
         else:
-            self.ops.append(Op(name, frame.f_code, frame.f_lasti, frame.f_lineno, called))
+            self.ops.append(ExecutedOp(name, frame.f_code, frame.f_lasti, frame.f_lineno, called))
         return func(*args, **(kwargs or {}))
