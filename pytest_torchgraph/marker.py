@@ -127,7 +127,7 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
         names = ", ".join(graph.name for graph in graphs)
         message = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
         yield AssertionError(message)
-    if graphs or (record.regions and not record.disabled and limits.min_graphs == 0):
+    if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
         yield from _problem(checks.need_compiled, record)
         yield from _problem(checks.need_device, capture)
     if limits.max_graph_breaks is not None:

@@ -44,7 +44,7 @@ from .contents import StepContents
 from .result import Capture
 
 if TYPE_CHECKING:
-    from ..syncs.found import RecordedCalls
+    from ..syncs.detect import RecordedCalls
     from .watch import Watch
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {

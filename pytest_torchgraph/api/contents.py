@@ -13,11 +13,11 @@ from ..convert.from_fx import Converted
 from ..errors import CaptureError
 from ..graph.model import Graph
 from ..ops.levels import Level
-from ..watching.graphs import Graphs
+from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
     from ..checks.subject import Comparison
-    from ..syncs.found import RecordedCalls
+    from ..syncs.detect import RecordedCalls
     from ..watching.kernels import Kernel
     from ..watching.record import WatchRecord
 
@@ -158,7 +158,7 @@ class WatchContents(Contents):
     origin = "made by watch()"
     is_watch = True
 
-    def __init__(self, read: Callable[[], Graphs]):
+    def __init__(self, read: Callable[[], PrintedGraphs]):
         super().__init__()
         self._read = read
 
@@ -194,12 +194,12 @@ class WatchContents(Contents):
     def only(self, within: Any, function: str | None) -> Contents:
         """The part that is about some code."""
         last = self._read()
-        part = Graphs(last.record.only(within, function))
+        part = PrintedGraphs(last.record.only(within, function))
 
-        def read_part() -> Graphs:
+        def read_part() -> PrintedGraphs:
             nonlocal last, part
             if (now := self._read()) is not last:
-                last, part = now, Graphs(now.record.only(within, function))
+                last, part = now, PrintedGraphs(now.record.only(within, function))
             return part
 
         return WatchContents(read_part)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..syncs.model import Sync, Transfer
     from ..watching.breaks import GraphBreak
     from ..watching.cudagraphs import CudagraphSkip
-    from ..watching.graphs import Graphs
+    from ..watching.graphs import PrintedGraphs
     from ..watching.kernels import Kernel
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
@@ -348,17 +348,17 @@ class Capture(Assertions):
         Raises:
             CaptureError: for a capture that cannot know.
         """
-        from ..syncs import found
+        from ..syncs import detect
 
         if self._contents.calls is not None:
-            return found.recorded_syncs(self._contents.calls)
+            return detect.recorded_syncs(self._contents.calls)
         record = self._compiled("syncs")
         if record is None:
-            return found.compiled_syncs(self.graphs, (), None)
-        from ..watching.graphs import Graphs
+            return detect.compiled_syncs(self.graphs, (), None)
+        from ..watching.graphs import PrintedGraphs
 
-        read = Graphs(record)
-        return found.compiled_syncs(self.graphs, record.breaks, read, self._traced(record))
+        read = PrintedGraphs(record)
+        return detect.compiled_syncs(self.graphs, record.breaks, read, self._traced(record))
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -370,14 +370,14 @@ class Capture(Assertions):
         Raises:
             CaptureError: for a capture that cannot know.
         """
-        from ..syncs import found
+        from ..syncs import detect
 
         if self._contents.calls is not None:
-            return found.recorded_transfers(self._contents.calls)
+            return detect.recorded_transfers(self._contents.calls)
         record = self._compiled("transfers")
         if record is None:
-            return found.compiled_transfers(self.graphs, ())
-        return found.compiled_transfers(self.graphs, record.breaks, self._traced(record))
+            return detect.compiled_transfers(self.graphs, ())
+        return detect.compiled_transfers(self.graphs, record.breaks, self._traced(record))
 
     def _compiled(self, asked: str) -> WatchRecord | None:
         """The record of the compiler; None where the graphs are all that can run."""
@@ -397,11 +397,11 @@ class Capture(Assertions):
             )
         return found
 
-    def _traced(self, record: WatchRecord) -> Graphs | None:
+    def _traced(self, record: WatchRecord) -> PrintedGraphs | None:
         """Dynamo's graphs of a captured backward, traced as far as its first break."""
         if self.via != "compiled_autograd":
             return None
-        from ..watching.graphs import Graphs
+        from ..watching.graphs import PrintedGraphs
 
         inner = [each for each in record.compiled if each.id and each.id.autograd is not None]
-        return Graphs(replace(record, compiled=tuple(inner)))
+        return PrintedGraphs(replace(record, compiled=tuple(inner)))

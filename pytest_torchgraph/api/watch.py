@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..graph.text import Header
-from ..watching.graphs import Graphs
+from ..watching.graphs import PrintedGraphs
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import record_of
@@ -22,7 +22,7 @@ class Watch:
 
     def __init__(self, *, passive: bool = False) -> None:
         self._recorder = EventRecorder(passive=passive)
-        self._last: Graphs | None = None
+        self._last: PrintedGraphs | None = None
         release = torch.__version__.partition("+")[0]
         self.capture = Capture(WatchContents(self._read), Header("watch", release))
 
@@ -39,12 +39,12 @@ class Watch:
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
-    def _read(self) -> Graphs:
+    def _read(self) -> PrintedGraphs:
         # While it is open, runs are counted without anybody being told of them.
         if self._last is None or self._recorder.is_open:
             record = record_of(self._recorder)
             if self._last is None or self._last.record.state != record.state:
-                self._last = Graphs(record)
+                self._last = PrintedGraphs(record)
         return self._last
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possib
 
 if TYPE_CHECKING:
     from ..watching.breaks import GraphBreak
+    from ..watching.compilations import Compilation
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
     from .subject import Subject
@@ -33,11 +34,11 @@ class UnexpectedBreaks(Failure):
 
 
 def need_graphs(capture: Subject, *, unreported: bool = False) -> None:
-    """Fail where a watch has no graph, or where code ran eagerly that was to be compiled.
+    """Fail where a watch has no graph, or where code ran eagerly that should be compiled.
 
     Args:
-        capture: of a watch, or not.
-        unreported: whether frames that Dynamo gave up are looked at as graph breaks.
+        capture: what is checked; anything but a watch passes.
+        unreported: leave out frames that Dynamo gave up, because they are among the graph breaks.
 
     Raises:
         AssertionError: with the cause.
@@ -53,22 +54,26 @@ def need_graphs(capture: Subject, *, unreported: bool = False) -> None:
 
 
 def need_device(capture: Subject) -> None:
-    """Fail where what was compiled has nothing on the device that the test runs for.
+    """Fail where the test runs for a device, and no compiled graph has a tensor on it.
 
     Raises:
         AssertionError: with the devices that there are.
     """
     __tracebackhide__ = True
-    expected, found = devices.expected_device(), device_types(capture.graphs)
-    if capture.graphs and expected is not None and expected not in found:
+    expected, present = devices.expected_device(), device_types(capture.graphs)
+    if capture.graphs and expected is not None and expected not in present:
         raise AssertionError(
             f"this test runs for {devices.FIXTURE}={expected}, but what was compiled has nothing "
-            f"on {expected} (only {', '.join(sorted(found)) or 'no tensor'})"
+            f"on {expected} (only {', '.join(sorted(present)) or 'no tensor'})"
         )
 
 
 def need_counted(capture: Subject, total: Any) -> None:
-    """`need_graphs` for a count of graphs, which may be expected to be none where code ran.
+    """Do as `need_graphs`, but where no graph is expected, accept that compiled code ran.
+
+    Args:
+        capture: what is checked.
+        total: the number of graphs that is expected, as `assert_graph_count` takes it.
 
     Raises:
         AssertionError: with the cause.
@@ -82,7 +87,7 @@ def need_counted(capture: Subject, total: Any) -> None:
 
 
 def need_compiled(record: WatchRecord, *, unreported: bool = False) -> None:
-    """Fail where code ran eagerly that was to be compiled; see `need_graphs`.
+    """Fail where code ran eagerly that should be compiled; see `need_graphs`.
 
     Raises:
         AssertionError: with the cause for each.
@@ -119,7 +124,7 @@ def assert_graph_breaks(
 
 
 def need_code_within(record: WatchRecord, within: Any) -> None:
-    """Fail where none of the code that was compiled is of some place.
+    """Fail where none of the code that was compiled is in `within`.
 
     Raises:
         AssertionError: with the files that were compiled.
@@ -139,7 +144,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
 def counted_breaks(
     record: WatchRecord, allow: str | Sequence[str] = (), within: Any = None
 ) -> list[GraphBreak]:
-    """The breaks that count: those within some code, and not allowed."""
+    """The graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
     inside("", within)
     return [
@@ -151,7 +156,13 @@ def counted_breaks(
 
 
 def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there: int) -> str:
-    """What is wrong with the number of breaks, and each of them."""
+    """The message where the number of graph breaks is wrong, with each of them.
+
+    Args:
+        counted: the breaks that count.
+        low, high: the number expected, `high` is None for no limit.
+        there: the number of all breaks.
+    """
     tolerated = there - len(counted)
     rest = f" ({tolerated} more are allowed)" if tolerated else ""
     return (
@@ -161,7 +172,7 @@ def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there
 
 
 def is_inside(each: Recompile, within: Any) -> bool:
-    """Whether a recompilation is of some code. One of a backward is of all code."""
+    """Whether a recompilation is of code in `within`. That of a backward is of all code."""
     return not each.path or inside(each.path, within)
 
 
@@ -185,28 +196,28 @@ def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
     __tracebackhide__ = True
     low, high = _limits(capture, count, most, "assert_recompiles")
     record = capture.record("recompilations")
-    found = record.recompiles
-    wrong = len(found) < low or (high is not None and len(found) > high)
-    if any(each.limit_hit for each in found) or (wrong and found):
-        raise AssertionError(recompiles_in_words(found, low, high))
+    recompiles = record.recompiles
+    wrong = len(recompiles) < low or (high is not None and len(recompiles) > high)
+    if any(each.limit_hit for each in recompiles) or (wrong and recompiles):
+        raise AssertionError(recompiles_in_words(recompiles, low, high))
     _need_runs(capture, record)
     if wrong:
         raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
-    impossible = "" if found else why_no_recompile_possible(record)
+    impossible = "" if recompiles else why_no_recompile_possible(record)
     if impossible:
         raise AssertionError(impossible)
 
 
-def recompiles_in_words(found: Sequence[Recompile], low: int, high: int | None) -> str:
-    """What is wrong with the number of recompilations, and each of them."""
-    head = f"recompilations: expected {format_bounds(low, high)}, found {len(found)}"
-    limit = [each for each in found if each.limit_hit]
+def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | None) -> str:
+    """The message where the number of recompilations is wrong, with each of them."""
+    head = f"recompilations: expected {format_bounds(low, high)}, found {len(recompiles)}"
+    limit = [each for each in recompiles if each.limit_hit]
     if limit:
         head = (
             f"the recompile limit was reached, so {limit[0].function} runs eagerly from then on "
-            f"({len(found)} recompilations)"
+            f"({len(recompiles)} recompilations)"
         )
-    return "\n".join([head, *(f"  {each}" for each in found)])
+    return "\n".join([head, *(f"  {each}" for each in recompiles)])
 
 
 def _need_runs(capture: Subject, record: WatchRecord) -> None:
@@ -223,48 +234,59 @@ def assert_single_backward_graph(capture: Subject) -> None:
     __tracebackhide__ = True
     record = capture.record("compiled-autograd graphs")
     captures = [each for each in record.compiled if each.is_capture]
+    problems = list(_capture_problems(record, captures))
+    problems += _backward_problems(capture, record, captures)
+    if problems:
+        raise AssertionError("\n".join(["not a single backward graph:", *problems]))
+    if capture.watched is not None:
+        need_compiled(record)
+        need_device(capture)
+
+
+def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> Iterator[str]:
+    """The messages where compiled autograd did not capture exactly one backward."""
+    if len(captures) > 1:
+        yield f"compiled autograd captured the backward {len(captures)} times, not once:"
+        yield from (f"  {each}" for each in record.recompiles if each.function == "backward")
+    if captures:
+        return
+    ran = [run for run in record.executions if run.startswith("!")]
+    if ran:
+        yield (
+            "compiled autograd captured nothing here: a backward captured before ran "
+            f"({', '.join(ran)}); watch from the first backward, or reset Dynamo before"
+        )
+    elif not record.executions:
+        yield f"nothing compiled ran:\n{why_no_graph(record)}"
+    else:
+        yield (
+            "compiled autograd captured no backward: is torch._dynamo.config.compiled_autograd "
+            "set where torch.compile(...) is called, and does the backward run inside compiled "
+            "code?"
+        )
+
+
+def _backward_problems(
+    capture: Subject, record: WatchRecord, captures: Sequence[Compilation]
+) -> Iterator[str]:
+    """The messages where Dynamo did not compile each captured backward as one graph."""
     inner = [
         each
         for each in record.compiled
         if each.id is not None and each.id.autograd is not None and not each.is_capture
     ]
     graphs = [each for each in inner if each.texts("dynamo") and not each.failure]
-    broken = [each for each in record.breaks if each.compile_id.startswith("!")]
-    problems = []
-    if not captures:
-        ran = [run for run in record.executions if run.startswith("!")]
-        if ran:
-            problems.append(
-                "compiled autograd captured nothing here: a backward captured before ran "
-                f"({', '.join(ran)}); watch from the first backward, or reset Dynamo before"
-            )
-        elif not record.executions:
-            problems.append(f"nothing compiled ran:\n{why_no_graph(record)}")
-        else:
-            problems.append(
-                "compiled autograd captured no backward: is torch._dynamo.config.compiled_autograd "
-                "set where torch.compile(...) is called, and does the backward run inside compiled "
-                "code?"
-            )
-    elif len(captures) > 1:
-        problems.append(f"compiled autograd captured the backward {len(captures)} times, not once:")
-        problems += [f"  {each}" for each in record.recompiles if each.function == "backward"]
     if captures and len(graphs) > len(captures):
-        problems.append(f"the captured backward was compiled as {len(graphs)} graphs, not one")
-    failed = [each for each in inner if each.failure]
-    problems += dict.fromkeys(
-        f"compiling the backward failed: {first_line(each.reason)}" for each in failed
-    )
-    problems += [f"a graph break in the backward:\n{_shown(n, b)}" for n, b in enumerate(broken, 1)]
+        yield f"the captured backward was compiled as {len(graphs)} graphs, not one"
+    failures = [first_line(each.reason) for each in inner if each.failure]
+    yield from dict.fromkeys(f"compiling the backward failed: {reason}" for reason in failures)
+    breaks = [each for each in record.breaks if each.compile_id.startswith("!")]
+    for number, each in enumerate(breaks, 1):
+        yield f"a graph break in the backward:\n{_shown(number, each)}"
     if captures and not any(record.executions.get(str(each.id)) for each in captures):
-        problems.append("the captured backward never ran")
-    if captures and not graphs and not failed and capture.watched is not None:
-        problems.append("Dynamo made no graph of the captured backward")
-    if problems:
-        raise AssertionError("\n".join(["not a single backward graph:", *problems]))
-    if capture.watched is not None:
-        need_compiled(record)
-        need_device(capture)
+        yield "the captured backward never ran"
+    if captures and not graphs and not failures and capture.watched is not None:
+        yield "Dynamo made no graph of the captured backward"
 
 
 def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, int | None]:
@@ -279,6 +301,6 @@ def _limits(capture: Subject, count: Any, most: Any, name: str) -> tuple[int, in
 
 
 def _device(capture: Subject) -> str:
-    """The device type whose count is meant: of the graphs; where there is none, of the test."""
+    """The device type by which counts are chosen: that of the graphs, else that of the test."""
     expected = None if capture.graphs else devices.expected_device()
     return device_of(capture.graphs, capture.device or expected)

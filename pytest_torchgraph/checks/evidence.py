@@ -1,29 +1,35 @@
 """Why nothing was compiled, or why what was compiled is not all that ran.
 
-A check on what a watch saw holds only if something was there to check. Each function here answers
-with the causes, and "" or nothing means that there is evidence.
+A check on what a watch saw holds only if there was something to check. The functions here give the
+causes why there was not, in words; "" or an empty list means that there was.
 """
 
 from __future__ import annotations
 
 from .. import torch_private
 from ..convert.source_lines import is_user_file, relative
-from ..watching.observe.entries import SILENT, Note, Region
+from ..watching.observe.entries import UNKNOWN_CAUSE, CompiledCallable, EagerCause
 from ..watching.record import WatchRecord
 
 _IN_TORCH = "skipfiles"
+"""A word of Dynamo's reason for leaving code of torch's to the interpreter."""
 _CHOSEN = "torch.compiler.set_stance"
+"""Beginning of the cause that the test chose itself, by a stance."""
 
 
 def why_no_graph(record: WatchRecord) -> str:
-    """Why a watch has no graph: the cause, in words, for each callable that was called."""
+    """Why a watch has no graph: a line for each cause.
+
+    Args:
+        record: what the watch saw.
+    """
     about = f" for {record.part}" if record.part else ""
     if not record.opened:
         return "the watch was never entered: use `with graph_capture.watch() as capture:`"
     causes = []
     if record.disabled:
         causes.append(f"torch.compile is switched off by {record.disabled}")
-    causes += [line for region in record.regions for line in _causes(region)]
+    causes += [_line(callee, cause) for callee in record.callables for cause in callee.uncompiled]
     causes += [f"{each.kind}: {each.reason} ({each.file}:{each.line})" for each in record.breaks]
     causes += _limits(record)
     if causes:
@@ -37,8 +43,8 @@ def why_no_graph(record: WatchRecord) -> str:
     if record.compiled:
         functions = ", ".join(dict.fromkeys(each.function or "?" for each in record.compiled))
         return f"  Dynamo found no tensor operation in {functions}"
-    if record.regions:
-        names = ", ".join(dict.fromkeys(region.name for region in record.regions))
+    if record.callables:
+        names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  {names} was called and served from Dynamo's cache, but it has no graph"
     return (
         f"  no compiled function or module was called{about} inside the watch: torch.compile(...) "
@@ -47,13 +53,13 @@ def why_no_graph(record: WatchRecord) -> str:
 
 
 def what_ran_uncompiled(record: WatchRecord, *, unreported: bool = False) -> list[str]:
-    """What should have run compiled and did not, though other code did.
+    """The compiled callables that ran eagerly, with the causes, though other code ran compiled.
 
-    Only what nobody chose: a stance that the test set itself is no accident.
+    Calls under a stance are left out: the test chose it.
 
     Args:
-        record: what a watch saw.
-        unreported: leave out what is among the graph breaks.
+        record: what the watch saw.
+        unreported: leave out the frames that are among the graph breaks.
     """
     if record.disabled:
         return [f"torch.compile is switched off by {record.disabled}"]
@@ -63,17 +69,20 @@ def what_ran_uncompiled(record: WatchRecord, *, unreported: bool = False) -> lis
         if unreported and each.failure and not each.limit_hit
     }
     lines = [
-        line
-        for region in record.regions
-        for note in region.uncompiled
-        if not note.reason.startswith(_CHOSEN) and note[1:] not in reported
-        for line in [_line(region, note)]
+        _line(callee, cause)
+        for callee in record.callables
+        for cause in callee.uncompiled
+        if not cause.reason.startswith(_CHOSEN) and cause[1:] not in reported
     ]
     return [*lines, *_limits(record)]
 
 
 def why_no_recompile_possible(record: WatchRecord) -> str:
-    """Why no recompilation could have shown: nothing compiled was entered again."""
+    """Why no recompilation could have happened: no compiled code was called again.
+
+    Args:
+        record: what the watch saw.
+    """
     again = [frame for frame, count in record.frames.items() if count > 1]
     tried = [each for each in record.compiled if each.is_recompilation]
     if again or tried or record.ran_earlier:
@@ -95,34 +104,33 @@ def _limits(record: WatchRecord) -> list[str]:
     ]
 
 
-def _causes(region: Region) -> list[str]:
-    return [_line(region, note) for note in region.uncompiled]
+def _line(callee: CompiledCallable, cause: EagerCause) -> str:
+    """How often a callable ran eagerly for one cause."""
+    times = callee.uncompiled[cause]
+    known = callee.file and not callee.file.startswith("<")
+    place = f" ({relative(callee.file)}:{callee.line})" if known else ""
+    count = f"{times} of {callee.entries} calls" if callee.entries > 1 else "its call"
+    return f"{callee.name}{place}: {count} ran eagerly: {_in_words(cause, callee)}"
 
 
-def _line(region: Region, note: Note) -> str:
-    times = region.uncompiled[note]
-    known = region.file and not region.file.startswith("<")
-    place = f" ({relative(region.file)}:{region.line})" if known else ""
-    count = f"{times} of {region.entries} calls" if region.entries > 1 else "its call"
-    return f"{region.name}{place}: {count} ran eagerly: {_why(region, note)}"
-
-
-def _why(region: Region, note: Note) -> str:
-    if note == SILENT:
-        return _silent(region)
-    if _IN_TORCH in note.reason and not is_user_file(note.file):
+def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
+    """A cause, with the frame that it is about where that is not the callable's own."""
+    if cause == UNKNOWN_CAUSE:
+        return _never_looked_at(callee)
+    if _IN_TORCH in cause.reason and not is_user_file(cause.file):
         return (
-            f"{note.reason}: a module of torch's own is not compiled by itself; compile a module "
+            f"{cause.reason}: a module of torch's own is not compiled by itself; compile a module "
             "or function of yours that calls it"
         )
-    other = note.function and (note.file, note.line) != (region.file, region.line)
-    other = other and not note.file.startswith("<")
-    where = f" ({note.function} at {relative(note.file)}:{note.line})" if other else ""
-    return f"{note.reason}{where}"
+    other = cause.function and (cause.file, cause.line) != (callee.file, callee.line)
+    other = other and not cause.file.startswith("<")
+    where = f" ({cause.function} at {relative(cause.file)}:{cause.line})" if other else ""
+    return f"{cause.reason}{where}"
 
 
-def _silent(region: Region) -> str:
-    if region.code is not None and region.code in torch_private.recompiled_to_the_limit():
+def _never_looked_at(callee: CompiledCallable) -> str:
+    """The likely cause where Dynamo gives none."""
+    if callee.code is not None and callee.code in torch_private.recompiled_to_the_limit():
         return (
             "the recompile limit had been reached before: Dynamo compiles this code no more. "
             "torch._dynamo.reset() clears it"

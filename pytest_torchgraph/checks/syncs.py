@@ -32,7 +32,7 @@ def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
 
 
 def _assert_none(
-    what: str,
+    kind: str,
     capture: Subject,
     found: Sequence[Sync | Transfer],
     allow: str | Sequence[str],
@@ -44,7 +44,7 @@ def _assert_none(
         tolerated = len(found) - len(wrong)
         certain = sum(each.certain for each in wrong)
         unknown = len(wrong) - certain
-        head = f"{what}: expected none, found {certain or 'none for certain'}"
+        head = f"{kind}: expected none, found {certain or 'none for certain'}"
         head += f", and {unknown} not known" if unknown else ""
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]

@@ -10,7 +10,7 @@ from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..graph.model import Graph
 from ..ops.levels import Level
-from ..syncs.found import RecordedCalls
+from ..syncs.detect import RecordedCalls
 from ..watching.kernels import Kernel
 from .step.step import Step
 

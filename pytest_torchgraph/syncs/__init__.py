@@ -1,1 +1,1 @@
-"""Where Python waits for the device, and where tensors move between devices."""
+"""Host syncs, where Python waits for the device, and transfers, copies between devices."""

@@ -1,6 +1,7 @@
-"""What one call of an op does: whether it waits for the device, and what it copies.
+"""Whether one call of an op waits for the device, and whether it copies between devices.
 
-Ops are known by the tags that torch gives them, so that custom ops with tags are known as well.
+Ops are recognized by the tags that torch gives them where there is one, so custom ops with these
+tags are recognized as well.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,16 +18,17 @@ from ..graph.model import Arg, Atom, Result, Symbol, TensorMeta
 from ..ops import registry
 from .model import COPIES, MASKS, READS, SIZES
 
-_MASKED = ("aten.index.", "aten._unsafe_index.")
-_WRITTEN_MASKED = (
+_READ_BY_INDEX = ("aten.index.", "aten._unsafe_index.")
+_WRITTEN_BY_INDEX = (
     "aten.index_put.",
     "aten.index_put_.",
     "aten._index_put_impl_.",
     "aten._unsafe_index_put.",
     "operator.setitem",
 )
-_INDEXING = (*_MASKED, *_WRITTEN_MASKED)
-_MASKS = ("bool", "uint8")
+_INDEXING = (*_READ_BY_INDEX, *_WRITTEN_BY_INDEX)
+"""Beginnings of ops whose second argument is a list of indices."""
+_MASK_DTYPES = ("bool", "uint8")
 _COPYING = {
     "aten._to_copy.default",
     "aten.to.device",
@@ -48,18 +50,22 @@ _NON_BLOCKING_THIRD = {
     "prims.device_put.default",
 }
 """Ops that take `non_blocking` by position, as their third argument."""
-_MADE = "aten.lift_fresh.default"
-"""What torch.tensor ends with: all that is seen of how it copied Python's numbers to a device."""
-_HOST = {"Tensor.cpu"}
-"""Methods that are only there for a copy to the host, also where the tensor already is there."""
+_LIFT_FRESH = "aten.lift_fresh.default"
+"""The last op of torch.tensor: the only one of its copy of Python's numbers that is dispatched."""
+_TO_HOST = {"Tensor.cpu"}
+"""Methods that copy to the host; on a CPU run, where they copy nothing, they count as well."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
 _READING |= {"Tensor.tolist"}
+"""Ops and methods that read values back, beside those with the tag `data_dependent_output`."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
+"""Higher-order ops that read a condition back."""
 _UNTAGGED = {"aten._ctc_loss.default"}
-"""Ops whose tag is for another overload: here the lengths are Python's."""
-_TORCHS = ("aten", "prims")
-_WRAPPER = "higher_order.with_effects"
+"""Ops whose tag does not hold: it is for an overload whose lengths are tensors, not Python's."""
+_TORCH_NAMESPACES = ("aten", "prims")
+_WITH_EFFECTS = "higher_order.with_effects"
+"""The op that wraps another one to keep its place among other effects: token, op, arguments."""
 _UNBACKED = re.compile(r"\b(?:u|zuf)\d+\b")
+"""Unbacked symbols: sizes and values that depend on data."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Call:
     Attributes:
         op: its qualified name.
         args, kwargs: with a `TensorMeta` or `Symbol` for each value.
-        result: what it gave.
+        result: its result, likewise.
     """
 
     op: str
@@ -78,36 +84,39 @@ class Call:
     result: Result = None
 
     def unwrapped(self) -> Call:
-        """The call itself where it is wrapped to keep its place among other effects."""
-        if self.op == _WRAPPER and len(self.args) > 1 and isinstance(self.args[1], Atom):
+        """The call inside, where it is wrapped in `with_effects`; else the same."""
+        if self.op == _WITH_EFFECTS and len(self.args) > 1 and isinstance(self.args[1], Atom):
             return replace(self, op=self.args[1].name, args=self.args[2:])
         return self
 
 
 @functools.lru_cache(maxsize=8192)
-def may_matter(op: str) -> bool:
-    """Whether any call of an op may wait or copy, but for symbols that nobody knew before."""
+def may_sync_or_copy(op: str) -> bool:
+    """Whether some call of an op may wait or copy, apart from unbacked symbols in its result."""
     return (
         op.startswith(_INDEXING)
         or op in _COPYING
         or op in _COPYING_LISTS
-        or op == _MADE
+        or op == _LIFT_FRESH
         or op in _READING
         or op in _BRANCHING
         or bool(_tags(op))
     )
 
 
-def wait_of(call: Call, known: frozenset[str] = frozenset()) -> str:
-    """Why Python waits for the device at this call, "" if it does not.
+def sync_kind(call: Call, known: frozenset[str] = frozenset()) -> str:
+    """The kind of the host sync at this call, "" where Python does not wait.
 
     Args:
         call: the call.
-        known: the symbols that earlier calls gave.
+        known: the unbacked symbols in the results of earlier calls.
+
+    Returns:
+        `READS`, `SIZES`, `MASKS`, `COPIES` or "".
     """
     op = call.op
-    copied = copied_by(call)
-    if op in _HOST or (copied and copied[2]):
+    copy = copied_by(call)
+    if op in _TO_HOST or (copy and copy.blocking):
         return COPIES
     if op.startswith(_INDEXING):
         return _mask(call) or _unbacked(call, known)
@@ -122,17 +131,30 @@ def wait_of(call: Call, known: frozenset[str] = frozenset()) -> str:
     return SIZES if "sizes" in _tags(op) else _unbacked(call, known)
 
 
-def copied_by(call: Call) -> tuple[str, str, bool] | None:
-    """From which device to which a call copies, and whether Python waits for that.
+class Copy(NamedTuple):
+    """A copy between two devices.
 
-    The indices of a tensor on another device are copied too.
+    Attributes:
+        source, target: the devices.
+        blocking: whether Python waits for it.
+    """
+
+    source: str
+    target: str
+    blocking: bool
+
+
+def copied_by(call: Call) -> Copy | None:
+    """The copy between devices that a call makes, None for none; of several the first.
+
+    Indices are copied to the device of the tensor that they index.
     """
     if call.op in _COPYING_LISTS:
         pairs = zip(_tensors(call.args[:1]), _tensors(call.args[1:2]), strict=False)
         copies = (_copied(source.device, into.device, call) for into, source in pairs)
         return next(filter(None, copies), None)
     target = next((each.device for each in _tensors(call.result)), None)
-    if call.op == _MADE:
+    if call.op == _LIFT_FRESH:
         return _copied("cpu", None if target == "meta" else target, call)
     if call.op == "aten.copy_.default" or call.op == "operator.setitem":
         target = next((each.device for each in _tensors(call.args[:1])), None)
@@ -145,22 +167,22 @@ def copied_by(call: Call) -> tuple[str, str, bool] | None:
     return next(filter(None, copies), None)
 
 
-def _copied(source: str | None, target: str | None, call: Call) -> tuple[str, str, bool] | None:
+def _copied(source: str | None, target: str | None, call: Call) -> Copy | None:
     if not source or not target or source == target:
         return None
-    return source, target, "cpu" in (source, target) and not _non_blocking(call)
+    return Copy(source, target, "cpu" in (source, target) and not _non_blocking(call))
 
 
 def symbols_in(value: Any) -> frozenset[str]:
-    """The symbols for what depends on data that occur in results."""
-    found: set[str] = set()
+    """The unbacked symbols in results: those for sizes and values that depend on data."""
+    symbols: set[str] = set()
     if isinstance(value, Symbol):
-        found.update(_UNBACKED.findall(value.expr))
+        symbols.update(_UNBACKED.findall(value.expr))
     elif isinstance(value, TensorMeta):
-        found.update(*(symbols_in(size) for size in value.shape))
+        symbols.update(*(symbols_in(size) for size in value.shape))
     elif isinstance(value, tuple):
-        found.update(*(symbols_in(item) for item in value))
-    return frozenset(found)
+        symbols.update(*(symbols_in(item) for item in value))
+    return frozenset(symbols)
 
 
 def _unbacked(call: Call, known: frozenset[str]) -> str:
@@ -171,13 +193,13 @@ def _unbacked(call: Call, known: frozenset[str]) -> str:
 
 def _mask(call: Call) -> str:
     indices = list(_tensors(call.args[1:2]))
-    if not any(each.dtype in _MASKS for each in indices):
+    if not any(each.dtype in _MASK_DTYPES for each in indices):
         return ""
-    return "" if call.op.startswith(_WRITTEN_MASKED) and _fills(call) else MASKS
+    return "" if call.op.startswith(_WRITTEN_BY_INDEX) and _fills(call) else MASKS
 
 
 def _fills(call: Call) -> bool:
-    """Whether one value is written everywhere, for which torch needs not know where the mask is."""
+    """Whether one value is written wherever the mask is true, which needs no size on the host."""
     if len(call.args) < 3 or _argument(call, 3, "accumulate"):
         return False
     value = call.args[2]
@@ -209,15 +231,16 @@ def _tensors(value: Any) -> Iterator[TensorMeta]:
 
 @functools.lru_cache(maxsize=8192)
 def _tags(op: str) -> frozenset[str]:
-    """What torch says about an op: that it `reads` values, that its `sizes` depend on data."""
+    """The tags of an op: `reads` where it reads values back, `sizes` where sizes depend on data."""
     namespace, _, rest = op.partition(".")
     packet, _, overload = rest.partition(".")
-    known = namespace in _TORCHS or op in registry.registered()  # which takes 2 ms
+    known = namespace in _TORCH_NAMESPACES or op in registry.registered()  # which takes 2 ms
     if op in _UNTAGGED or not known:
         return frozenset()
     try:
         tags = getattr(getattr(getattr(torch.ops, namespace), packet), overload).tags
     except AttributeError:  # no such op, or one that is registered without a schema
         return frozenset()
-    found = {"reads"} if torch.Tag.data_dependent_output in tags else set()
-    return frozenset(found | ({"sizes"} if torch.Tag.dynamic_output_shape in tags else set()))
+    reads = {"reads"} if torch.Tag.data_dependent_output in tags else set()
+    sizes = {"sizes"} if torch.Tag.dynamic_output_shape in tags else set()
+    return frozenset(reads | sizes)

@@ -1,4 +1,4 @@
-"""Methods of tensors that wait for the device and tell no dispatcher of it, on the CPU at least."""
+"""Tensor methods that wait for the device, but on the CPU dispatch no op that shows it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import torch
 from .model import COPIES, READS, STARTS
 
 METHODS = {"tolist": READS, "__repr__": READS, "cpu": COPIES}
-"""What each of them does where the tensor is on another device."""
+"""The methods, with the kind of the sync where the tensor is on another device."""
 _REPLACED: list[tuple[type, str, str]] = [
     *((torch.Tensor, name, name) for name in METHODS),
     (threading.Thread, "start", STARTS),
 ]
-"""Owner, attribute, and what is noted."""
+"""Owner and name of each method that is replaced, and what `on_method_call` reports for it."""
 
 
 @contextlib.contextmanager
-def noted(note: Callable[[str], None]) -> Iterator[None]:
-    """Call `note(name)` whenever one of `METHODS` is called, in any thread, from outside of them;
-    and `note(STARTS)` for each thread that is started, whose ops a dispatch mode does not see.
+def on_method_call(report: Callable[[str], None]) -> Iterator[None]:
+    """Call `report(name)` when one of `METHODS` is called, in any thread, but not inside another.
+
+    For each thread that is started, whose ops a dispatch mode does not see, `report(STARTS)`.
 
     They are replaced in `torch.Tensor`: a TorchFunctionMode would change what runs, because torch
-    takes other ways where one is active. What somebody else replaces meanwhile stays as it is.
+    takes other paths where one is active. What somebody else replaces meanwhile stays as it is.
     """
     inside = threading.local()
     replaced: list[tuple[type, str, Any, Any]] = []
@@ -37,7 +38,7 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
         def called(*args: Any, **kwargs: Any) -> Any:
             if not replaced or getattr(inside, "one", False):
                 return original(*args, **kwargs)
-            note(name)
+            report(name)
             inside.one = True
             try:
                 return original(*args, **kwargs)
@@ -47,8 +48,8 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
         return called
 
     try:
-        for owner, name, said in _REPLACED:
-            new = observed(said, getattr(owner, name))
+        for owner, name, reported in _REPLACED:
+            new = observed(reported, getattr(owner, name))
             replaced.append((owner, name, vars(owner).get(name), new))
             setattr(owner, name, new)
         yield

@@ -1,25 +1,27 @@
-"""`Sync` and `Transfer`: what is said about one place in the user's code."""
+"""`Sync` and `Transfer`: a host sync or a copy at one place in the user's code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..watching.breaks import SKIPPED
+
+# Kinds of syncs.
 READS = "reads a value back"
 SIZES = "has a size that depends on data"
 MASKS = "indexes by a bool mask"
 COPIES = "copies between host and device"
 BREAKS = "ran eagerly at a graph break"
-"""What is said of code that ran in no graph: whether it waits for the device is not known."""
+"""The kind of code that ran in no graph: whether it waits for the device is not known."""
 THREADS = "ran in another thread"
-"""The same of code that a dispatch mode does not see."""
+"""The kind of code that a dispatch mode does not see: likewise."""
 STARTS = "threading.Thread.start"
-BEHIND = "frame skipped: "
-"""What `op` begins with where that is all that comes behind the break, not what broke there."""
+"""`op` where a thread was started."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """A place in the user's code at which something was seen.
+    """A place in the user's code at which a sync or a transfer was seen.
 
     Attributes:
         file, line: the innermost frame outside torch and the standard library, as in `GraphBreak`;
@@ -27,7 +29,7 @@ class Located:
         code: the line itself.
         function: name of the function that the line is in.
         module: path of the module, "" where it is not known.
-        certain: False where code ran unseen, so that nobody knows what it did.
+        certain: False where code ran unseen, of which it is not known what it did.
         occurrences: how often it was seen: executed, where each op was seen as it ran; else in how
             many places of the graphs.
     """
@@ -92,16 +94,18 @@ class Transfer(Located):
 
 
 def _behind(each: Sync | Transfer) -> str:
-    """What is said of everything behind a break: not the line and op that broke, which are known,
-    and may be tolerated.
+    """The text for everything behind a break, "" for anything else.
+
+    `op` begins with `SKIPPED` there. The text has neither the code of the line nor the op that
+    broke: an `allow` for these must not allow what comes behind.
     """
-    if each.certain or not each.op.startswith(BEHIND):
+    if each.certain or not each.op.startswith(SKIPPED):
         return ""
     return f"behind line {each.line} of {each.file} in {each.function}\n{BREAKS}"
 
 
 def place_of(each: Located) -> str:
-    """Where it is, in one line."""
+    """File, line, function and code, in one line."""
     if not each.file:
         return f"(no line known) module {each.module}" if each.module else "(no line known)"
     return f"{each.file}:{each.line} in {each.function}: {each.code}"

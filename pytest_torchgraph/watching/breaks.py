@@ -1,4 +1,4 @@
-"""Graph breaks: what Dynamo reports, with the place in the user's code."""
+"""Graph breaks, read from Dynamo's reports, each with its place in the user's code."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ from .compilations import Compilation
 from .observe.events import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
-"""What the kind of a break begins with behind which Dynamo could not resume: nothing of the
-function was compiled, or nothing of it from some point before the break on."""
+"""Beginning of the kind of a break behind which Dynamo cannot resume: nothing of the function was
+compiled, or nothing of it from some point before the break on."""
 
 _HEADER = re.compile(r"Graph break in user code at (.*):(\d+)\s*$", re.MULTILINE)
-_PREFIXES = (
+_PREAMBLES = (
     re.compile(r"Encountered graph break when attempting to (?:trace|store) [^\n]*\n\s*"),
     re.compile(r"Failed to handle graph break gracefully\.[^\n]*\n\s*"),
     re.compile(r"Encountered graph break that we cannot resume from\.[^\n]*\n\s*"),
 )
+"""Sentences that Dynamo writes before the kind of some breaks."""
 _GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cannot resume from")
-_SECOND = "*** While handling this graph break, another graph break occurred: ***"
+_NEXT_REPORT = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
 _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
 """Where a printed stack ends."""
-_PART = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
+_SECTION = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_MORE = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
+_LINK = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
 _RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
+"""The packages that run the tests."""
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
+"""The number in the file name of code that torch.fx generated: another one in each run."""
 _FILE = re.compile(r'File "([^"]+)"')
-_UNNAMED = "___stack"
+_STACK_VALUE = "___stack"
+"""Dynamo's source for a value that was on the stack at an earlier break."""
 _REWRITTEN = (
     "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
     "of another module, assert on torch._assert_async, or run with --assert=plain"
@@ -84,6 +88,7 @@ class GraphBreak:
             for a module called behind another break, of which Dynamo knows no name.
         compile_id: of the compilation that met it first.
         occurrences: how often it was met: again inside a caller, and at each recompilation.
+        path: the file as Dynamo names it.
     """
 
     kind: str
@@ -105,41 +110,46 @@ class GraphBreak:
         )
 
 
-_Place = tuple[str, int, str, str]
+_Frame = tuple[str, int, str, str]
+"""File, line, function and code, as Dynamo reports a frame."""
 
 
-class _Report(NamedTuple):
-    """A report of Dynamo, taken apart."""
+class BreakReport(NamedTuple):
+    """A report of Dynamo about a graph break, taken apart.
+
+    Attributes:
+        kind, reason, hint, module: as in `GraphBreak`, the kind without `SKIPPED`.
+        skipped: whether Dynamo could not resume behind the break.
+        frames: the stack, outermost first, empty where the report has none.
+    """
 
     kind: str
     reason: str
     hint: str
     skipped: bool
-    frames: list[_Place]
+    frames: list[_Frame]
     module: str = ""
 
 
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
-    """The breaks of these compilations, one for each file, line and kind."""
-    found: dict[tuple[str, int, str], GraphBreak] = {}
-    for each in compiled:
-        for one in _of_one(each):
-            key = (one.path, one.line, one.kind.removeprefix(SKIPPED))
-            known = found.get(key)
-            if known is None:
-                found[key] = one
-            else:
-                kind = max(known.kind, one.kind, key=lambda kind: kind.startswith(SKIPPED))
-                found[key] = replace(
-                    known,
-                    kind=kind,
-                    module=known.module or one.module,
-                    occurrences=known.occurrences + 1,
-                )
-    return tuple(found.values())
+    """The breaks of compilations, one for each file, line and kind."""
+    breaks: dict[tuple[str, int, str], GraphBreak] = {}
+    for each in (graph_break for one in compiled for graph_break in _breaks_of_one(one)):
+        key = (each.path, each.line, each.kind.removeprefix(SKIPPED))
+        known = breaks.get(key)
+        if known is None:
+            breaks[key] = each
+            continue
+        breaks[key] = replace(
+            known,
+            kind=max(known.kind, each.kind, key=lambda kind: kind.startswith(SKIPPED)),
+            module=known.module or each.module,
+            occurrences=known.occurrences + 1,
+        )
+    return tuple(breaks.values())
 
 
-def _of_one(compiled: Compilation) -> list[GraphBreak]:
+def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
     reports = [_report(event) for event in compiled.breaks if not event.hand_over]
     if compiled.failure and not compiled.limit_hit:
         last = read_report(compiled.reason)
@@ -148,9 +158,9 @@ def _of_one(compiled: Compilation) -> list[GraphBreak]:
         elif not compiled.breaks:
             begin = compiled.file, compiled.line
             file, line = compiled.failed_at if all(compiled.failed_at) else begin
-            place = (file, line, function_at(file, line) or compiled.function, "")
-            reports.append(last._replace(skipped=True, frames=last.frames or [place]))
-    return [_made(report, compiled) for report in reports]
+            frame = (file, line, function_at(file, line) or compiled.function, "")
+            reports.append(last._replace(skipped=True, frames=last.frames or [frame]))
+    return [_graph_break(report, compiled) for report in reports]
 
 
 def function_at(file: str, line: int) -> str:
@@ -159,37 +169,37 @@ def function_at(file: str, line: int) -> str:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return ""
-    found = ""
+    name = ""
     for node in ast.walk(tree):  # from the outside to the inside
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             if first <= line <= (node.end_lineno or line):
-                found = node.name
-    return found
+                name = node.name
+    return name
 
 
-def _report(event: GraphBreakEvent) -> _Report:
+def _report(event: GraphBreakEvent) -> BreakReport:
     report = read_report(event.report)._replace(module=_module(event.module))
     return report._replace(frames=_without_resumed(event.stack)) if event.stack else report
 
 
 def _module(source: str) -> str:
-    """The path of a module that Dynamo names, "" for the result of an earlier part of a frame."""
-    return "" if _UNNAMED in source else module_fqn(source)
+    """The path of a module by Dynamo's source for it, "" for a value that was on the stack."""
+    return "" if _STACK_VALUE in source else module_fqn(source)
 
 
-def _without_resumed(stack: Iterable[_Place]) -> list[_Place]:
-    """A stack in which the rest of a function, behind a break, is not one more frame."""
-    found: list[_Place] = []
+def _without_resumed(stack: Iterable[_Frame]) -> list[_Frame]:
+    """A stack in which a resume function, the code behind a break, is not one more frame."""
+    frames: list[_Frame] = []
     for file, line, function, code in stack:
         name = original_name(function)
-        if name != function and found and found[-1][0] == file and found[-1][2] == name:
-            found.pop()
-        found.append((file, line, name, code))
-    return found
+        if name != function and frames and frames[-1][0] == file and frames[-1][2] == name:
+            frames.pop()
+        frames.append((file, line, name, code))
+    return frames
 
 
-def _made(report: _Report, compiled: Compilation) -> GraphBreak:
+def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     frames = report.frames or [(compiled.file, compiled.line, compiled.function, "")]
     users = _users(frames)
     file, line, function, code = (users or frames)[-1]
@@ -212,11 +222,11 @@ def _made(report: _Report, compiled: Compilation) -> GraphBreak:
     )
 
 
-def _users(frames: list[_Place]) -> list[_Place]:
+def _users(frames: list[_Frame]) -> list[_Frame]:
     """The user's frames, from the test on where pytest calls one."""
     modules = [sys.modules.get(name) for name in _RUNNERS]
     homes = [str(Path(module.__file__).parent) for module in modules if module and module.__file__]
-    users: list[_Place] = []
+    users: list[_Frame] = []
     called_by_pytest = False
     for frame in frames:
         if is_below(frame[0], *homes):
@@ -227,8 +237,8 @@ def _users(frames: list[_Place]) -> list[_Place]:
     return users
 
 
-def read_report(text: str) -> _Report:
-    """Take apart what Dynamo writes about a break."""
+def read_report(text: str) -> BreakReport:
+    """Take apart the text of a report: kind, explanation, hints, stack."""
     header = _HEADER.search(text)
     body, _, stack = text.partition(_STACK)
     body = body.partition("Stack variable source attribution:")[0]
@@ -237,29 +247,29 @@ def read_report(text: str) -> _Report:
     frames = frames_in(_UNINDENTED.split(stack.lstrip("\n"), maxsplit=1)[0])
     if header is not None and not frames:
         frames = [(header[1], int(header[2]), "", "")]
-    first, *others = (_MORE.sub("", part).strip() for part in body.split(_SECOND))
-    for prefix in _PREFIXES:
-        first = prefix.sub("", first, count=1)
-    kind, reason, hint = _parts(first)
+    first, *others = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))
+    for preamble in _PREAMBLES:
+        first = preamble.sub("", first, count=1)
+    kind, reason, hint = _sections(first)
     for other in others:
-        reason = f"{reason} ({_parts(other)[0]})"
-    return _Report(kind, reason, hint, skipped, frames)
+        reason = f"{reason} ({_sections(other)[0]})"
+    return BreakReport(kind, reason, hint, skipped, frames)
 
 
-def _parts(text: str) -> tuple[str, str, str]:
+def _sections(text: str) -> tuple[str, str, str]:
     """Kind, explanation and hints of one report."""
-    head, *pieces = _PART.split(text)
-    told: dict[str, list[str]] = {}
-    for name, content in zip(pieces[::2], pieces[1::2], strict=True):
+    head, *names_and_contents = _SECTION.split(text)
+    sections: dict[str, list[str]] = {}
+    for name, content in zip(names_and_contents[::2], names_and_contents[1::2], strict=True):
         content = _FILE.sub(lambda match: f'File "{relative(match[1])}"', content)
-        told.setdefault(name, []).append(" ".join(_ADDRESS.sub("", content).split()))
+        sections.setdefault(name, []).append(" ".join(_ADDRESS.sub("", content).split()))
     kind = _ADDRESS.sub("", next(iter(head.strip().splitlines()), "unknown")).rstrip(":")
     rest = " ".join(" ".join(head.strip().splitlines()[1:]).split())
-    reason = " ".join(filter(None, [rest, *told.get("Explanation", [])]))
-    context = "; ".join(filter(None, told.get("Developer debug context", [])))
+    reason = " ".join(filter(None, [rest, *sections.get("Explanation", [])]))
+    context = "; ".join(filter(None, sections.get("Developer debug context", [])))
     if context:
         reason = f"{reason} [{context}]"
-    return kind, reason.strip(), "\n".join(told.get("Hint", []))
+    return kind, reason.strip(), "\n".join(sections.get("Hint", []))
 
 
 def _is_rewritten(file: str) -> bool:

@@ -1,4 +1,4 @@
-"""The events of a watch as compilations, in the order in which they began."""
+"""The trace's events, grouped by compilation."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from ..convert.source_lines import original_name
 from .observe.events import (
     ONLY_TRACED,
     CacheMissEvent,
+    CodeGenerated,
+    CompilationFinished,
+    CompilationStarted,
     CompileId,
     CudagraphsSkipped,
     Event,
-    Finished,
-    Generated,
     GraphBreakEvent,
+    GraphPrinted,
     GuardsFailed,
-    Printed,
-    Started,
 )
 
 LIMIT = "recompile limit"
+"""Words in the reason with which Dynamo refuses to compile code again."""
 
 
 @dataclass
@@ -29,29 +30,31 @@ class Compilation:
 
     Attributes:
         id: its compile id, None for AOTAutograd used without Dynamo.
-        function: name of the function; of the original one for what continues behind a break.
+        function: name of the function; of the original one where the code resumes behind a break.
         file, line: where the code that was compiled begins.
-        region: name of the compiled callable in whose call this happened.
-        printed: the graphs, as text, of the last attempt.
-        code: what inductor generated, a text for each graph.
+        callable_name: name of the compiled callable that was called, "" for none.
+        printed: the graphs that the last attempt printed.
+        code: the code that inductor generated, for each graph.
         breaks: the graph breaks of all attempts.
-        guards: the guards that had failed before, so that this is a recompilation.
-        missed: why compiled autograd had nothing that fits.
+        failed_guards: the guards that failed, so that this is a recompilation.
+        cache_misses: why no captured backward in compiled autograd's cache fitted.
         failure, reason: the exception that ended it; "" where none did.
         failed_at: file and line at which it was raised, where they are known.
         cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
+        started: whether Dynamo began to trace the frame.
+        finished: whether it ended.
     """
 
     id: CompileId | None
     function: str = ""
     file: str = ""
     line: int = 0
-    region: str = ""
-    printed: list[Printed] = field(default_factory=list)
-    code: list[Generated] = field(default_factory=list)
+    callable_name: str = ""
+    printed: list[GraphPrinted] = field(default_factory=list)
+    code: list[CodeGenerated] = field(default_factory=list)
     breaks: list[GraphBreakEvent] = field(default_factory=list)
-    guards: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
+    failed_guards: tuple[str, ...] = ()
+    cache_misses: tuple[str, ...] = ()
     failure: str = ""
     reason: str = ""
     failed_at: tuple[str, int] = ("", 0)
@@ -76,64 +79,64 @@ class Compilation:
             return False
         if self.is_capture:
             return bool(self.id.autograd)
-        return bool(self.id.compile) or bool(self.guards)
+        return bool(self.id.compile) or bool(self.failed_guards)
 
     @property
     def files(self) -> frozenset[str]:
-        """The files of the functions that were compiled: its own, and those that it calls."""
+        """The files of the frame and of the functions that were traced into its graph."""
         return frozenset({self.file}).union(*(each.files for each in self.printed))
 
     def texts(self, stage: str) -> list[str]:
-        """The graphs of a stage."""
+        """The printed graphs of a stage, see `GraphPrinted.stage`."""
         return [each.text for each in self.printed if each.stage == stage]
 
 
 def compilations(events: Iterable[Event]) -> list[Compilation]:
-    """The compilations that these events are of."""
-    found: list[Compilation] = []
+    """Group events into compilations, in the order in which these began."""
+    result: list[Compilation] = []
     latest: dict[CompileId | None, Compilation] = {}
     for event in events:
         current = latest.get(event.id)
         if current is None or _begins(event, current):
             current = latest[event.id] = Compilation(event.id)
-            found.append(current)
+            result.append(current)
         _add(current, event)
-    return found
+    return result
 
 
 def _begins(event: Event, current: Compilation) -> bool:
-    """Whether an event is of another compilation with the same id: Dynamo was reset between."""
-    if isinstance(event, Started):
+    """Whether an event begins another compilation of the same id: Dynamo was reset in between."""
+    if isinstance(event, CompilationStarted):
         return current.started
     if isinstance(event, GuardsFailed):
-        return current.started or bool(current.guards)
+        return current.started or bool(current.failed_guards)
     if isinstance(event, CacheMissEvent):
         return bool(current.printed)
-    if isinstance(event, Printed) and event.stage == "compiled_autograd":
+    if isinstance(event, GraphPrinted) and event.stage == "compiled_autograd":
         return bool(current.texts("compiled_autograd"))
     return False
 
 
 def _add(current: Compilation, event: Event) -> None:
     match event:
-        case Started():
+        case CompilationStarted():
             current.started = True
-            current.region = event.region
+            current.callable_name = event.callable_name
             current.function, current.line = original_name(event.function), event.line
-        case Printed():
+        case GraphPrinted():
             if not current.finished:
                 same = [each for each in current.printed if each.attempt == event.attempt]
                 current.printed = same
             current.printed.append(event)
-        case Generated():
+        case CodeGenerated():
             current.code.append(event)
         case GraphBreakEvent():
             current.breaks.append(event)
         case GuardsFailed():
-            current.guards = event.reasons
+            current.failed_guards = event.reasons
         case CacheMissEvent():
-            current.missed = event.reasons
-        case Finished():
+            current.cache_misses = event.reasons
+        case CompilationFinished():
             current.finished = True
             current.function = original_name(event.function) or current.function
             current.file = event.file or current.file

@@ -1,4 +1,4 @@
-"""Graphs for which inductor was asked for a CUDA graph, and made none."""
+"""Graphs for which a CUDA graph was asked, and inductor made none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..convert.source_lines import from_stack_trace
 from .compilations import Compilation
 
-_WORDS = "skipping cudagraphs due to "
+_PREFIX = "skipping cudagraphs due to "
 _STACK = re.compile(r"\.? *Found from ?: *\n?")
 NO_REASON = (
     "torch gives no reason: it gives one for graphs on CUDA alone, and for each compilation the "
@@ -41,18 +41,23 @@ class CudagraphSkip:
 def skips_of(
     compiled: Iterable[Compilation], counters: Mapping[str, Mapping[Any, int]]
 ) -> tuple[CudagraphSkip, ...]:
-    """Each skip that was counted, those first for which there is a reason."""
-    found = [_made(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
+    """The graphs that got no CUDA graph: those with a reason, then the others that were counted.
+
+    Args:
+        compiled: the compilations.
+        counters: Dynamo's counters, by group.
+    """
+    skips = [_skip(text, str(each.id or "")) for each in compiled for text in each.cudagraphs]
     counted = counters.get("inductor", {}).get("cudagraph_skips", 0)
     unexplained = CudagraphSkip(NO_REASON, "", 0, "", "")
-    return (*found, *[unexplained] * (counted - len(found)))
+    return (*skips, *[unexplained] * (counted - len(skips)))
 
 
-def _made(text: str, compile_id: str) -> CudagraphSkip:
+def _skip(text: str, compile_id: str) -> CudagraphSkip:
     reason, *stack = _STACK.split(text.strip(), maxsplit=1)
     source = from_stack_trace(stack[0]) if stack else None
-    while reason.startswith(_WORDS):
-        reason = reason.removeprefix(_WORDS)
+    while reason.startswith(_PREFIX):
+        reason = reason.removeprefix(_PREFIX)
     if source is None:
         return CudagraphSkip(reason, "", 0, "", compile_id)
     return CudagraphSkip(reason, source.file, source.line, source.code, compile_id)

@@ -1,7 +1,7 @@
-"""The graphs of a watch, read from what the trace printed.
+"""The graphs of a watch, read from the texts that torch's trace prints.
 
-Names come from the text alone, by the same rule with cold and warm caches, never from live objects
-that happen to exist.
+Names come from the text alone, never from live objects that happen to exist: they are the same with
+cold and warm caches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..graph.numbering import numbered
 from ..ops.levels import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of
-from .observe.executions import BACKWARD, Run
+from .observe.executions import BACKWARD, CountedGraph
 
 if TYPE_CHECKING:
     from .record import WatchRecord
@@ -39,17 +39,20 @@ AOT_KINDS: dict[str, GraphKind] = {
     "inference": "inference",
     "backward": "backward",
 }
+"""The stages that AOTAutograd prints after the split, with the kind of the graph."""
 
 _ROLES = {"parameter": 1, "buffer": 2}
+"""The rank of an input by its role; arguments come first."""
 _LEAVES = {"weight": 0, "bias": 1}
+"""The rank of an input within its module by its last name."""
 
 
-class Graphs:
-    """The graphs of what a watch saw, each worked out when it is first asked for.
+class PrintedGraphs:
+    """The graphs of a watch record, read from their printed texts when they are first asked for.
 
     Symbols are numbered over Dynamo's graphs and those of AOTAutograd, compilation by compilation.
-    What comes from a later stage goes on from there, so that its symbols have the same names,
-    whatever is read first.
+    Joint and post-grad graphs, which are read on demand, each go on from there: so their symbols
+    have the same names, whatever is read first.
 
     Attributes:
         record: what the watch saw.
@@ -60,14 +63,16 @@ class Graphs:
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
-        """Those that count: after AOTAutograd where it took part, else Dynamo's."""
-        return numbered(graph for read in self._read for graph in read.own)
+        """Each compilation's graphs at its own level: after AOTAutograd, else Dynamo's."""
+        return numbered(graph for each in self._compilations for graph in each.own)
 
     def at(self, level: Level) -> tuple[Graph, ...]:
         """The graphs of one level, none where no compilation reached it."""
         if level == "post_grad":
             return self._post_grad
-        return numbered(graph for read in self._read for graph in read.levels.get(level, ()))
+        return numbered(
+            graph for each in self._compilations for graph in each.levels.get(level, ())
+        )
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -77,146 +82,167 @@ class Graphs:
     @cached_property
     def joints(self) -> tuple[Graph, ...]:
         """The joint graphs that AOTAutograd made, before it split them."""
-        return numbered(graph for read in self._read for graph in read.joints(self._later))
+        return numbered(
+            graph for each in self._compilations for graph in each.joints(self._later_names)
+        )
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...] | None:
         """The kernels that inductor generated, None where it generated nothing."""
-        found = [
+        generated = [(each, code) for each in self.record.compiled for code in each.code]
+        if not generated:
+            return None
+        return tuple(
             kernel
-            for each in self.record.compiled
-            for code in each.code
-            for kernel in kernels_of(code.code, str(each.id or ""))
-        ]
-        return tuple(found) if any(each.code for each in self.record.compiled) else None
+            for compiled, code in generated
+            for kernel in kernels_of(code.code, str(compiled.id or ""))
+        )
 
     @cached_property
     def _post_grad(self) -> tuple[Graph, ...]:
-        return numbered(graph for read in self._read for graph in read.post_grad(self._later))
+        return numbered(
+            graph for each in self._compilations for graph in each.post_grad(self._later_names)
+        )
 
     @cached_property
-    def _read(self) -> list[_Read]:
-        canon = CanonicalNames()
-        found = [_Read(each, self.record.runs, canon) for each in self.record.compiled]
-        self._canon = canon
-        return found
+    def _compilations(self) -> list[_CompilationGraphs]:
+        names = CanonicalNames()
+        result = [
+            _CompilationGraphs(each, self.record.runs, names) for each in self.record.compiled
+        ]
+        self._names = names
+        return result
 
     @property
-    def _later(self) -> CanonicalNames:
-        return self._canon.copy()
+    def _later_names(self) -> CanonicalNames:
+        return self._names.copy()
 
 
-class _Read:
-    """What one compilation gave. It counts only if it went well, and its backward if that ran.
+class _CompilationGraphs:
+    """The graphs of one compilation: none where it failed, no backward where that never ran.
 
     Attributes:
-        own: the graphs that count.
+        own: the graphs at the compilation's own level, none inside a captured backward, of which
+            the graph that compiled autograd captured is counted.
         levels: the graphs of each level up to AOTAutograd.
     """
 
-    def __init__(self, compiled: Compilation, runs: Mapping[Run, int], canon: CanonicalNames):
+    def __init__(
+        self, compiled: Compilation, runs: Mapping[CountedGraph, int], names: CanonicalNames
+    ):
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
-        self._reader: _Reader | None = None
+        self._printed: _PrintedCompilation | None = None
         if compiled.failure:
             return
         if compiled.is_capture:
-            if runs.get(Run(str(compiled.id or ""))):
-                self.own = self.levels["compiled_autograd"] = _captured(compiled, canon)
+            if runs.get(CountedGraph(str(compiled.id or ""))):
+                self.own = self.levels["compiled_autograd"] = _captured(compiled, names)
             return
-        self._ran = runs.get(Run(str(compiled.id or ""), BACKWARD), 0) > 0
-        self._reader = reader = _Reader(compiled, canon)
-        self.levels = {"dynamo": reader.dynamo(), "aot": reader.aot(backward=self._ran)}
+        self._backward_ran = runs.get(CountedGraph(str(compiled.id or ""), BACKWARD), 0) > 0
+        self._printed = printed = _PrintedCompilation(compiled, names)
+        self.levels = {
+            "dynamo": printed.dynamo(),
+            "aot": printed.aot(backward=self._backward_ran),
+        }
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
 
-    def joints(self, canon: CanonicalNames) -> list[Graph]:
+    def joints(self, names: CanonicalNames) -> list[Graph]:
         """The joint graphs."""
-        return [] if self._reader is None else self._reader.joints(canon)
+        return [] if self._printed is None else self._printed.joints(names)
 
-    def post_grad(self, canon: CanonicalNames) -> list[Graph]:
-        """What inductor generated code from."""
-        return [] if self._reader is None else self._reader.post_grad(canon, backward=self._ran)
+    def post_grad(self, names: CanonicalNames) -> list[Graph]:
+        """The post-grad graphs that inductor lowers."""
+        if self._printed is None:
+            return []
+        return self._printed.post_grad(names, backward=self._backward_ran)
 
 
-def _captured(compiled: Compilation, canon: CanonicalNames) -> list[Graph]:
+def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
     """The backward that compiled autograd captured."""
     return [
-        fold(read_printed(text), Facts(), PrintedNames(canon)).graph
+        fold(read_printed(text), Facts(), PrintedNames(names)).graph
         for text in compiled.texts("compiled_autograd")
     ]
 
 
-class _Reader:
-    """Reads the texts of one compilation."""
+class _PrintedCompilation:
+    """The printed graphs of one compilation, converted stage by stage.
+
+    The order of the calls matters: `aot` before `joints` and `post_grad`, because a later stage is
+    described by what was read of an earlier one, and a backward by the names of its forward.
+
+    Args:
+        compiled: the compilation.
+        canon: gives symbols their canonical names in Dynamo's graphs and those of AOTAutograd.
+    """
 
     def __init__(self, compiled: Compilation, canon: CanonicalNames):
         self.compiled = compiled
         self.canon = canon
-        self.read_dynamo = [read_printed(text) for text in compiled.texts("dynamo")]
-        self.names = [pair for each in self.read_dynamo for pair in dynamo_names(each)]
+        self.dynamo_printed = [read_printed(text) for text in compiled.texts("dynamo")]
+        self.names = [pair for each in self.dynamo_printed for pair in dynamo_names(each)]
         self.ranks = ranks_of(
             pair
-            for each in self.read_dynamo
+            for each in self.dynamo_printed
             for node, pair in zip(each.placeholders, dynamo_names(each), strict=True)
             if not is_size(node)  # which come last: nobody declares them
         )
-        self.described: list[Printed] = []
+        self.aot_printed: list[Printed] = []
         self.forward_names: dict[str, str] = {}
 
     def dynamo(self) -> list[Graph]:
-        """Dynamo's graph."""
+        """The graphs that Dynamo traced."""
         return [
             self.convert(each, "dynamo", "forward", self.inputs(each), self.canon)
-            for each in self.read_dynamo
+            for each in self.dynamo_printed
         ]
 
     def inputs(self, printed: Printed) -> dict[str, tuple[str, str]]:
-        """What the inputs of a Dynamo graph are called."""
+        """Role and name of each input of a Dynamo graph, by placeholder."""
         names = dynamo_names(printed)
         return {node.name: pair for node, pair in zip(printed.placeholders, names, strict=True)}
 
     def aot(self, *, backward: bool) -> list[Graph]:
-        """What AOTAutograd made of it."""
-        found = []
+        """The graphs that AOTAutograd made; backward graphs only with `backward`."""
+        graphs = []
         for event in self.compiled.printed:
             kind = AOT_KINDS.get(event.stage)
             if kind is None:
                 continue
             printed = read_printed(event.text)
-            self.described.append(printed)
-            if kind == "backward" and not backward:
-                continue
-            found.append(self.aot_graph(printed, "aot", kind, self.canon))
-        return found
+            self.aot_printed.append(printed)
+            if kind != "backward" or backward:
+                graphs.append(self.aot_graph(printed, "aot", kind, self.canon))
+        return graphs
 
     def joints(self, canon: CanonicalNames) -> list[Graph]:
-        """Forward and backward in one, before they were split."""
+        """The joint graphs, which AOTAutograd split into forward and backward."""
         return [
             self.aot_graph(read_printed(text), "aot", "joint", canon)
             for text in self.compiled.texts("joint")
         ]
 
     def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[Graph]:
-        """What inductor generated code from."""
-        found = []
+        """The graphs that inductor lowers; backward graphs only with `backward`."""
+        graphs = []
         for text in self.compiled.texts("post_grad"):
             printed = read_printed(text)
             kind: GraphKind = "inference"
-            for stage in self.described:
-                if _inputs(stage) == _inputs(printed):
-                    describe_like(printed, stage)
+            for earlier in self.aot_printed:
+                if _inputs(earlier) == _inputs(printed):
+                    describe_like(printed, earlier)
             if self.compiled.texts("forward"):
                 kind = "backward" if _is_backward(printed) else "forward"
-            if kind == "backward" and not backward:
-                continue
-            found.append(self.aot_graph(printed, "post_grad", kind, canon))
-        return found
+            if kind != "backward" or backward:
+                graphs.append(self.aot_graph(printed, "post_grad", kind, canon))
+        return graphs
 
     def aot_graph(
         self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
     ) -> Graph:
-        """A graph behind AOTAutograd, whose inputs are those of Dynamo's graph."""
+        """Convert a graph made by AOTAutograd or later: its inputs are those of Dynamo's graph."""
         forward = self.forward_names if kind == "backward" else {}
         return self.convert(printed, level, kind, aot_names(printed, self.names, forward), canon)
 
@@ -228,33 +254,36 @@ class _Reader:
         inputs: dict[str, tuple[str, str]],
         canon: CanonicalNames,
     ) -> Graph:
-        """A printed graph as a `Graph`."""
+        """Convert a printed graph, and keep the names of a forward for its backward."""
         naming = Naming(inputs, dynamo=self.names, ranks=self.ranks)
-        found = convert_printed(
+        converted = convert_printed(
             printed, level=level, kind=kind, name=kind, canon=canon, naming=naming
         )
         if kind in ("forward", "inference") and level != "dynamo":
-            self.forward_names = found.names
-        return found.graph
+            self.forward_names = converted.names
+        return converted.graph
 
 
 def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """An order of the inputs that does not depend on which of them is used first.
+    """The rank of each input, by name: an order that does not depend on which is used first.
 
-    Their declared order is not in the text: so arguments, parameters, buffers, each by name, and a
-    weight before its bias, as modules declare them.
+    The text does not have the order in which they are declared. So arguments come first, then
+    parameters, then buffers, each sorted by name, a weight before its bias as modules declare them.
+
+    Args:
+        names: role and name of each input.
     """
 
-    def place(each: tuple[str, str]) -> tuple[Any, ...]:
-        role, name = each
+    def key(pair: tuple[str, str]) -> tuple[Any, ...]:
+        role, name = pair
         owner, _, leaf = name.rpartition(".")
         return _ROLES.get(role, 0), natural(owner), _LEAVES.get(leaf, 2), natural(leaf)
 
-    return {name: number for number, (_, name) in enumerate(sorted(set(names), key=place))}
+    return {name: number for number, (_, name) in enumerate(sorted(set(names), key=key))}
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key by which names are in the order that people expect: `blocks.2` before `blocks.10`."""
+    """A sort key by which numbers in names count as numbers: `blocks.2` before `blocks.10`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 

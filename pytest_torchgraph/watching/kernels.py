@@ -1,4 +1,4 @@
-"""The kernels that inductor generated, read off the code that it wrote.
+"""The kernels that inductor generated, read from the code that it writes.
 
 Counted from that code because torch's own counter counts other things: a layer norm on CPU gives 8
 for one kernel.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .. import torch_private
 
-_SUFFIX = re.compile(r"_\d+\Z")
+_NUMBER = re.compile(r"_\d+\Z")
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,15 @@ class Kernel:
 
 
 def kernels_of(code: str, graph: str) -> list[Kernel]:
-    """The kernels that a module written by inductor defines, in its order."""
+    """The kernels that inductor's code for a graph defines, in its order.
+
+    Args:
+        code: the Python module that inductor wrote.
+        graph: name of the graph.
+    """
     tree = ast.parse(code)
-    known = _packets()
-    found = []
+    packets = _packets()
+    kernels = []
     for name, call in _definitions(tree):
         texts = [
             argument.value
@@ -55,21 +60,22 @@ def kernels_of(code: str, graph: str) -> list[Kernel]:
         ]
         source = max(texts, key=len, default="")
         launches = sum(_calls(node, name) for node in ast.walk(tree))
-        found.append(
+        kernels.append(
             Kernel(
                 name,
                 graph,
                 _device(call),
-                fused_ops(name, known),
+                fused_ops(name, packets),
                 launches,
                 source,
                 _language(call),
             )
         )
-    return found
+    return kernels
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Name and call of each `name = async_compile...(...)`."""
     for statement in tree.body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
@@ -92,12 +98,13 @@ def _device(call: ast.Call) -> str:
 
 
 def _language(call: ast.Call) -> str:
-    """`cpp` for `async_compile.cpp_pybinding(...)`."""
+    """The language by the method that compiles it: `cpp` for `async_compile.cpp_pybinding(...)`."""
     assert isinstance(call.func, ast.Attribute)
     return call.func.attr.partition("_")[0]
 
 
 def _calls(node: ast.AST, name: str) -> bool:
+    """Whether a node is `name(...)` or `name.run(...)`."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func
@@ -107,24 +114,30 @@ def _calls(node: ast.AST, name: str) -> bool:
 
 
 def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:
-    """The ops that a kernel's name lists: `cpp_fused_add_native_layer_norm_0`."""
-    _, _, words = _SUFFIX.sub("", name).partition("fused_")
+    """The aten packets in the name of a kernel, such as `cpp_fused_add_native_layer_norm_0`.
+
+    Args:
+        name: the name.
+        known: the names of all packets, which may have underscores themselves.
+    """
+    _, _, words = _NUMBER.sub("", name).partition("fused_")
     parts = words.split("_") if words else []
-    found: list[str] = []
+    ops: list[str] = []
     start = 0
     while start < len(parts):
         for stop in range(len(parts), start, -1):
             word = "_".join(parts[start:stop])
             if word in known:
-                found.append(f"aten.{word}")
+                ops.append(f"aten.{word}")
                 start = stop
                 break
         else:
             start += 1
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(ops))
 
 
 def _packets() -> frozenset[str]:
+    """The names of all aten packets."""
     return frozenset(
         name.partition("::")[2].partition(".")[0]
         for name in torch_private.registered_ops()

@@ -1,9 +1,9 @@
-"""Recompilations, with the guards that failed in words."""
+"""Recompilations, with the guards that failed put into words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..convert.dynamo_sources import source_to_fqn
@@ -11,6 +11,7 @@ from ..convert.source_lines import is_user_file, relative
 from .compilations import Compilation
 
 _GUARD = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
+"""A reason as torch writes it: the compile id whose guard failed, and the guard."""
 _COMMENT = re.compile(r"\s+# .*", re.DOTALL)
 _STACK = re.compile(r"\nUser stack trace:.*", re.DOTALL)
 _TENSOR = re.compile(r"tensor '(.*?)' (.*)", re.DOTALL)
@@ -33,15 +34,24 @@ _DUPLICATES = re.compile(r"Duplicate tensors found: \[(.*)\]")
 _MISSING = re.compile(r"KeyError on (.+)")
 _LENGTH = re.compile(r"len\((.+)\)\Z")
 _SIZE = re.compile(r"([\w.\[\]']+)\.size\(\)\[(\d+)\]")
-_KEYS = re.compile(r"dispatch key set mismatch\. expected \w+\((.*?)\), actual \w+\((.*?)\)")
 _MODULE = re.compile(r"\b_(?:modules|parameters|buffers)\[")
+"""Part of the source of something that belongs to a module."""
 _SYMBOLIC = re.compile(r'"(?:Sym\(|[a-z]\w*\[[^\]"]*\bs\d+)')
+"""A symbolic size in a graph that Dynamo printed."""
+_NEW_NODE = re.compile(
+    r"Cache miss due to new autograd node: (\S+) \(NodeCall (\d+)\) with key size (\d+), "
+    r"previous key sizes=\[(.*)\]"
+)
+_NEW_SIZES = re.compile(
+    r"Cache miss due to (\d+) changed tensor shapes \(total of (\d+)\): (.*)", re.DOTALL
+)
 _NUMBER = re.compile(r"\d{6,}")
+"""An id of an object: another one in each run."""
 
 
 @dataclass(frozen=True)
 class Recompile:
-    """Code that was compiled again, or would have been.
+    """Code that Dynamo compiled again, or refused to, or a backward that was captured again.
 
     Attributes:
         function: name of the function; `backward` for what compiled autograd captured.
@@ -50,6 +60,7 @@ class Recompile:
         compile_id: of the new compilation.
         limit_hit: whether Dynamo refused, because the code had been compiled too often: it runs
             eagerly from then on, in silence.
+        path: the file as Dynamo names it, "" for a backward.
     """
 
     function: str
@@ -68,43 +79,50 @@ class Recompile:
 
 
 def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
-    """The recompilations among these."""
-    return tuple(_made(each, compiled) for each in compiled if each.is_recompilation)
+    """The recompilations among compilations, in order."""
+    return tuple(
+        _recapture(each) if each.is_capture else _recompile(each, compiled[:number])
+        for number, each in enumerate(compiled)
+        if each.is_recompilation
+    )
 
 
-def _made(compiled: Compilation, others: Sequence[Compilation]) -> Recompile:
+def _recapture(compiled: Compilation) -> Recompile:
+    """A backward that compiled autograd captured again."""
+    # torch repeats the reasons of the captures before.
+    own = [miss for miss in compiled.cache_misses if miss.startswith(f"{compiled.id}:")]
+    reasons = tuple(map(miss_in_words, own or compiled.cache_misses))
+    return Recompile("backward", "", 0, reasons, str(compiled.id), limit_hit=False)
+
+
+def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompile:
+    """A frame that Dynamo compiled again, or refused to."""
     assert compiled.id is not None
-    if compiled.is_capture:
-        # torch repeats the reasons of the captures before.
-        own = [each for each in compiled.missed if each.startswith(f"{compiled.id}:")]
-        reasons = tuple(map(miss_in_words, own or compiled.missed))
-        return Recompile("backward", "", 0, reasons, str(compiled.id), limit_hit=False)
-    earlier = others[: list(others).index(compiled)]
-    family = [
+    same_frame = [
         each
         for each in earlier
         if each.id is not None
         and (each.id.autograd, each.id.frame) == (compiled.id.autograd, compiled.id.frame)
     ]
-    known = next((each for each in [compiled, *family] if each.file), compiled)
-    first = _is_dynamic(compiled) and not any(map(_is_dynamic, family))
-    since = f"; first dynamic at compile {compiled.id}" if first else ""
-    inner = compiled.id.autograd is not None
+    known = next((each for each in [compiled, *same_frame] if each.file), compiled)
+    first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
+    since = f"; first dynamic at compile {compiled.id}" if first_dynamic else ""
+    in_backward = compiled.id.autograd is not None
     reasons = tuple(
         words + (since if " of dim " in words else "")
-        for words in map(guard_in_words, compiled.guards)
+        for words in map(guard_in_words, compiled.failed_guards)
     )
     # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
-    wrapped = not is_user_file(known.file) and bool(known.region)
-    nowhere = inner or wrapped or not known.file
+    wrapped = not is_user_file(known.file) and bool(known.callable_name)
+    nowhere = in_backward or wrapped or not known.file
     return Recompile(
-        "backward" if inner else known.region if wrapped else known.function,
+        "backward" if in_backward else known.callable_name if wrapped else known.function,
         "" if nowhere else relative(known.file),
         0 if nowhere else known.line,
         reasons,
         str(compiled.id),
         compiled.limit_hit,
-        "" if inner else known.file,
+        "" if in_backward else known.file,
     )
 
 
@@ -112,70 +130,95 @@ def _is_dynamic(compiled: Compilation) -> bool:
     return any(_SYMBOLIC.search(text) for text in compiled.texts("dynamo"))
 
 
+_Words = Callable[[re.Match[str]], str]
+
+_GUARD_WORDS: tuple[tuple[re.Pattern[str], _Words], ...] = (
+    (_TENSOR, lambda guard: _tensor_in_words(_thing(guard[1]), guard[2])),
+    (
+        _TYPE,
+        lambda guard: (
+            f"{_thing(guard[1])}: the type is another" + (f": was {guard[2]}" if guard[2] else "")
+        ),
+    ),
+    (_NO_TENSOR, lambda guard: f"{_thing(guard[1])}: was a Tensor, is a {guard[2]}"),
+    (_IDENTITY, lambda guard: f"{_thing(guard[1])}: is another object"),
+    (
+        _STATE,
+        lambda guard: f"the state of the process: {_STATES.get(guard[1], guard[1])} changed",
+    ),
+    (_DUPLICATES, lambda guard: f"the same tensor was not, but is now: {guard[1]}"),
+    (_MISSING, lambda guard: f"{guard[1]}: is not there any more"),
+)
+"""Beginnings of guards that failed, with the words for each."""
+
+_TENSOR_WORDS: tuple[tuple[re.Pattern[str], _Words], ...] = (
+    (
+        re.compile(r"(size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)"),
+        lambda guard: f"{guard[1]} of dim {guard[2]} was {guard[3]}, is {guard[4]}",
+    ),
+    (
+        re.compile(r"rank mismatch\. expected (\d+), actual (\d+)"),
+        lambda guard: f"had {guard[1]} dims, has {guard[2]}",
+    ),
+    (
+        re.compile(r"dtype mismatch\. expected (\S+), actual (\S+)"),
+        lambda guard: f"dtype was {guard[1]}, is {guard[2]}",
+    ),
+    (
+        re.compile(r"requires_grad mismatch\. expected requires_grad=(\d)"),
+        lambda guard: f"requires_grad was {guard[1] == '1'}, is {guard[1] != '1'}",
+    ),
+    (
+        re.compile(r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)"),
+        lambda guard: f"dispatch keys were {guard[1]}, are {guard[2]}",
+    ),
+)
+"""Beginnings of what a failed guard says of a tensor, with the words for each."""
+
+
 def guard_in_words(guard: str) -> str:
-    """A guard that failed, as a person would say it."""
-    match = _GUARD.match(_COMMENT.sub("", _STACK.sub("", guard)))
-    text = (match[2] if match else guard).strip()
-    tensor = _TENSOR.match(text)
-    if tensor:
-        return _tensor_in_words(_thing(tensor[1]), tensor[2])
-    found = _TYPE.match(text)
-    if found:
-        was = f": was {found[2]}" if found[2] else ""
-        return f"{_thing(found[1])}: the type is another{was}"
-    found = _NO_TENSOR.match(text)
-    if found:
-        return f"{_thing(found[1])}: was a Tensor, is a {found[2]}"
-    found = _IDENTITY.match(text)
-    if found:
-        return f"{_thing(found[1])}: is another object"
-    found = _STATE.match(text)
-    if found:
-        return f"the state of the process: {_STATES.get(found[1], found[1])} changed"
-    found = _DUPLICATES.match(text)
-    if found:
-        return f"the same tensor was not, but is now: {found[1]}"
-    found = _MISSING.match(text)
-    if found:
-        return f"{found[1]}: is not there any more"
+    """A guard that failed, as a person would say it.
+
+    Args:
+        guard: torch's text, with or without the compile id before it.
+    """
+    with_id = _GUARD.match(_COMMENT.sub("", _STACK.sub("", guard)))
+    text = (with_id[2] if with_id else guard).strip()
+    words = _first_words(text, _GUARD_WORDS)
+    if words:
+        return words
     if _SIZE.search(text):
         text = _SIZE.sub(lambda size: f"size of dim {size[2]} of {_thing(size[1])}", text)
         return f"does not hold any more: {text}"
-    found = _EQUAL.match(text)
-    if found:
-        opposite = {"True": "False", "False": "True"}
-        now = opposite.get(found[2], "another value")
-        size = _LENGTH.match(found[1])
-        if size:
-            return f"{_thing(size[1])}: length was {found[2]}, is another"
-        return f"{_thing(found[1])}: was {found[2]}, is {now}"
+    equal = _EQUAL.match(text)
+    if equal:
+        return _equality_in_words(equal[1], equal[2])
     return f"does not hold any more: {_NUMBER.sub('...', text)}"
 
 
+def _first_words(text: str, table: Iterable[tuple[re.Pattern[str], _Words]]) -> str:
+    """The words for the first pattern that a text begins with, "" for none."""
+    for pattern, words in table:
+        match = pattern.match(text)
+        if match:
+            return words(match)
+    return ""
+
+
+def _equality_in_words(left: str, was: str) -> str:
+    length = _LENGTH.match(left)
+    if length:
+        return f"{_thing(length[1])}: length was {was}, is another"
+    now = {"True": "False", "False": "True"}.get(was, "another value")
+    return f"{_thing(left)}: was {was}, is {now}"
+
+
 def _tensor_in_words(name: str, text: str) -> str:
-    sizes = re.match(r"(size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)", text)
-    if sizes:
-        return f"{name}: {sizes[1]} of dim {sizes[2]} was {sizes[3]}, is {sizes[4]}"
-    rank = re.match(r"rank mismatch\. expected (\d+), actual (\d+)", text)
-    if rank:
-        return f"{name}: had {rank[1]} dims, has {rank[2]}"
-    dtype = re.match(r"dtype mismatch\. expected (\S+), actual (\S+)", text)
-    if dtype:
-        return f"{name}: dtype was {dtype[1]}, is {dtype[2]}"
-    grad = re.match(r"requires_grad mismatch\. expected requires_grad=(\d)", text)
-    if grad:
-        before = grad[1] == "1"
-        return f"{name}: requires_grad was {before}, is {not before}"
-    keys = re.match(
-        r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)", text
-    )
-    if keys:
-        return f"{name}: dispatch keys were {keys[1]}, are {keys[2]}"
-    return f"{name}: {text}"
+    return f"{name}: {_first_words(text, _TENSOR_WORDS) or text}"
 
 
 def _thing(name: str) -> str:
-    """What a guard is about: an argument, a global, or something that belongs to one."""
+    """The source that a guard is about, in words: an argument, a global, or a part of one."""
     name = name.strip()
     if name.isidentifier():
         return f"argument {name}"
@@ -185,14 +228,14 @@ def _thing(name: str) -> str:
 
 
 def miss_in_words(miss: str) -> str:
-    """Why compiled autograd had nothing in its cache, as a person would say it."""
+    """A cache miss of compiled autograd, as a person would say it.
+
+    Args:
+        miss: torch's text, with or without the id of the capture before it.
+    """
     match = _GUARD.match(miss)
     text = (match[2] if match else miss).strip()
-    node = re.match(
-        r"Cache miss due to new autograd node: (\S+) \(NodeCall (\d+)\) with key size (\d+), "
-        r"previous key sizes=\[(.*)\]",
-        text,
-    )
+    node = _NEW_NODE.match(text)
     if node:
         name = node[1].rpartition("::")[2]
         if name == "AccumulateGrad" and node[4]:
@@ -206,9 +249,7 @@ def miss_in_words(miss: str) -> str:
                 "saved)"
             )
         return f"another autograd node: {name}, which was not at this place before"
-    sizes = re.match(
-        r"Cache miss due to (\d+) changed tensor shapes \(total of (\d+)\): (.*)", text, re.DOTALL
-    )
+    sizes = _NEW_SIZES.match(text)
     if sizes:
         return f"{sizes[1]} of {sizes[2]} sizes changed: {sizes[3]}"
     return text

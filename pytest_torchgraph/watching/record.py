@@ -1,4 +1,4 @@
-"""What a watch saw, put together: compilations, breaks, recompilations, runs, entries."""
+"""All that a watch saw: compilations, breaks, recompilations, runs and calls."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..settings.within import inside
 from .breaks import GraphBreak, breaks_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
-from .observe.entries import Region
-from .observe.executions import BACKWARD, Counts, Run
+from .observe.entries import CompiledCallable
+from .observe.executions import BACKWARD, CountedGraph, Counts
 from .observe.hub import HUB
 from .observe.recorder import EventRecorder
 from .recompiles import Recompile, recompiles_of
@@ -23,35 +23,35 @@ from .recompiles import Recompile, recompiles_of
 
 @dataclass(frozen=True, eq=False)
 class WatchRecord:
-    """The state of a watch at one moment, or the part of it that is about some code.
+    """All that a watch had seen at one moment, or the part of it that is about some code.
 
     Attributes:
         compiled: the compilations, in order.
         runs: how often each compiled graph ran.
         counters: the change of `torch._dynamo.utils.counters`, by group.
-        regions: the compiled callables that were called.
-        disabled: what kept the whole process from compiling, "" for nothing.
+        callables: the compiled callables that were called.
+        disabled: the setting that switched `torch.compile` off for the process, "" for none.
         opened: whether the watch was ever entered.
-        part: what this was restricted to, in words, "" for everything.
+        part: the arguments of `only` that restricted it, in words, "" for everything.
     """
 
     compiled: tuple[Compilation, ...]
     runs: Counts
     counters: Mapping[str, Counter[Any]]
-    regions: tuple[Region, ...]
+    callables: tuple[CompiledCallable, ...]
     disabled: str = ""
     opened: bool = True
     part: str = ""
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """What tells this moment from another one of the same watch."""
-        entries = tuple((each.entries, each.uncompiled.total()) for each in self.regions)
+        """A value that changes whenever the watch sees something more."""
+        entries = tuple((each.entries, each.uncompiled.total()) for each in self.callables)
         return len(self.compiled), tuple(map(_progress, self.compiled)), dict(self.runs), entries
 
     @cached_property
     def breaks(self) -> tuple[GraphBreak, ...]:
-        """The graph breaks, one for each file, line and kind."""
+        """The graph breaks, one `GraphBreak` for each file, line and kind."""
         return breaks_of(self.compiled)
 
     @cached_property
@@ -71,21 +71,29 @@ class WatchRecord:
 
     @property
     def frames(self) -> dict[str, int]:
-        """How often the code of each frame was run compiled, by what its compile ids begin with."""
-        found: Counter[str] = Counter()
+        """How often each frame ran compiled, in whichever of its compilations.
+
+        The key is the compile id without its last number: `0` for `0/0` and `0/1`.
+        """
+        frames: Counter[str] = Counter()
         for run, count in self.runs.items():
             if run.part != BACKWARD:
-                found[run.id.rpartition("/")[0] or run.id.rstrip("0123456789")] += count
-        return dict(found)
+                frames[run.id.rpartition("/")[0] or run.id.rstrip("0123456789")] += count
+        return dict(frames)
 
     @property
     def ran_earlier(self) -> list[str]:
-        """The compile ids of what ran here and was compiled before."""
+        """The compile ids of the graphs that ran here and were compiled before the watch."""
         here = {str(each.id) for each in self.compiled}
         return [run.id for run, count in self.runs.items() if count and run.id not in here]
 
     def only(self, within: Any, function: str | None) -> WatchRecord:
-        """The part that is about code under a path or package, or of functions of this name."""
+        """The part that is about some code.
+
+        Args:
+            within: a path or an importable package, None for all.
+            function: a glob for the name of the function or module, None for all.
+        """
 
         def matches(file: str, *names: str) -> bool:
             named = function is None or any(
@@ -94,8 +102,8 @@ class WatchRecord:
             )
             return named and inside(file, within)
 
-        def has(each: Compilation | Run) -> bool:
-            names = [name for region in self.regions for name in region.names_of(each)]
+        def has(each: Compilation | CountedGraph) -> bool:
+            names = [name for callee in self.callables for name in callee.names_of(each)]
             return matches(each.file, each.function, *names)
 
         kept = tuple(each for each in self.compiled if has(each))
@@ -112,7 +120,7 @@ class WatchRecord:
                     if run.id in ids or (run.function and has(run))
                 }
             ),
-            regions=tuple(each for each in self.regions if matches(each.file, *each.names)),
+            callables=tuple(each for each in self.callables if matches(each.file, *each.names)),
             part=", ".join([*([self.part] if self.part else []), *words]),
         )
 
@@ -122,7 +130,7 @@ def _progress(compiled: Compilation) -> tuple[int, int, bool]:
 
 
 def record_of(recorder: EventRecorder) -> WatchRecord:
-    """What a recorder has seen until now.
+    """Read what a recorder has recorded until now.
 
     Raises:
         TorchGraphError: if the observers failed, which the watched code does not notice.
@@ -137,12 +145,12 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
         compiled=tuple(compilations(recorder.events)),
         runs=recorder.executed(now),
         counters=recorder.counted(now),
-        regions=tuple(recorder.regions(now).values()),
+        callables=tuple(recorder.callables(now).values()),
         disabled=recorder.disabled,
         opened=recorder.opened,
     )
 
 
-def _by_id(item: tuple[Run, int]) -> tuple[Any, ...]:
+def _by_id(item: tuple[CountedGraph, int]) -> tuple[Any, ...]:
     run = item[0]
     return ([(part.lstrip("!").zfill(8)) for part in run.id.split("/")], run.part)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pytest_torchgraph import Capture, Transfer, capture, watch
 from pytest_torchgraph.graph.model import TensorMeta
-from pytest_torchgraph.syncs.calls import Call, copied_by, may_matter, wait_of
+from pytest_torchgraph.syncs.calls import Call, copied_by, may_sync_or_copy, sync_kind
 
 
 def moved(x: Tensor) -> Tensor:
@@ -118,11 +118,11 @@ def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -
         return Call("aten.lift_fresh.default", (tensor,), {}, tensor)
 
     assert copied_by(made("cuda")) == ("cpu", "cuda", True)
-    assert wait_of(made("cuda")) == "copies between host and device"
+    assert sync_kind(made("cuda")) == "copies between host and device"
     for device in ("cpu", "meta"):
         assert copied_by(made(device)) is None
-        assert wait_of(made(device)) == ""
-    assert may_matter("aten.lift_fresh.default")
+        assert sync_kind(made(device)) == ""
+    assert may_sync_or_copy("aten.lift_fresh.default")
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])

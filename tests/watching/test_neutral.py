@@ -426,7 +426,7 @@ def test_a_thread_that_compiles_does_not_make_another_one_silent() -> None:
         compiling.wait(10)
         other(ones())
         other(ones())
-        assert [each.uncompiled for each in seen.watched.regions] == [Counter(), Counter()]
+        assert [each.uncompiled for each in seen.watched.callables] == [Counter(), Counter()]
         go_on.set()
         thread.join()
     seen.assert_no_graph_breaks()
@@ -446,10 +446,10 @@ def test_a_thread_that_waits_for_the_compiler_is_not_silent() -> None:
         done = [pool.submit(first, ones())]
         compiling.wait(10)
         done.append(pool.submit(second, ones()))
-        while len(seen.watched.regions) < 2:
+        while len(seen.watched.callables) < 2:
             time.sleep(0.01)
         time.sleep(0.05)
-        assert [each.uncompiled for each in seen.watched.regions] == [Counter(), Counter()]
+        assert [each.uncompiled for each in seen.watched.callables] == [Counter(), Counter()]
         go_on.set()
         assert [each.result().sum().item() for each in done] == [6, 6]
     seen.assert_no_graph_breaks()
@@ -649,21 +649,21 @@ def ours(snapshot: tracemalloc.Snapshot) -> int:
 
 def sizes() -> list[int]:
     """How large the tables are in which a watch keeps anything."""
-    regions, executions = HUB._regions, HUB._executions
+    callables, executions = HUB._callables, HUB._executions
     return [
         len(each)
         for each in (
-            regions._all,
-            regions._found,
-            regions._calls,
-            regions._threads,
-            regions._heard_of,
-            regions._empty,
-            regions._given_up,
+            callables._all,
+            callables._by_id,
+            callables._references,
+            callables._threads,
+            callables._reported,
+            callables._without_graph,
+            callables._failures,
             executions._counters,
             executions._undo,
-            executions._seen,
-            executions._classes,
+            executions._names,
+            executions._functions,
             *(recorder.events for recorder in HUB._open),
         )
     ]
@@ -677,8 +677,8 @@ def test_threads_that_ended_are_forgotten() -> None:
             thread.join()
             while thread.ident in sys._current_frames():  # joined, and not yet gone
                 time.sleep(0.001)
-        assert len(HUB._regions._threads) < 5
-    assert len(seen.watched.regions) == 20
+        assert len(HUB._callables._threads) < 5
+    assert len(seen.watched.callables) == 20
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -716,4 +716,4 @@ def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
         torch._dynamo.reset()
         gc.collect()
         assert [each() for each in references] == [None] * 3
-        assert len(seen.watched.regions) >= 3
+        assert len(seen.watched.callables) >= 3

@@ -13,8 +13,8 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...errors import CaptureError
 from ...ops.levels import Level
-from ...syncs.found import RecordedCalls
-from ...syncs.methods import noted
+from ...syncs.detect import RecordedCalls
+from ...syncs.methods import on_method_call
 from ..protocol import Built, Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
@@ -55,14 +55,14 @@ class Dispatch:
         def forward() -> Iterator[None]:
             for name, tensor in named.inputs:
                 recorder.introduce(tensor, "input", name)
-            with recorder.recording(backward=False), noted(note):
+            with recorder.recording(backward=False), on_method_call(note):
                 yield
 
         @contextlib.contextmanager
         def backward() -> Iterator[None]:
             for number, cotangent in step.cotangents:
                 recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-            with recorder.recording(backward=True), noted(note):
+            with recorder.recording(backward=True), on_method_call(note):
                 yield
 
         with _no_compiled_region():

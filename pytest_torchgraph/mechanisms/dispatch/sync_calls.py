@@ -7,8 +7,8 @@ from typing import Any
 from ...convert import source_lines
 from ...convert.effects import schema
 from ...ops.qualified import op_name
-from ...syncs.calls import Call, may_matter
-from ...syncs.found import RecordedCalls
+from ...syncs.calls import Call, may_sync_or_copy
+from ...syncs.detect import RecordedCalls
 from .recorder import DispatchRecorder, Value
 from .replay import Replay
 
@@ -37,7 +37,7 @@ def note_calls(
     ):
         for record in records:
             op = schema.facts(record.op).name or op_name(record.op)
-            if may_matter(op):
+            if may_sync_or_copy(op):
                 sequence = record.sequence if name == "backward" else None
                 module, source = replay.place(record, sequence)
                 kwargs = {key: described(value) for key, value in record.kwargs.items()}

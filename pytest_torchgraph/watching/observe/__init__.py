@@ -1,1 +1,1 @@
-"""The observers in torch, and what they see: events, entries into compiled code, runs."""
+"""The observers in torch: trace events, calls of compiled callables, runs of compiled graphs."""

@@ -1,8 +1,30 @@
-"""Entries into compiled code, and whether anything came of them.
+"""Calls of compiled callables, and for each whether compiled code ran.
 
-What was compiled leaves traces; what silently was not leaves none. So each call of a compiled
-callable is noted when it is made, and whether anything was compiled, or served from Dynamo's cache,
-before the next one.
+What Dynamo compiles is in its trace; what it silently does not compile is nowhere. So each call of
+a compiled callable is noted as it begins: an *entry*. It is judged when the next one begins in the
+same thread, or when a watch is read: where Dynamo has served no compiled code since, neither from
+its cache nor by compiling, the entry ran eagerly, for the reason that Dynamo gave, if it gave one.
+
+A warm call, served from Dynamo's cache, costs one Python frame of ours:
+
+    what torch does                     what of ours it calls        what is counted
+    calls the callable                  entered()                    callee.entries
+    finds compiled code                 guard hook (in C)            thread.cache_hits
+    runs each graph, its backward       counter (in C)               the runs of the graph
+
+A cold call costs some frames for each record of the trace that it makes:
+
+    calls the callable                  entered(), _enter()          callee.entries
+    finds no compiled code that fits    guard hook (in C)            nothing
+    record dynamo_start                 started()                    nothing; the entry is set aside
+    leaves a frame to the interpreter   add_cause()                  nothing; the cause is kept
+    record compilation_metrics          finished()                   thread.compiled_frames
+                                        Executions.attach_new()      nothing; counters are put in
+    runs each graph, its backward       counter (in C)               the runs of the graph
+
+`_enter` runs at an entry that is not ordinary: of a callable that was not called before, after an
+entry that may have run eagerly, after Dynamo left a frame alone, under a stance, or under a
+dispatch mode. Tables grow with what is called and compiled, never with a warm call.
 """
 
 from __future__ import annotations
@@ -20,12 +42,17 @@ from typing import Any, NamedTuple
 
 from ... import torch_private
 from ...convert.source_lines import is_user_file, original_name
-from .events import Finished, Started
+from .events import CompilationFinished, CompilationStarted
 from .executions import count_of, counting
 
 
-class Note(NamedTuple):
-    """Why Dynamo compiled nothing: its own words, and the frame that it says them of."""
+class EagerCause(NamedTuple):
+    """Why code ran eagerly.
+
+    Attributes:
+        reason: Dynamo's words, or ours for what switches compilation off; "" for `UNKNOWN_CAUSE`.
+        function, file, line: the frame that Dynamo says it of; "" and 0 where it holds for all.
+    """
 
     reason: str
     function: str = ""
@@ -33,30 +60,32 @@ class Note(NamedTuple):
     line: int = 0
 
 
+UNKNOWN_CAUSE = EagerCause("")
+"""The cause of an entry that ran eagerly though Dynamo gave no reason."""
+
 _GENERATED = "GraphModule.__new__.<locals>.GraphModuleImpl"
+"""Qualified name of the class that torch.fx makes for each graph module."""
 
 WRAPPER = "compile_wrapper"
-"""Name of the frame in which torch calls what was compiled."""
+"""Name of the frame of torch's that calls a compiled callable."""
 
-_Key = tuple[str, str, int]
-
-SILENT = Note("")
-"""The cause of an entry of which nothing came and for which nothing gives a reason."""
+_CodeKey = tuple[str, str, int]
+"""Function, file and first line of a code object, as torch's trace names it."""
 
 
 @dataclass(slots=True)
-class Region:
-    """A compiled callable that was called.
+class CompiledCallable:
+    """A function or module that was given to `torch.compile`, and was called.
 
     Attributes:
         name: its qualified name.
-        file, line: where its code is; empty and 0 where it has none.
+        file, line: where its code is; "" and 0 where it has none.
         code: its code object, None for a callable without one.
         entries: how often it was called.
-        uncompiled: for the calls in which nothing compiled ran, the causes: Dynamo's words, or
-            `SILENT`.
+        uncompiled: how many of the calls ran eagerly, by cause.
         inlined: whether Dynamo sees the code inside a function of torch's, not by itself.
-        known: whether anything was ever heard of its code.
+        seen_by_dynamo: whether Dynamo began to trace its code, or had compiled it before the first
+            call.
     """
 
     name: str
@@ -64,25 +93,53 @@ class Region:
     line: int = 0
     code: CodeType | None = None
     entries: int = 0
-    uncompiled: Counter[Note] = field(default_factory=Counter)
+    uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     inlined: bool = False
-    known: bool = False
+    seen_by_dynamo: bool = False
+
+    @classmethod
+    def of(cls, call: Any) -> CompiledCallable:
+        """Describe a callable that was not called yet."""
+        code = getattr(call, "__code__", None)
+        wrapped = torch_private.inlined(call)
+        target = call if wrapped is None else wrapped
+        owner = getattr(target, "__self__", wrapped)
+        name = getattr(target, "__qualname__", type(call).__qualname__)
+        if owner is not None and hasattr(owner, "named_modules"):
+            name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
+            code = getattr(getattr(type(owner), "forward", None), "__code__", code)
+        elif wrapped is not None:
+            code = getattr(wrapped, "__code__", None)
+        if not isinstance(code, CodeType):
+            return cls(name)
+        return cls(
+            name,
+            code.co_filename,
+            code.co_firstlineno,
+            code,
+            inlined=owner is not None or not is_user_file(code.co_filename),
+            seen_by_dynamo=torch_private.is_compiled_code(code),
+        )
 
     @property
     def names(self) -> list[str]:
-        """What it may be called: a module by its class, and by its method."""
+        """The names by which it can be selected: of a module its class, its method, and both."""
         if self.code is None or self.name.endswith(self.code.co_name):
             return [self.name]
         return [self.name, self.code.co_name, f"{self.name}.{self.code.co_name}"]
 
     def names_of(self, other: Any) -> list[str]:
-        """`names`, for what has the `file`, `line` and `function` of this code or a part of it."""
+        """`names` where `other` is of this code or of code inside it, else none.
+
+        Args:
+            other: anything with `function`, `file` and `line`.
+        """
         if self.code is None or (other.file, other.function) != (self.file, self.code.co_name):
             return []
         return self.names if self.line <= other.line <= _last_line(self.code) else []
 
-    def since(self, before: Region | None) -> Region:
-        """What was added to an earlier state of this region."""
+    def since(self, before: CompiledCallable | None) -> CompiledCallable:
+        """A copy that counts only what came after an earlier copy; all of it where that is None."""
         if before is None:
             return replace(self, uncompiled=Counter(self.uncompiled))
         return replace(
@@ -92,60 +149,83 @@ class Region:
         )
 
 
-Snapshot = dict[int, Region]
-"""Regions by the order in which they were first entered, which tells two of one name apart."""
+CallableTable = dict[int, CompiledCallable]
+"""Compiled callables, numbered in the order of their first calls: two may have one name."""
 
 
-class _Thread:
-    """What happens in one thread.
+class _Suspended(NamedTuple):
+    """The latest entry of a thread, set aside while Dynamo traces a frame.
 
     Attributes:
-        hits: counts, in C, how often Dynamo found compiled code.
-        compiled: how often Dynamo compiled a frame.
-        pending: the latest entry, as long as it is not known what came of it.
-        mark: `progress` at that entry.
-        note, rank: why Dynamo left something alone since.
-        interrupted: the same of the frames that Dynamo is tracing, by compile id: a backend may
-            call compiled code itself.
+        compile_id: the compilation.
+        pending, cause, cause_rank: as in `_ThreadState`.
+        undecided: whether no compiled code had been served since that entry.
+    """
+
+    compile_id: Any
+    pending: CompiledCallable | None
+    undecided: bool
+    cause: EagerCause | None
+    cause_rank: int
+
+
+class _ThreadState:
+    """The state of one thread.
+
+    Attributes:
+        ident: its `threading.get_ident()`.
+        cache_hits: a counter, in C, of how often Dynamo found compiled code in its cache.
+        compiled_frames: how often Dynamo compiled a frame.
+        pending: the callable that was entered last, None where that entry is judged.
+        served_at_entry: `served` when it was entered.
+        cause: why Dynamo left a frame alone since, None where it left none.
+        cause_rank: 0 for a cause that holds for all code, 1 for one of a frame of the user's or of
+            one that failed to compile, 2 for one of a frame of torch's.
+        suspended: the entries during which Dynamo is tracing a frame, outermost first: a backend
+            may call compiled code itself.
     """
 
     def __init__(self) -> None:
         self.ident = threading.get_ident()
-        self.hits: Any = counting(partial(bool, 1))
-        self.compiled = 0
-        self.pending: Region | None = None
-        self.mark = 0
-        self.note: Note | None = None
-        self.rank = 0
-        self.interrupted: list[tuple[Any, Region | None, bool, Note | None, int]] = []
+        self.cache_hits: Any = counting(partial(bool, 1))
+        self.compiled_frames = 0
+        self.pending: CompiledCallable | None = None
+        self.served_at_entry = 0
+        self.cause: EagerCause | None = None
+        self.cause_rank = 0
+        self.suspended: list[_Suspended] = []
 
     @property
-    def progress(self) -> int:
-        """Grows whenever something compiled is run or made."""
-        return count_of(self.hits) + self.compiled
+    def served(self) -> int:
+        """How often Dynamo has served compiled code, from its cache or by compiling a frame."""
+        return count_of(self.cache_hits) + self.compiled_frames
 
-    def begin(self, event: Started) -> None:
-        """Dynamo begins to trace a frame."""
-        region = self.pending
-        if region is not None and region.code is not None:
-            of = (event.function, event.line)
-            if of == (region.code.co_name, region.line) or self.interrupted:
-                region.known = True  # Dynamo does not say how one inside another one ended
-        unresolved = self.mark == self.progress
-        self.interrupted.append((event.id, self.pending, unresolved, self.note, self.rank))
-        self.pending = self.note = None
+    def begin(self, event: CompilationStarted) -> None:
+        """Set the latest entry aside: Dynamo begins to trace a frame."""
+        callee = self.pending
+        if callee is not None and callee.code is not None:
+            frame = (event.function, event.line)
+            if frame == (callee.code.co_name, callee.line) or self.suspended:
+                callee.seen_by_dynamo = True  # Dynamo does not say how one inside another one ended
+        undecided = self.served_at_entry == self.served
+        self.suspended.append(
+            _Suspended(event.id, self.pending, undecided, self.cause, self.cause_rank)
+        )
+        self.pending = self.cause = None
 
     def end(self, compile_id: Any) -> None:
-        """Dynamo has traced it, or given it up."""
-        while any(each[0] == compile_id for each in self.interrupted):
-            found, self.pending, unresolved, self.note, self.rank = self.interrupted.pop()
-            self.mark = self.progress if unresolved else self.progress - 1
-            if found == compile_id:
+        """Go on with the entry that was set aside: Dynamo has traced the frame, or given it up."""
+        while any(each.compile_id == compile_id for each in self.suspended):
+            resumed = self.suspended.pop()
+            self.pending = resumed.pending
+            self.cause, self.cause_rank = resumed.cause, resumed.cause_rank
+            self.served_at_entry = self.served if resumed.undecided else self.served - 1
+            if resumed.compile_id == compile_id:
                 break
 
     @property
-    def is_inside(self) -> bool:
-        """Whether it still is in the latest entry: in compiled code, or compiling it."""
+    def is_in_a_call(self) -> bool:
+        """Whether the latest entry has not returned: compiled code runs, or is being compiled."""
         frame = sys._current_frames().get(self.ident)
         while frame is not None and frame.f_code.co_name != WRAPPER:
             frame = frame.f_back
@@ -153,53 +233,63 @@ class _Thread:
 
 
 class _Local(threading.local):
-    """The `_Thread` of the running thread."""
+    """The state of the running thread.
 
-    def __init__(self, threads: list[_Thread]) -> None:
-        self.here = _Thread()
-        self.hit = self.here.hits
-        threads.append(self.here)
+    Attributes:
+        state: the state.
+        count_hit: `state.cache_hits`, to be called by name in C.
+    """
+
+    def __init__(self, threads: list[_ThreadState]) -> None:
+        self.state = _ThreadState()
+        self.count_hit = self.state.cache_hits
+        threads.append(self.state)
 
 
-class Regions:
-    """All compiled callables that are entered while it observes."""
+class CompiledCallables:
+    """The compiled callables that are entered while the observers are installed.
+
+    Attributes:
+        count_hit: to be called when Dynamo has found compiled code: counts it for the running
+            thread, in C, and returns True.
+    """
 
     def __init__(self) -> None:
-        self._threads: list[_Thread] = []
+        self._threads: list[_ThreadState] = []
         self._local = _Local(self._threads)
-        self.hit: Callable[[], bool] = partial(methodcaller("hit"), self._local)
-        """To be called when Dynamo has found compiled code: it counts in C, and gives true."""
-        self._all: list[Region] = []
-        self._found: dict[int, Region] = {}
-        self._calls: dict[int, Any] = {}
-        self._heard_of: set[_Key] = set()
-        self._empty: set[_Key] = set()
-        self._given_up: dict[_Key | None, Note] = {}
+        self.count_hit: Callable[[], bool] = partial(methodcaller("count_hit"), self._local)
+        self._all: list[CompiledCallable] = []
+        self._by_id: dict[int, CompiledCallable] = {}
+        self._references: dict[int, Any] = {}
+        self._reported: set[_CodeKey] = set()
+        self._without_graph: set[_CodeKey] = set()
+        self._failures: dict[_CodeKey | None, EagerCause] = {}
 
     @property
     def current(self) -> str:
-        """Name of the compiled callable that this thread entered last."""
-        pending = self._local.here.pending
+        """Name of the compiled callable that this thread entered last, "" for none."""
+        pending = self._local.state.pending
         return "" if pending is None else pending.name
 
-    def started(self, event: Started) -> None:
-        """Dynamo begins to trace a frame."""
-        self._local.here.begin(event)
+    def started(self, event: CompilationStarted) -> None:
+        """Take note that Dynamo begins to trace a frame."""
+        self._local.state.begin(event)
 
-    def finished(self, event: Finished, *, has_graph: bool) -> None:
-        """Dynamo compiled a frame, or failed to."""
-        here = self._local.here
-        here.end(event.id)
+    def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
+        """Take note that Dynamo compiled a frame, or failed to."""
+        thread = self._local.state
+        thread.end(event.id)
+        key = original_name(event.function), event.file, event.line
         if event.failure:
             reason = first_line(event.reason) or event.failure
-            self.note(reason, *_code_of(event), failed=True)
-            self._given_up[_code_of(event)] = Note(reason, *_code_of(event))
+            self.add_cause(reason, *key, failed=True)
+            self._failures[key] = EagerCause(reason, *key)
         else:
-            here.compiled += 1
-            self._heard_of.add(_code_of(event))
-            (self._empty.discard if has_graph else self._empty.add)(_code_of(event))
+            thread.compiled_frames += 1
+            self._reported.add(key)
+            (self._without_graph.discard if has_graph else self._without_graph.add)(key)
 
-    def note(
+    def add_cause(
         self,
         reason: str,
         function: str = "",
@@ -208,24 +298,28 @@ class Regions:
         *,
         failed: bool = False,
     ) -> None:
-        """Dynamo said why it left something alone.
+        """Take note of why something is left to the interpreter: a frame, or all code.
 
-        What holds for all code counts before a frame that is the user's or that failed, and that
-        before one of torch's; of several the first, which is the outermost.
+        One cause is kept for an entry: that of the lowest rank (see `_ThreadState.cause_rank`), and
+        of several the first, which is of the outermost frame.
+
+        Args:
+            reason: Dynamo's words, or ours.
+            function, file, line: the frame; "" and 0 where the reason holds for all code.
+            failed: whether Dynamo tried to compile it.
         """
-        here = self._local.here
+        thread = self._local.state
         rank = 0 if not file else 1 if failed or is_user_file(file) else 2
-        self._heard_of.add((function, file, line))
-        if here.note is None or rank < here.rank:
-            here.note, here.rank = Note(reason, function, file, line), rank
+        self._reported.add((function, file, line))
+        if thread.cause is None or rank < thread.cause_rank:
+            thread.cause, thread.cause_rank = EagerCause(reason, function, file, line), rank
 
     def observer(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        """What takes the place of a function that torch calls whenever compiled code is entered.
+        """The function to put in the place of `original`, which torch calls at each entry.
 
-        The call that is repeated a thousand times costs this one Python frame and nothing that
-        grows.
+        A call that is repeated a thousand times costs this one Python frame, and nothing grows.
         """
-        found = self._found
+        by_id = self._by_id
         stance_of = torch_private.current_stance()
         modes = torch_private.get("mode_count")
         local = self._local
@@ -233,113 +327,112 @@ class Regions:
         def entered() -> Any:
             caller = sys._getframe(1)
             if caller.f_code.co_name == WRAPPER:
-                here = local.here
+                thread = local.state
                 call = caller.f_locals.get("fn")
-                region = found.get(id(call))
-                progress = here.hits.cache_info().misses + here.compiled
+                callee = by_id.get(id(call))
+                served = thread.cache_hits.cache_info().misses + thread.compiled_frames
                 if (
-                    region is None
-                    or progress == here.mark
-                    or here.note
+                    callee is None
+                    or served == thread.served_at_entry
+                    or thread.cause
                     or modes()
                     or stance_of("_stance").stance != "default"
                 ):
-                    region = self._enter(here, call)
-                region.entries += 1
-                here.pending = region
-                here.mark = progress
+                    callee = self._enter(thread, call)
+                callee.entries += 1
+                thread.pending = callee
+                thread.served_at_entry = served
             return original()
 
         return entered
 
-    def _enter(self, here: _Thread, call: Any) -> Region:
-        """All that has to be done about an entry that is not the ordinary one."""
-        self._settle(here)
-        if id(call) not in self._found:
+    def _enter(self, thread: _ThreadState, call: Any) -> CompiledCallable:
+        """Judge the entry before, and note what keeps this one from being compiled."""
+        self._judge(thread)
+        if id(call) not in self._by_id:
             self._add(call)
             self._drop_ended_threads()
         disabled = torch_private.compile_is_disabled()
         if disabled:
-            self.note(f"torch.compile is switched off by {disabled}")
+            self.add_cause(f"torch.compile is switched off by {disabled}")
         if torch_private.stance() != "default":
-            self.note(f"torch.compiler.set_stance({torch_private.stance()!r}) is in force")
+            self.add_cause(f"torch.compiler.set_stance({torch_private.stance()!r}) is in force")
         for mode in torch_private.modes_that_stop_compilation():
-            self.note(f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode")
-        return self._found[id(call)]
+            self.add_cause(f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode")
+        return self._by_id[id(call)]
 
     def _add(self, call: Any) -> None:
-        """Know a callable from now on, as long as it lives: it may hold tensors."""
+        """Know a callable from now on, without keeping it alive: it may hold tensors."""
         key = id(call)
-        self._found[key] = _region(call)
-        self._all.append(self._found[key])
+        self._by_id[key] = CompiledCallable.of(call)
+        self._all.append(self._by_id[key])
         try:
-            self._calls[key] = weakref.ref(call, lambda _: self._forget(key))
+            self._references[key] = weakref.ref(call, lambda _: self._forget(key))
         except TypeError:
-            self._calls[key] = call  # so that its id stays its own
+            self._references[key] = call  # so that its id stays its own
 
     def _forget(self, key: int) -> None:
-        self._found.pop(key, None)
-        self._calls.pop(key, None)
+        self._by_id.pop(key, None)
+        self._references.pop(key, None)
 
-    def _settle(self, thread: _Thread) -> None:
-        """Judge the latest entry of a thread."""
-        region = thread.pending
-        if region is not None and thread.mark == thread.progress:
-            key = None if region.code is None else _key(region.code)
-            if thread.note or key not in self._empty:
-                region.uncompiled[thread.note or self._given_up.get(key, SILENT)] += 1
-        thread.pending = thread.note = None
+    def _judge(self, thread: _ThreadState) -> None:
+        """Count the latest entry of a thread as eager where no compiled code was served since."""
+        callee = thread.pending
+        if callee is not None and thread.served_at_entry == thread.served:
+            key = None if callee.code is None else _code_key(callee.code)
+            if thread.cause or key not in self._without_graph:
+                cause = thread.cause or self._failures.get(key, UNKNOWN_CAUSE)
+                callee.uncompiled[cause] += 1
+        thread.pending = thread.cause = None
 
     def _drop_ended_threads(self) -> None:
         alive = sys._current_frames()
-        latest = {
-            each.ident: each for each in self._threads
-        }  # a new thread gets an old one's ident
+        # A new thread may get the ident of one that ended.
+        latest = {thread.ident: thread for thread in self._threads}
         for thread in list(self._threads):
             if thread.ident not in alive or latest[thread.ident] is not thread:
-                self._settle(thread)
+                self._judge(thread)
                 self._threads.remove(thread)
 
-    def snapshot(self) -> Snapshot:
-        """The state at this moment."""
-        here = self._local.here
+    def table(self) -> CallableTable:
+        """Copies of all callables, as they are at this moment."""
+        running = self._local.state
         for thread in self._threads:
-            if thread is here or not thread.is_inside:
-                self._settle(thread)
-        return {n: self._judged(region) for n, region in enumerate(self._all)}
+            if thread is running or not thread.is_in_a_call:
+                self._judge(thread)
+        return {number: self._copy(callee) for number, callee in enumerate(self._all)}
 
-    def _judged(self, region: Region) -> Region:
-        """A copy of a region, in which calls count that were made inside those of another one.
+    def _copy(self, callee: CompiledCallable) -> CompiledCallable:
+        """A copy, in which calls made inside the call of another callable are judged as well.
 
-        What came after such a call, in the outer one, looks as if it had come of the inner one. But
-        code of which nothing was ever heard was not compiled.
+        Code that is served to the outer call afterwards looks as if it were served to the inner
+        one. But a callable whose code Dynamo never reported was not compiled: all its calls that
+        are over ran eagerly.
         """
-        found = region.since(None)
-        code = region.code
-        if not (code is None or region.known or region.inlined or _key(code) in self._heard_of):
-            open_ = sum(thread.pending is region for thread in self._threads)
-            missing = region.entries - found.uncompiled.total() - open_
-            found.uncompiled += Counter({SILENT: missing})
-        return found
+        copy = callee.since(None)
+        code = callee.code
+        if code is None or callee.inlined or callee.seen_by_dynamo:
+            return copy
+        if _code_key(code) not in self._reported:
+            unfinished = sum(thread.pending is callee for thread in self._threads)
+            missing = callee.entries - copy.uncompiled.total() - unfinished
+            copy.uncompiled += Counter({UNKNOWN_CAUSE: missing})
+        return copy
 
     def clear(self) -> None:
         """Forget everything."""
         self._all.clear()
-        self._found.clear()
-        self._calls.clear()
+        self._by_id.clear()
+        self._references.clear()
         self._threads.clear()
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank."""
+    """The first line that is not blank, "" for none."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def _code_of(event: Finished) -> _Key:
-    return original_name(event.function), event.file, event.line
-
-
-def _key(code: CodeType) -> _Key:
+def _code_key(code: CodeType) -> _CodeKey:
     return code.co_name, code.co_filename, code.co_firstlineno
 
 
@@ -347,25 +440,3 @@ def _last_line(code: CodeType) -> int:
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
     lines = [line for *_, line in code.co_lines() if line is not None]
     return max([code.co_firstlineno, *lines, *map(_last_line, inner)])
-
-
-def _region(call: Any) -> Region:
-    code = getattr(call, "__code__", None)
-    wrapped = torch_private.inlined(call)
-    owner = getattr(wrapped if wrapped is not None else call, "__self__", wrapped)
-    name = getattr(call if wrapped is None else wrapped, "__qualname__", type(call).__qualname__)
-    if owner is not None and hasattr(owner, "named_modules"):
-        name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
-        code = getattr(getattr(type(owner), "forward", None), "__code__", code)
-    elif wrapped is not None:
-        code = getattr(wrapped, "__code__", None)
-    if not isinstance(code, CodeType):
-        return Region(name)
-    return Region(
-        name,
-        code.co_filename,
-        code.co_firstlineno,
-        code,
-        inlined=owner is not None or not is_user_file(code.co_filename),
-        known=torch_private.is_compiled_code(code),
-    )

@@ -1,7 +1,7 @@
-"""What the compiler did, as values: the records of torch's structured trace, typed.
+"""The records of torch's structured trace, as typed events.
 
-The trace is the one channel that sees every compilation, whichever backend, thread or cache is in
-play. It is text: nothing here keeps a tensor or a graph of the user's alive.
+The trace is the only source that has every compilation, whatever the backend, thread or cache. It
+is text: no event keeps a tensor or a graph of the user's alive.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
-"""What a backend of ours raises that wants to know what Dynamo traces, and nothing more."""
+"""Text of the exception by which a backend of ours ends a compilation after Dynamo's tracing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileId:
-    """Which compilation: torch's own notation.
+    """A compile id, as torch writes it: `1/0`, or `!0/1/0` inside a captured backward.
 
     Attributes:
         autograd: number of the compiled-autograd capture that it belongs to, None outside one.
@@ -35,11 +35,11 @@ class CompileId:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in one compilation.
+    """A record of the trace, about one compilation.
 
     Attributes:
         id: the compilation, None where the trace names none (AOTAutograd used without Dynamo).
-        attempt: how often Dynamo had started this compilation over.
+        attempt: how often Dynamo had started this compilation over, as it does at a graph break.
     """
 
     id: CompileId | None
@@ -47,25 +47,27 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Started(Event):
+class CompilationStarted(Event):
     """Dynamo began to trace a frame.
 
     Attributes:
-        region: name of the compiled callable that was entered last.
+        function, line: name and first line of the code.
+        callable_name: name of the compiled callable that was entered last.
     """
 
     function: str
     line: int
-    region: str = ""
+    callable_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Printed(Event):
-    """A graph, as text.
+class GraphPrinted(Event):
+    """A graph was printed.
 
     Attributes:
         stage: `dynamo`, `joint`, `forward`, `backward`, `inference`, `compiled_autograd` or
             `post_grad`.
+        text: the graph, as Python code.
         files: of the functions that Dynamo traced for its own graph.
     """
 
@@ -75,19 +77,24 @@ class Printed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Generated(Event):
-    """The code that inductor wrote for one graph."""
+class CodeGenerated(Event):
+    """Inductor generated code for one graph.
+
+    Attributes:
+        code: a Python module.
+    """
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBreakEvent(Event):
-    """A graph break.
+    """Dynamo met a graph break.
 
     Attributes:
         report: Dynamo's report: place, reason, hints, the user's stack.
-        hand_over: whether compiled autograd takes over there, so that nothing is lost.
+        hand_over: whether this is the call of `backward` from which compiled autograd goes on, so
+            that no op is missing from the graphs.
         stack: file, line, function and code of each frame, outermost first, torch's among them;
             empty where only the report has it, which leaves out a `forward` that calls a `forward`.
         module: Dynamo's name of the module whose code broke, as `L['self'].layers.0`; "" for the
@@ -102,21 +109,29 @@ class GraphBreakEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class GuardsFailed(Event):
-    """The guards that failed, so that the frame has to be compiled again."""
+    """Guards failed, so that a frame has to be compiled again.
+
+    Attributes:
+        reasons: each guard that failed, in torch's words.
+    """
 
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CacheMissEvent(Event):
-    """Why compiled autograd captured the backward instead of running one that it had."""
+    """Compiled autograd found no captured backward in its cache that fits, and captures one.
+
+    Attributes:
+        reasons: torch's words, those of earlier captures among them.
+    """
 
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(Event):
-    """A compilation ended.
+class CompilationFinished(Event):
+    """A compilation ended, well or with an exception.
 
     Attributes:
         function, file, line: the code that was compiled; empty where the trace does not say.
@@ -139,6 +154,10 @@ class Finished(Event):
 
 @dataclass(frozen=True, slots=True)
 class CudagraphsSkipped(Event):
-    """A backward that was compiled when it first ran got no CUDA graph."""
+    """A backward that was compiled at its first run got no CUDA graph.
+
+    Attributes:
+        reason: torch's words.
+    """
 
     reason: str

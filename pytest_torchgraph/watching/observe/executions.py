@@ -18,15 +18,17 @@ from typing import Any
 
 from ... import torch_private
 from ...convert.source_lines import original_name
-from .events import CompileId, Finished
+from .events import CompilationFinished, CompileId
 
 GRAPH_PREFIX = "__compiled_fn_"
+"""How Dynamo names the globals by which its bytecode calls compiled graphs."""
 BACKWARD = "backward"
+"""`CountedGraph.part` of a backward."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What is counted.
+class CountedGraph:
+    """A compiled graph whose runs are counted.
 
     Attributes:
         id: compile id, or the name of the compiled function where its id is no longer known.
@@ -45,31 +47,32 @@ class Run:
         return f"{self.id} {self.part}".strip()
 
 
-Counts = Counter[Run]
+Counts = Counter[CountedGraph]
+"""How often each graph ran."""
 
 
 def counting(call: Callable[..., Any]) -> Any:
-    """A callable that does what `call` does, and counts in C how often: see `count_of`."""
+    """A wrapper of `call`, in C, that counts its calls; `count_of` reads the count."""
     return lru_cache(maxsize=0)(call)
 
 
 def count_of(counter: Any) -> int:
-    """How often the result of `counting` was called."""
+    """How often a wrapper made by `counting` was called."""
     return int(counter.cache_info().misses)
 
 
-_captures: weakref.WeakKeyDictionary[Any, Run] = weakref.WeakKeyDictionary()
-"""Counters of compiled autograd's captures: its cache, which is in C++, keeps them."""
+_captures: weakref.WeakKeyDictionary[Any, CountedGraph] = weakref.WeakKeyDictionary()
+"""Counters of captured backwards, which live as long as compiled autograd's cache, in C++, does."""
 
 
 class Executions:
-    """The counters of the compiled graphs, while a watch is open."""
+    """The counters of all compiled graphs, from when the observers are installed."""
 
     def __init__(self) -> None:
-        self._counters: list[tuple[Run, Any]] = []
+        self._counters: list[tuple[CountedGraph, Any]] = []
         self._undo: list[Callable[[], None]] = []
-        self._seen: set[str] = set()
-        self._classes: set[int] = set()
+        self._names: set[str] = set()  # of the globals that are replaced
+        self._functions: set[int] = set()  # ids of the autograd functions that are
 
     def attach_compiled(self) -> None:
         """Count the graphs that were compiled before."""
@@ -77,56 +80,61 @@ class Executions:
             compile_id, original = torch_private.origin_of(code)
             for scope, name in hooks:
                 if name.startswith(GRAPH_PREFIX):
-                    run = Run(compile_id or name, "", *_place(original))
-                    call = self._attach(scope, name, run)
-                    for each in torch_private.autograd_functions_behind(call):
-                        self._attach_backward(each, run)
-        for each in torch_private.aot_autograd_functions():
-            self._attach_backward(each, Run(f"aot{each._aot_id}"))
-        self._counters += [(run, counter) for counter, run in list(_captures.items())]
+                    graph = CountedGraph(compile_id or name, "", *_location(original))
+                    call = self._attach(scope, name, graph)
+                    for function in torch_private.autograd_functions_behind(call):
+                        self._attach_backward(function, graph)
+        for function in torch_private.aot_autograd_functions():
+            self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
+        self._counters += [(graph, counter) for counter, graph in list(_captures.items())]
 
-    def attach_new(self, event: Finished) -> int:
-        """Count the graphs of a compilation that has just ended, and say how many there are."""
-        before = len(self._seen)
+    def attach_new(self, event: CompilationFinished) -> int:
+        """Count the graphs of a compilation that has just ended.
+
+        Returns:
+            How many graphs it gave.
+        """
+        before = len(self._names)
         compile_id = str(event.id or "")
-        where = (original_name(event.function), event.file, event.line)
+        location = (original_name(event.function), event.file, event.line)
         for _, hooks in torch_private.compiled_code():
             for scope, name in hooks:
-                if name.startswith(GRAPH_PREFIX) and name not in self._seen:
-                    self._attach(scope, name, Run(compile_id or name, "", *where))
-        for each in torch_private.aot_autograd_functions():
-            self._attach_backward(each, Run(compile_id or f"aot{each._aot_id}", "", *where))
-        return len(self._seen) - before
+                if name.startswith(GRAPH_PREFIX) and name not in self._names:
+                    self._attach(scope, name, CountedGraph(compile_id or name, "", *location))
+        for function in torch_private.aot_autograd_functions():
+            graph = CountedGraph(compile_id or f"aot{function._aot_id}", "", *location)
+            self._attach_backward(function, graph)
+        return len(self._names) - before
 
     def capture(self, compile_id: CompileId | None, call: Callable[..., Any]) -> Any:
-        """A counted version of what compiled autograd will call for a capture."""
+        """Wrap what compiled autograd will call for a captured backward in a counter."""
         counter = counting(call)
-        run = Run(str(compile_id or "compiled autograd"))
-        _captures[counter] = run
-        self._counters.append((run, counter))
+        graph = CountedGraph(str(compile_id or "compiled autograd"))
+        _captures[counter] = graph
+        self._counters.append((graph, counter))
         return counter
 
     def counts(self) -> Counts:
-        """How often each ran since its counter was made."""
+        """How often each graph ran since its counter was made."""
         total: Counts = Counter()
-        for run, counter in self._counters:
-            total[run] += count_of(counter)
+        for graph, counter in self._counters:
+            total[graph] += count_of(counter)
         return total
 
     def detach(self) -> None:
-        """Put everything back as it was."""
+        """Remove the counters from torch, but for those of captured backwards."""
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
         self._counters.clear()
-        self._seen.clear()
-        self._classes.clear()
+        self._names.clear()
+        self._functions.clear()
 
-    def _attach(self, scope: dict[str, Any], name: str, run: Run) -> Any:
-        self._seen.add(name)  # torch never uses a name again, an id it does
+    def _attach(self, scope: dict[str, Any], name: str, graph: CountedGraph) -> Any:
+        self._names.add(name)  # torch never uses a name again, an id it does
         call = scope[name]
         counter = scope[name] = counting(call)
-        self._counters.append((run, counter))
+        self._counters.append((graph, counter))
 
         def undo() -> None:
             if scope.get(name) is counter:
@@ -135,18 +143,18 @@ class Executions:
         self._undo.append(undo)
         return call
 
-    def _attach_backward(self, function: Any, run: Run) -> None:
-        if id(function) in self._classes:
+    def _attach_backward(self, function: Any, graph: CountedGraph) -> None:
+        if id(function) in self._functions:
             return
-        self._classes.add(id(function))
+        self._functions.add(id(function))
         original = vars(function)["backward"]
         counter = counting(original.__func__)
         function.backward = staticmethod(counter)
-        self._counters.append((replace(run, part=BACKWARD), counter))
+        self._counters.append((replace(graph, part=BACKWARD), counter))
         self._undo.append(lambda: setattr(function, "backward", original))
 
 
-def _place(code: CodeType | None) -> tuple[str, str, int]:
+def _location(code: CodeType | None) -> tuple[str, str, int]:
     if code is None:
         return "", "", 0
     return original_name(code.co_name), code.co_filename, code.co_firstlineno

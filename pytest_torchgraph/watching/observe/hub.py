@@ -1,9 +1,17 @@
-"""The observers: what is put into torch while at least one watch is open.
+"""The observers that are installed in torch while at least one recorder is open.
 
-Four sources, none of which changes what the watched code does: the structured trace; the entry of
-every compiled callable; the frames that Dynamo leaves alone; its guard hook, which tells a frame
-that was served from the cache. All of them are process-wide, so every thread is seen. Nothing
-remains when the last watch is closed, but for the counters that compiled autograd's cache holds.
+None of them changes what the watched code does:
+
+    observer                                  what it sees
+    a handler of torch's structured trace     each compilation: graphs, breaks, guards, failures
+    `entries`, called by `compile_wrapper`    each call of a compiled callable
+    Dynamo's guard hook                       each frame that is served from Dynamo's cache
+    a wrapper of Dynamo's skip reasons        each frame that Dynamo leaves to the interpreter
+    a wrapper of the stack of a graph break   the frames and the module of the break
+    `executions`                              each run of a compiled graph or of its backward
+
+All are process-wide, so every thread is seen. Nothing remains when the last recorder is closed, but
+for the counters of captured backwards, which compiled autograd's cache holds.
 """
 
 from __future__ import annotations
@@ -17,33 +25,40 @@ from typing import Any
 
 from ... import torch_private
 from ...errors import TorchGraphError
-from .entries import Regions
-from .events import CompileId, Event, Finished, GraphBreakEvent, Printed, Started
+from .entries import CompiledCallables
+from .events import (
+    CompilationFinished,
+    CompilationStarted,
+    CompileId,
+    Event,
+    GraphBreakEvent,
+    GraphPrinted,
+)
 from .executions import Executions
 from .recorder import EventRecorder, State
 from .structured_trace import NAMES, read
 
 _PACKAGE = __package__.partition(".")[0]
 RUN_WHILE_COMPILING = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
-"""Our packages whose code observers run; with compiled autograd that is inside compiled code."""
+"""Our packages that Dynamo must skip: observers of compiled autograd run inside compiled code."""
 
 
 class Hub:
-    """Hands what happens to every open recorder."""
+    """Installs the observers, and passes what they see to every open recorder."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._open: list[EventRecorder] = []
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
-        self._regions = Regions()
+        self._callables = CompiledCallables()
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
 
-    # -- for watches -----------------------------------------------------------------------------
+    # -- for recorders ---------------------------------------------------------------------------
 
     def open(self, recorder: EventRecorder) -> None:
-        """Let a recorder see what happens from now on."""
+        """Open a recorder; the first one installs the observers."""
         with self._lock:
             if not self._open:
                 self._install()
@@ -51,7 +66,7 @@ class Hub:
                 self._open.append(recorder)
 
     def close(self, recorder: EventRecorder) -> None:
-        """Let it see no more."""
+        """Close a recorder; the last one removes the observers."""
         with self._lock:
             if recorder.close(self._state()):
                 self._open.remove(recorder)
@@ -60,7 +75,7 @@ class Hub:
                     self._installed.close()
 
     def look(self, recorder: EventRecorder) -> State | None:
-        """The state at this moment, None for a recorder that is closed."""
+        """All counts at this moment, None for a recorder that is closed."""
         with self._lock:
             if not recorder.is_open:
                 return None
@@ -69,12 +84,12 @@ class Hub:
 
     @property
     def watching(self) -> bool:
-        """Whether any watch of the user's is open."""
+        """Whether a recorder is open that is not passive: a watch of the user's."""
         return any(not recorder.passive for recorder in self._open)
 
     @contextlib.contextmanager
     def recording(self, recorder: EventRecorder | None) -> Iterator[None]:
-        """Let a recorder see what happens meanwhile; None for nothing."""
+        """Keep a recorder open meanwhile, None for none."""
         if recorder is None:
             yield
             return
@@ -86,7 +101,7 @@ class Hub:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no recorder see what happens meanwhile, and leave nothing of it in what they saw."""
+        """Close every open recorder meanwhile, so that nothing of it is in what they recorded."""
         with self._lock:
             paused = list(self._open)
             for recorder in paused:
@@ -101,20 +116,20 @@ class Hub:
         counters = {
             group: Counter(values) for group, values in torch_private.get("counters").items()
         }
-        return State(self._executions.counts(), counters, self._regions.snapshot())
+        return State(self._executions.counts(), counters, self._callables.table())
 
     # -- observers -------------------------------------------------------------------------------
 
     def _install(self) -> None:
         torch_private.leave_alone(*RUN_WHILE_COMPILING)
-        self._regions = Regions()
+        self._callables = CompiledCallables()
         with contextlib.ExitStack() as stack:
-            stack.callback(self._regions.clear)
+            stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)
             self._executions.attach_compiled()
             stack.enter_context(torch_private.structured_trace(self._record, NAMES))
-            stack.enter_context(torch_private.on_entry(self._regions.observer))
-            stack.enter_context(torch_private.guard_hook(self._count_hits()))
+            stack.enter_context(torch_private.on_entry(self._callables.observer))
+            stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             with contextlib.suppress(TorchGraphError):  # torch before 2.13 gives no reasons
                 stack.enter_context(torch_private.on_skip(self._skipped))
             with contextlib.suppress(TorchGraphError):
@@ -123,13 +138,13 @@ class Hub:
             stack.enter_context(torch_private.autograd_reasons())
             self._installed = stack.pop_all()
 
-    def _count_hits(self) -> Callable[[bool], Any]:
+    def _cache_hit_hook(self) -> Callable[[bool], Any]:
         """A guard hook that counts how often Dynamo found compiled code, without a Python frame.
 
-        Its answer is taken for true or false, and true keeps what was found. The answer for a find
-        counts, in C, how often it is asked that.
+        Dynamo asks whether the answer is true, and runs what it found if so. The answer where it
+        found something is an object that counts, in C, each time it is asked.
         """
-        answer = type("Found", (), {"__bool__": staticmethod(self._regions.hit)})()
+        answer = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
         return {True: answer, False: True}.__getitem__
 
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
@@ -146,16 +161,16 @@ class Hub:
         if isinstance(event, GraphBreakEvent):
             event = replace(event, stack=tuple(self._stack), module=self._module)
             self._stack, self._module = [], ""
-        elif isinstance(event, Printed) and event.stage == "dynamo":
+        elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
-        elif isinstance(event, Started):
-            event = replace(event, region=self._regions.current)
+        elif isinstance(event, CompilationStarted):
+            event = replace(event, callable_name=self._callables.current)
         self._publish(event)
-        if isinstance(event, Started):
-            self._regions.started(event)
-        elif isinstance(event, Finished):
+        if isinstance(event, CompilationStarted):
+            self._callables.started(event)
+        elif isinstance(event, CompilationFinished):
             graphs = self._executions.attach_new(event)
-            self._regions.finished(event, has_graph=graphs > 0)
+            self._callables.finished(event, has_graph=graphs > 0)
 
     def _publish(self, event: Event) -> None:
         for recorder in self._open:
@@ -163,14 +178,14 @@ class Hub:
 
     def _skipped(self, reason: str, frame: Any) -> None:
         code = frame.f_code
-        self._regions.note(reason, code.co_name, code.co_filename, code.co_firstlineno)
+        self._callables.add_cause(reason, code.co_name, code.co_filename, code.co_firstlineno)
 
     def _at_break(self, frames: Iterable[Any], module: str) -> None:
-        """Dynamo is about to report a break with this stack, in this module."""
+        """Keep the stack and the module of the break that Dynamo is about to report."""
         self._module = module
         self._stack = [
-            (each.filename or "", each.lineno or 0, each.name, (each.line or "").strip())
-            for each in frames
+            (frame.filename or "", frame.lineno or 0, frame.name, (frame.line or "").strip())
+            for frame in frames
         ]
 
     def _captured(self, number: int, call: Any) -> Any:
@@ -178,3 +193,4 @@ class Hub:
 
 
 HUB = Hub()
+"""The hub of this process."""

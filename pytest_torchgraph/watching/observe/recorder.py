@@ -1,4 +1,4 @@
-"""What one watch saw."""
+"""What one watch records: events, calls of compiled callables, runs of graphs, counters."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from .entries import Snapshot
+from .entries import CallableTable
 from .events import Event
 from .executions import Counts
 
 Counters = dict[str, Counter[Any]]
-"""As in torch: a group in which nothing was counted is empty, not missing."""
+"""`torch._dynamo.utils.counters`. As there, a group in which nothing was counted is empty."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What is counted since the observers were installed, at one moment."""
+    """All counts at one moment, since the observers were installed.
+
+    Attributes:
+        executed: how often each compiled graph ran.
+        counters: Dynamo's counters.
+        callables: the compiled callables that were called.
+    """
 
     executed: Counts = field(default_factory=Counter)
     counters: Counters = field(default_factory=dict)
-    regions: Snapshot = field(default_factory=dict)
+    callables: CallableTable = field(default_factory=dict)
 
 
 class EventRecorder:
-    """The events, entries and runs while it is open. It can be opened several times.
+    """Records what happens while it is open. It can be opened again, also while it is open.
 
     Attributes:
-        events: what the compiler did, in order.
-        disabled: what kept the whole process from compiling meanwhile, "" for nothing.
+        events: the records of torch's trace, in order.
+        disabled: the setting that switched `torch.compile` off meanwhile, "" for none.
         opened: whether it ever was open.
-        broken: what went wrong in here while it recorded: nothing can be said then.
-        passive: whether a capture may be made while it is open, which it then does not see.
+        broken: an error of ours while it recorded, None for none; after one, nothing is certain.
+        passive: whether a capture may be made while it is open, which it then does not record.
     """
 
     def __init__(self, *, passive: bool = False) -> None:
@@ -44,15 +50,15 @@ class EventRecorder:
         self._before = State()
         self._executed: Counts = Counter()
         self._counted: Counters = {}
-        self._regions: Snapshot = {}
+        self._callables: CallableTable = {}
 
     @property
     def is_open(self) -> bool:
-        """Whether it records at the moment."""
+        """Whether it is recording."""
         return self._depth > 0
 
     def open(self, now: State) -> bool:
-        """Begin. False where it is open already."""
+        """Begin to record; False where it was open already."""
         self._depth += 1
         self.opened = True
         if self._depth == 1:
@@ -60,12 +66,12 @@ class EventRecorder:
         return self._depth == 1
 
     def close(self, now: State) -> bool:
-        """End. False while it stays open, because it was opened more than once."""
+        """End recording; False where it stays open, because it was opened more than once."""
         self._depth -= 1
         if self._depth == 0:
             self._executed = self.executed(now)
             self._counted = self.counted(now)
-            self._regions = self.regions(now)
+            self._callables = self.callables(now)
             self._before = State()
         return self._depth == 0
 
@@ -88,18 +94,16 @@ class EventRecorder:
         if now is not None:
             for group, values in now.counters.items():
                 before = self._before.counters.get(group, Counter())
-                changed = Counter({key: n - before[key] for key, n in values.items()})
-                for key, count in changed.items():
-                    if count:
-                        total[group][key] += count
+                changes = {key: n - before[key] for key, n in values.items() if n != before[key]}
+                total[group].update(changes)
         return total
 
-    def regions(self, now: State | None) -> Snapshot:
+    def callables(self, now: State | None) -> CallableTable:
         """The compiled callables that were called while this was open; see `executed`."""
-        total = dict(self._regions)
+        total = dict(self._callables)
         if now is not None:
-            for key, region in now.regions.items():
-                added = region.since(self._before.regions.get(key))
+            for key, callee in now.callables.items():
+                added = callee.since(self._before.callables.get(key))
                 if added.entries:
                     total[len(total)] = added
         return total

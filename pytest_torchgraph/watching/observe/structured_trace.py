@@ -1,4 +1,4 @@
-"""From a record of torch's structured trace to an event.
+"""Read the records of torch's structured trace into events.
 
 The format is not promised by torch; it is what `torch._logging._internal.trace_structured` writes.
 """
@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import torch_private
 from .events import (
     CacheMissEvent,
+    CodeGenerated,
+    CompilationFinished,
+    CompilationStarted,
     CompileId,
     CudagraphsSkipped,
     Event,
-    Finished,
-    Generated,
     GraphBreakEvent,
+    GraphPrinted,
     GuardsFailed,
-    Printed,
-    Started,
 )
 
 STAGES = {
@@ -32,106 +32,117 @@ STAGES = {
     "compiled_autograd_graph": "compiled_autograd",
     "inductor_post_grad_graph": "post_grad",
 }
-HAND_OVER = "Unsupported Tensor.backward() call"
+"""The records that hold a printed graph, with the `GraphPrinted.stage` of each."""
 _UNKNOWN_LINE = 0
+_HAND_OVER = "Unsupported Tensor.backward() call"
+"""The kind of break at which compiled autograd, where it is on, takes the backward over."""
+
+
+class _TraceRecord(NamedTuple):
+    """A record of the trace, taken apart.
+
+    Attributes:
+        id, attempt: as in `Event`.
+        metadata: the whole record.
+        fields: what is under its name there.
+        payload: the text that came with it.
+    """
+
+    id: CompileId | None
+    attempt: int
+    metadata: Mapping[str, Any]
+    fields: Any
+    payload: str
 
 
 def read(metadata: Mapping[str, Any], payload: str) -> Event | None:
-    """The event that a record tells of, None for those that do not matter here."""
+    """The event for a record, None for a record of no interest.
+
+    Args:
+        metadata: the record, as torch writes it into a line of json.
+        payload: the text that comes with it.
+    """
     artifact = metadata.get("artifact")
     if isinstance(artifact, Mapping):
-        name, told = str(artifact.get("name")), artifact
+        name, fields = str(artifact.get("name")), artifact
     else:
         name = next((key for key in metadata if key in _READERS), "")
-        told = metadata.get(name) or {}
+        fields = metadata.get(name) or {}
     reader = _READERS.get(name)
     if reader is None:
         return None
     attempt = metadata.get("attempt")
-    return reader(
-        _id(metadata), attempt if isinstance(attempt, int) else 0, metadata, told, payload
-    )
+    attempt = attempt if isinstance(attempt, int) else 0
+    return reader(_TraceRecord(_id(metadata), attempt, metadata, fields, payload))
 
 
 def _id(metadata: Mapping[str, Any]) -> CompileId | None:
-    found = CompileId(
+    compile_id = CompileId(
         metadata.get("compiled_autograd_id"),
         metadata.get("frame_id"),
         metadata.get("frame_compile_id"),
     )
-    return None if found == CompileId() else found
+    return None if compile_id == CompileId() else compile_id
 
 
-_Reader = Callable[[CompileId | None, int, Mapping[str, Any], Any, str], Event | None]
+_Reader = Callable[[_TraceRecord], Event | None]
 
 
 def _printed(stage: str) -> _Reader:
-    return lambda of, attempt, metadata, told, payload: Printed(of, attempt, stage, payload)
+    return lambda record: GraphPrinted(record.id, record.attempt, stage, record.payload)
 
 
-def _started(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    stack = metadata.get("stack") or told.get("stack") or [{}]
-    return Started(of, attempt, str(stack[-1].get("name", "")), int(stack[-1].get("line", 0)))
+def _started(record: _TraceRecord) -> Event:
+    stack = record.metadata.get("stack") or record.fields.get("stack") or [{}]
+    function, line = str(stack[-1].get("name", "")), int(stack[-1].get("line", _UNKNOWN_LINE))
+    return CompilationStarted(record.id, record.attempt, function, line)
 
 
-def _broke(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    handed = HAND_OVER in payload and torch_private.compiled_autograd_is_on()
-    return GraphBreakEvent(of, attempt, payload, handed)
+def _broke(record: _TraceRecord) -> Event:
+    hand_over = _HAND_OVER in record.payload and torch_private.compiled_autograd_is_on()
+    return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
 
 
-def _generated(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    return Generated(of, attempt, payload)
+def _generated(record: _TraceRecord) -> Event:
+    return CodeGenerated(record.id, record.attempt, record.payload)
 
 
-def _guards(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    return GuardsFailed(of, attempt, _texts(payload))
+def _guards_failed(record: _TraceRecord) -> Event:
+    return GuardsFailed(record.id, record.attempt, _reasons(record.payload))
 
 
-def _missed(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    return CacheMissEvent(of, attempt, _texts(payload))
+def _cache_missed(record: _TraceRecord) -> Event:
+    return CacheMissEvent(record.id, record.attempt, _reasons(record.payload))
 
 
-def _texts(payload: str) -> tuple[str, ...]:
+def _reasons(payload: str) -> tuple[str, ...]:
     """Several reasons are a json list; a single one is printed as it is."""
     try:
-        found = json.loads(payload)
+        reasons = json.loads(payload)
     except ValueError:
         return (payload,)
-    return tuple(map(str, found)) if isinstance(found, list) else (payload,)
+    return tuple(map(str, reasons)) if isinstance(reasons, list) else (payload,)
 
 
-def _finished(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event:
-    return Finished(
-        of,
-        attempt,
-        str(told.get("co_name") or ""),
-        str(told.get("co_filename") or ""),
-        int(told.get("co_firstlineno") or _UNKNOWN_LINE),
-        str(told.get("fail_type") or ""),
-        str(told.get("fail_reason") or ""),
-        str(told.get("fail_user_frame_filename") or ""),
-        int(told.get("fail_user_frame_lineno") or _UNKNOWN_LINE),
-        str(told.get("cudagraph_skip_reason") or ""),
+def _finished(record: _TraceRecord) -> Event:
+    fields = record.fields
+    return CompilationFinished(
+        record.id,
+        record.attempt,
+        str(fields.get("co_name") or ""),
+        str(fields.get("co_filename") or ""),
+        int(fields.get("co_firstlineno") or _UNKNOWN_LINE),
+        str(fields.get("fail_type") or ""),
+        str(fields.get("fail_reason") or ""),
+        str(fields.get("fail_user_frame_filename") or ""),
+        int(fields.get("fail_user_frame_lineno") or _UNKNOWN_LINE),
+        str(fields.get("cudagraph_skip_reason") or ""),
     )
 
 
-def _backward_finished(
-    of: CompileId | None, attempt: int, metadata: Mapping[str, Any], told: Any, payload: str
-) -> Event | None:
-    reason = told.get("cudagraph_skip_reason")
-    return CudagraphsSkipped(of, attempt, str(reason)) if reason else None
+def _backward_finished(record: _TraceRecord) -> Event | None:
+    reason = record.fields.get("cudagraph_skip_reason")
+    return CudagraphsSkipped(record.id, record.attempt, str(reason)) if reason else None
 
 
 _READERS: dict[str, _Reader] = {
@@ -139,8 +150,8 @@ _READERS: dict[str, _Reader] = {
     "dynamo_start": _started,
     "dynamo_graph_break_reason": _broke,
     "inductor_output_code": _generated,
-    "recompile_reasons": _guards,
-    "compiled_autograd_compile_reasons": _missed,
+    "recompile_reasons": _guards_failed,
+    "compiled_autograd_compile_reasons": _cache_missed,
     "compilation_metrics": _finished,
     "bwd_compilation_metrics": _backward_finished,
 }

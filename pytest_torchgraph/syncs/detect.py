@@ -1,4 +1,4 @@
-"""Syncs and transfers in what a capture saw: recorded calls, graphs, graph breaks."""
+"""Find syncs and transfers in recorded calls, in graphs, and at graph breaks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..graph.model import Graph, Node, Ref, Source
 from ..watching.breaks import SKIPPED, GraphBreak
-from .calls import Call, copied_by, symbols_in, wait_of
+from .calls import Call, copied_by, symbols_in, sync_kind
 from .methods import METHODS
 from .model import BREAKS, COPIES, READS, SIZES, STARTS, THREADS, Sync, Transfer
 
 if TYPE_CHECKING:
-    from ..watching.graphs import Graphs
+    from ..watching.graphs import PrintedGraphs
 
 BREAK = "graph break"
+"""`seen` where a graph break shows it."""
 CALL = "call"
+"""`seen` where a call shows it that is in no graph."""
 _OPERATOR = re.compile(r"Operator `([^`]+)`")
 _KNOWN = (
     ("Unsupported Tensor.item() call", READS, "Tensor.item"),
@@ -28,19 +30,20 @@ _KNOWN = (
     ("Data-dependent assertion failed", READS, "Tensor.__bool__"),
     ("Attempted to use `torch.nn.functional.one_hot`", SIZES, "torch.nn.functional.one_hot"),
 )
-"""What the kinds of breaks begin with of which it is known what ran there, why that waits, and its
-op, "" for the one that the reason names."""
-_NOTHING = ("Call to `torch._dynamo.graph_break()`",)
-"""The kinds of breaks at which nothing runs."""
+"""The breaks at which it is known what runs: beginning of their kind, kind of the sync, and its op,
+"" where the reason of the break names it."""
+_EMPTY = ("Call to `torch._dynamo.graph_break()`",)
+"""Beginnings of the kinds of breaks at which nothing runs."""
 
 
 @dataclass
 class RecordedCalls:
-    """Calls as they ran, in order.
+    """The calls of one step that ran, in order.
 
     Attributes:
-        calls: each with the graph that it belongs to, its module and its source.
-        methods: calls of `METHODS`, and `STARTS` for threads, with module and source.
+        calls: calls of ops, each with the name of its graph, its module and its source.
+        methods: names of `METHODS` that were called, and `STARTS` for each thread that was started,
+            with module and source.
     """
 
     calls: list[tuple[Call, str, str, Source | None]] = field(default_factory=list)
@@ -51,101 +54,101 @@ _Place = dict[str, Any]
 _Found = TypeVar("_Found", Sync, Transfer)
 
 
-def recorded_syncs(seen: RecordedCalls) -> tuple[Sync, ...]:
+def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
     """The syncs among calls that ran."""
-    found = [
+    syncs = [
         Sync(kind, call.op, graph, **_place(source, module))
-        for call, graph, module, source in seen.calls
-        for kind in [wait_of(call)]
+        for call, graph, module, source in recorded.calls
+        for kind in [sync_kind(call)]
         if kind
     ]
     methods = [
         Sync(METHODS[name], f"Tensor.{name}", CALL, **_place(source, module))
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name != STARTS
     ]
     threads = [
         Sync(THREADS, STARTS, CALL, **_place(source, module), certain=False)
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*found, *_others(methods, found), *threads])
+    return _merged([*syncs, *_elsewhere(methods, syncs), *threads])
 
 
-def recorded_transfers(seen: RecordedCalls) -> tuple[Transfer, ...]:
+def recorded_transfers(recorded: RecordedCalls) -> tuple[Transfer, ...]:
     """The transfers among calls that ran."""
-    found = [
-        Transfer(*copied[:2], call.op, copied[2], graph, **_place(source, module))
-        for call, graph, module, source in seen.calls
-        for copied in [copied_by(call)]
-        if copied is not None
+    transfers = [
+        Transfer(copy.source, copy.target, call.op, copy.blocking, graph, **_place(source, module))
+        for call, graph, module, source in recorded.calls
+        for copy in [copied_by(call)]
+        if copy is not None
     ]
     threads = [
         Transfer("", "", STARTS, False, CALL, **_place(source, module), certain=False)
-        for name, module, source in seen.methods
+        for name, module, source in recorded.methods
         if name == STARTS
     ]
-    return _merged([*found, *threads])
+    return _merged([*transfers, *threads])
 
 
 def compiled_syncs(
     graphs: Sequence[Graph],
     breaks: Sequence[GraphBreak],
-    read: Graphs | None,
-    hooks: Graphs | None = None,
+    printed: PrintedGraphs | None,
+    hooks: PrintedGraphs | None = None,
 ) -> tuple[Sync, ...]:
-    """The syncs of compiled code: those in its graphs, and what ran where they break.
+    """The syncs of compiled code: those in its graphs, and those at its graph breaks.
 
     Args:
-        graphs: at the level that is asked about.
+        graphs: the graphs of the capture, at its level.
         breaks: the graph breaks.
-        read: all graphs of the capture, None where there are no others.
-        hooks: where a captured backward was only traced, as far as its first break, what Dynamo
-            made of it: its graph calls hooks, and these are seen inside of them.
+        printed: the graphs of the same capture at all levels, None where there are no others.
+        hooks: the graphs that Dynamo traced of a captured backward, as far as its first break: the
+            backward itself calls hooks, and Dynamo traces what they do. None for other captures.
     """
-    found = list(_graph_syncs(graphs))
+    syncs = list(_graph_syncs(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.kind) for each in found}
+        known = {(each.file, each.line, each.kind) for each in syncs}
         inside = _graph_syncs(hooks.at("dynamo"))
-        found += [each for each in inside if (each.file, each.line, each.kind) not in known]
-    if read is not None and any(".cpu()" in text for text in _dynamo_texts(read)):
-        calls = [each for each in _graph_syncs(read.at("dynamo")) if each.op == "Tensor.cpu"]
-        found += _others((replace(each, seen=CALL) for each in calls), found)
+        syncs += [each for each in inside if (each.file, each.line, each.kind) not in known]
+    if printed is not None and any(".cpu()" in text for text in _dynamo_texts(printed)):
+        calls = [each for each in _graph_syncs(printed.at("dynamo")) if each.op == "Tensor.cpu"]
+        syncs += _elsewhere((replace(each, seen=CALL) for each in calls), syncs)
     only_traced = hooks is not None
-    return _merged([*found, *(each for one in breaks for each in _break_syncs(one, only_traced))])
+    return _merged([*syncs, *(each for one in breaks for each in _break_syncs(one, only_traced))])
 
 
 def compiled_transfers(
-    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], hooks: Graphs | None = None
+    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], hooks: PrintedGraphs | None = None
 ) -> tuple[Transfer, ...]:
-    """The transfers of compiled code; see `compiled_syncs`."""
-    found = list(_graph_transfers(graphs))
+    """The transfers of compiled code; for the arguments see `compiled_syncs`."""
+    transfers = list(_graph_transfers(graphs))
     if hooks is not None:
-        known = {(each.file, each.line, each.source) for each in found}
+        known = {(each.file, each.line, each.source) for each in transfers}
         inside = _graph_transfers(hooks.at("dynamo"))
-        found += [each for each in inside if (each.file, each.line, each.source) not in known]
+        transfers += [each for each in inside if (each.file, each.line, each.source) not in known]
     unknown = [
         Transfer("", "", each.op, False, BREAK, **_place(one, one.module), certain=False)
         for one in breaks
         for each in _break_syncs(one, hooks is not None)
         if not each.certain
     ]
-    return _merged([*found, *unknown])
+    return _merged([*transfers, *unknown])
 
 
 def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:
     for name, node, call in _calls(graphs):
-        copied = copied_by(call)
-        if copied is not None:
+        copy = copied_by(call)
+        if copy is not None:
             place = _place(node.source, node.module)
-            yield Transfer(*copied[:2], call.op, copied[2], name, **place)
+            yield Transfer(copy.source, copy.target, call.op, copy.blocking, name, **place)
 
 
 def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
     inputs = tuple(node.result for top in graphs for graph in top.walk() for node in graph.inputs)
     known = symbols_in(inputs)
     for name, node, call in _calls(graphs):
-        kind = wait_of(call, known)
+        kind = sync_kind(call, known)
         known |= symbols_in(call.result)
         if kind:
             yield Sync(kind, call.op, name, **_place(node.source, node.module))
@@ -158,26 +161,30 @@ def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, Call]]:
             results = {node.name: node.result for node in graph.nodes}
             for node in graph.nodes:
                 if node.is_call:
-                    args, kwargs = _with(node.args, results), _with(dict(node.kwargs), results)
+                    args, kwargs = (
+                        _resolved(node.args, results),
+                        _resolved(dict(node.kwargs), results),
+                    )
                     yield top.name, node, Call(node.op, args, kwargs, node.result).unwrapped()
 
 
-def _with(value: Any, results: dict[str, Any]) -> Any:
-    """An argument with the results of nodes in the place of references."""
+def _resolved(value: Any, results: dict[str, Any]) -> Any:
+    """An argument, with the results of nodes in the place of references to them."""
     if isinstance(value, Ref):
         return results.get(value.name)
     if isinstance(value, tuple):
-        return tuple([_with(item, results) for item in value])
+        return tuple([_resolved(item, results) for item in value])
     if isinstance(value, dict):
-        return {key: _with(item, results) for key, item in value.items()}
+        return {key: _resolved(item, results) for key, item in value.items()}
     return value
 
 
 def _break_syncs(each: GraphBreak, only_traced: bool) -> Iterator[Sync]:
-    """What ran at a graph break: an op that waits, nothing, or nobody knows what.
+    """The syncs at a graph break: of a known op, none, or one that is not certain.
 
     Args:
-        only_traced: whether a captured backward was traced as far as its first break, and no more.
+        each: the break.
+        only_traced: whether captured backwards were traced only as far as their first break.
     """
     kind = each.kind.removeprefix(SKIPPED)
     behind = kind != each.kind or (only_traced and each.compile_id.startswith("!"))
@@ -188,7 +195,7 @@ def _break_syncs(each: GraphBreak, only_traced: bool) -> Iterator[Sync]:
             yield Sync(why, op, BREAK, **_place(each, each.module), occurrences=each.occurrences)
             break
     else:
-        if not behind and not kind.startswith(_NOTHING):
+        if not behind and not kind.startswith(_EMPTY):
             yield Sync(BREAKS, kind, BREAK, **_place(each, each.module), certain=False)
     if behind:
         yield Sync(BREAKS, f"{SKIPPED}{kind}", BREAK, **_place(each, each.module), certain=False)
@@ -206,19 +213,19 @@ def _place(of: Source | GraphBreak | None, module: str) -> _Place:
     }
 
 
-def _dynamo_texts(read: Graphs) -> Iterator[str]:
-    for each in read.record.compiled:
+def _dynamo_texts(printed: PrintedGraphs) -> Iterator[str]:
+    for each in printed.record.compiled:
         yield from each.texts("dynamo")
 
 
-def _others(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
-    """Those at places at which none was found: a call is an op as well, except on the CPU."""
+def _elsewhere(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
+    """The syncs at lines at which none was found: off the CPU a call of a method is an op too."""
     known = {(each.file, each.line) for each in found if each.kind in (READS, COPIES)}
     return [each for each in more if (each.file, each.line) not in known]
 
 
 def _merged(found: Iterable[_Found]) -> tuple[_Found, ...]:
-    """Each once, with the number of times that it was found."""
+    """Each sync or transfer once, with its occurrences added up."""
     merged: dict[Any, _Found] = {}
     for each in found:
         key = replace(each, occurrences=1, seen="", code="")
