@@ -13,9 +13,7 @@ def calls(graphs: Iterable[Graph]) -> Iterable[Node]:
     """The calls in graphs and their subgraphs, without projections (see `model.is_projection`)."""
     for top in graphs:
         for graph in top.walk():
-            for node in graph.nodes:
-                if node.is_call and not _projects(graph, node):
-                    yield node
+            yield from (n for n in graph.nodes if n.is_call and not _projects(graph, n))
 
 
 def _projects(graph: Graph, node: Node) -> bool:

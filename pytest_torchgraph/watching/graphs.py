@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
-from ..convert.compiled_autograd.fold import Facts, fold
+from ..convert.compiled_autograd.fold import RunFacts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
     Printed,
@@ -142,7 +142,7 @@ class _Read:
 def _captured(compiled: Compilation, canon: CanonicalNames) -> list[Graph]:
     """The backward that compiled autograd captured."""
     return [
-        fold(read_printed(text), Facts(), PrintedNames(canon)).graph
+        fold(read_printed(text), RunFacts(), PrintedNames(canon)).graph
         for text in compiled.texts("compiled_autograd")
     ]
 
