@@ -11,7 +11,7 @@ import torch.export
 import torch.fx
 
 from ..convert.from_fx import Naming, convert
-from ..convert.to_fx import convert_live, origin_of
+from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.diff.report import GraphDiff, diff_graphs
 from ..graph.model import Graph, GraphKind, Result
@@ -40,7 +40,7 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
         origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
         if origin is None:
             return convert(obj, name=name, kind=kind, level=_level(obj)).graph
-        return convert_live(obj, origin, name=name, kind=kind)
+        return convert_again(obj, origin, name=name, kind=kind)
     raise TypeError(
         f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
         f"{type(obj).__name__}"

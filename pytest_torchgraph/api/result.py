@@ -199,9 +199,9 @@ class Capture(Assertions):
         converted = self._contents.live(graph)
         if converted is None:
             raise CaptureError(f"a capture via {self.via!r} has no live torch.fx graphs")
-        from ..convert.to_fx import live
+        from ..convert.to_fx import to_graph_module
 
-        return live(converted)
+        return to_graph_module(converted)
 
     def to_text(self, detail: Detail = "dataflow") -> str:
         """The `.tgraph` text of all graphs.

@@ -1,16 +1,19 @@
-"""What AOTAutograd says of the inputs and outputs of its graphs: the `desc` of a node's meta.
+"""AOTAutograd's descriptions of the inputs and outputs of its graphs: `desc` in a node's meta.
 
-Read by the names of the classes, which live in a private module (since torch 2.9).
+They are told by the names of their classes, which live in a private module (since torch 2.9).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+_MAX_BASES = 8
+"""How many bases of views are followed: a bound against descriptions that refer in a circle."""
+
 
 def input_index(description: Any) -> int | None:
-    """Which of Dynamo's inputs a placeholder of AOTAutograd is, seen through views and such."""
-    for _ in range(8):
+    """The position of the Dynamo input that a placeholder of AOTAutograd is, or is a view of."""
+    for _ in range(_MAX_BASES):
         if type(description).__name__ == "PlainAOTInput":
             return int(description.idx)
         description = getattr(description, "base_of", None) or getattr(description, "base", None)
@@ -20,12 +23,19 @@ def input_index(description: Any) -> int | None:
 
 
 def is_saved(description: Any) -> bool:
-    """Whether an output is a value that the forward keeps for its backward."""
+    """Whether an output is a value that the forward saves for its backward."""
     return type(description).__name__.startswith("SavedForBackwards")
 
 
 def belongs_to(description: Any, position: int, backward: bool) -> int | None:
-    """The Dynamo input that an output is the new value or the gradient of; None for a real one."""
+    """The position of the Dynamo input that an output is the new value or the gradient of.
+
+    None for any other output.
+
+    Args:
+        position: the position of the output among the real ones.
+        backward: whether the graph is a backward.
+    """
     kind = type(description).__name__
     if kind == "InputMutationAOTOutput":
         return input_index(description.mutated_input)

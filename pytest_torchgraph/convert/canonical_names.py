@@ -1,4 +1,4 @@
-"""Names that do not depend on the process: of ops, of constants, of symbols, of nodes."""
+"""Names that are the same in every process: of symbols, devices, constants and nodes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,16 @@ _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 
 
 class CanonicalNames:
-    """Renames what is numbered by accident: symbols by first appearance, the rest by first use.
+    """New numbers for symbols, devices and process groups, in the order in which they are used.
 
-    One for each capture, so that the same thing has one name in all its graphs.
+
+    Torch's own depend on the process (`s77`, `cuda:3`). One object serves a capture, so that a
+    symbol has one name in all its graphs.
+
+    Attributes:
+        symbols: the canonical name of each symbol.
+        counts: how many symbols of each prefix (`s`, `u`, ...) there are.
+        devices: for each device type the canonical index of each index.
     """
 
     def __init__(self) -> None:
@@ -32,7 +39,7 @@ class CanonicalNames:
         self.groups: dict[str, int] = {}
 
     def copy(self) -> CanonicalNames:
-        """One that knows what this one knows, for a graph that comes later."""
+        """A copy with the same names, for a graph that comes later and may add names of its own."""
         other = CanonicalNames()
         other.symbols.update(self.symbols)
         other.counts.update(self.counts)
@@ -41,12 +48,12 @@ class CanonicalNames:
         return other
 
     def expression(self, value: Any) -> str:
-        """The expression of a SymInt, SymFloat or SymBool, over canonical symbols."""
+        """The expression of a SymInt, SymFloat or SymBool, or of a text, over canonical symbols."""
         node = getattr(value, "node", None)
         text = str(getattr(node, "expr", value))
         found = {match.group(): match.group(1) for match in _SYMBOL.finditer(text)}
         for name, prefix in sorted(found.items(), key=lambda item: (len(item[0]), item[0])):
-            self._number(name, prefix)  # not as they stand there: printers differ in the order
+            self._number(name, prefix)  # sorted: printers differ in the order of the symbols
         return canonical(_SYMBOL.sub(lambda match: self.symbols[match.group()], text))
 
     def _number(self, name: str, prefix: str) -> None:
@@ -56,7 +63,7 @@ class CanonicalNames:
             self.symbols[name] = f"{prefix}{number}"
 
     def size(self, value: Any) -> int | Symbol:
-        """A size or stride: an int where it is one."""
+        """A size or stride: an int where it is constant."""
         if type(value) is int:
             return value
         text = self.expression(value)
@@ -76,7 +83,12 @@ class CanonicalNames:
         return f"g{self.groups.setdefault(name, len(self.groups))}"
 
     def result(self, value: Any) -> Result:
-        """The description of a value: dtype, shape, strides, device and layout of a tensor."""
+        """The description of a node's value; None for a value of any other type.
+
+        Args:
+            value: a tensor, its `TensorMetadata`, a symbolic or plain number, a sequence of these,
+                or a description.
+        """
         if isinstance(value, torch.Tensor):
             shape = tuple([self.size(size) for size in value.shape])
             dtype, device = str(value.dtype)[6:], self.device(value.device)
@@ -97,7 +109,7 @@ class CanonicalNames:
         return value if isinstance(value, TensorMeta | Symbol | Atom) else None
 
     def constant(self, value: Any) -> Arg:
-        """A constant argument as data."""
+        """A constant argument as data: an `Arg` without references."""
         if value is None or value is Ellipsis or isinstance(value, bool | str | bytes):
             return value
         if isinstance(value, enum.Enum):
@@ -130,9 +142,13 @@ class CanonicalNames:
 
 
 class NodeNamer:
-    """Gives each node a name that says where it is: module path, op, and a count in that scope.
+    """Names for the nodes of one graph: module path, op, and a number among equal ones.
 
-    What is inserted in one module renames nothing in another.
+    So an op that is inserted in one module renames nothing in another.
+
+    Attributes:
+        taken: all names that are given.
+        counts: the last number that was appended to each name.
     """
 
     def __init__(self) -> None:

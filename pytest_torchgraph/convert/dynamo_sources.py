@@ -1,20 +1,21 @@
-"""Dynamo's names of inputs and modules, as paths that a user knows."""
+"""Dynamo's sources of inputs and modules, as the paths that a user knows."""
 
 from __future__ import annotations
 
 import re
 
 _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
-
+"""One step of a source: `['key']`, `[0]` or `.attribute`."""
 
 _NOISE = frozenset(
     {"_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__self__", "forward"}
     | {"L", "G", "__wrapped__", "_orig_mod", "__dict__"}
 )
+"""Steps that are no part of a path: containers of torch.nn, closures, wrappers, Dynamo's roots."""
 
 
 def source_to_fqn(source: str) -> str:
-    """Dynamo's name of a source as a path: `L['self']._modules['fc'].weight` is `fc.weight`."""
+    """The path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""
     parts = [a or b or c for a, b, c in _PART.findall(source)]
     kept = [part for part in parts if part not in _NOISE]
     if len(kept) > 1 and kept[0] in ("self", "kwargs"):
@@ -23,6 +24,6 @@ def source_to_fqn(source: str) -> str:
 
 
 def module_fqn(source: str) -> str:
-    """Dynamo's name of a module as a path; the frame's own module is ""."""
+    """The path of a module's source; "" for the module that the frame belongs to."""
     path = source_to_fqn(source)
     return "" if path in ("self", "input", "mod") else path

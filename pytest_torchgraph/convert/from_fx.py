@@ -1,10 +1,18 @@
-"""From a live torch.fx graph to a `Graph`."""
+"""From a torch.fx graph to a `Graph`.
+
+The parts of a node, and the modules that read them:
+
+    fx.Node.op, target   op name (`ops.qualified`, `normalize`), target
+    fx.Node.args         references and constants (`canonical_names`)
+    fx.Node.meta         result, module path, source line (`node_meta`)
+    schemas, names       effects, `after` (`effects`)
+    placeholders, desc   order of inputs and outputs, saved values (`declared_order`)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -15,31 +23,30 @@ from ..graph.module_paths import common_path, module_of
 from ..ops.levels import Level
 from ..ops.names import base_name
 from ..ops.qualified import class_name, op_name
-from . import normalize, source_lines
-from .aot_descriptors import belongs_to, is_saved
+from . import node_meta, normalize, source_lines
+from .aot_descriptors import is_saved
 from .canonical_names import CanonicalNames, NodeNamer
-from .dynamo_sources import module_fqn
-from .effects import by_name, schema
-from .effects.aliasing import Storages
+from .declared_order import DeclaredOrder, original_value
+from .effects.tracker import EffectTracker
 from .process_groups import mark_names
 
 
 @dataclass
 class Naming:
-    """What the conversion asks of the mechanism that made the graph.
+    """Names and roles for the conversion of one fx graph, from the mechanism that captured it.
 
     Attributes:
-        inputs: (role, name) of a placeholder by its fx name; saved values in the order in which
-            the forward computes them.
-        modules: path of a module by its id.
-        ranks: the order in which inputs were declared, by name. With it inputs, saved values and
-            what is returned for an input are put in that order: torch has them in the order of
-            their first use, by which `f(x, y)` and `f(y, x)` would be the same.
-        dynamo: (role, name) of each input of the Dynamo graph, which `desc` refers to by position.
-        body: whether this is the body of a higher-order op, all of whose outputs are real: the op
-            itself says which of them it keeps.
-        plain: whether the stacks in the nodes' meta hold paths, as torch.fx has them, and not
-            Dynamo's sources.
+        inputs: (role, name) of a placeholder by its fx name, a role being one of
+            `graph.model.INPUT_OPS`; saved values in the order in which the forward computes them.
+            A placeholder that is missing is an `input` with its fx name.
+        modules: path of a module by its `id`.
+        ranks: position of each declared input, by name. With it inputs, saved values and
+            the values returned for inputs are put in that order (see `declared_order`).
+        dynamo: (role, name) of each input of the Dynamo graph, to which `desc` refers by position.
+        body: whether the graph is the body of a higher-order op. All its outputs are real: the op
+            itself says which of them it saves.
+        plain: whether `nn_module_stack` holds module paths, as torch.fx writes it, and not Dynamo's
+            sources.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -52,17 +59,19 @@ class Naming:
 
 @dataclass
 class Converted:
-    """A graph, and where it is from.
+    """A `Graph` together with the fx graph that it was converted from.
 
     Attributes:
-        names: which of its nodes each fx node became, in their order; an alias that autograd made
-            comes right after what it is an alias of.
-        owner: what has the attributes that the fx graph refers to.
+        graph: the graph.
+        names: name of each node in `graph`, by its name in `fx`. They are in the order of the
+            nodes, except that an alias that autograd made (`aten.detach`) comes right after the
+            value that it is an alias of.
+        owner: the module with the attributes that `fx` refers to; None where it has none.
         fx: the fx graph.
-        canon: what gave the symbols and devices their names.
-        naming: what gave the nodes theirs.
-        returned: where the fx graph returned what this one returns and then what it saves; None
-            for what it returns as it is.
+        canon: the names of symbols and devices that the conversion used.
+        naming: the names and roles of inputs and modules that it used.
+        returned: positions in the output of `fx` of the values that `graph` returns, and then of
+            those that it saves for its backward; None where both return the same.
     """
 
     graph: Graph
@@ -75,7 +84,7 @@ class Converted:
 
 
 class HasGraph(Protocol):
-    """A module of fx, or what was read of one that is printed."""
+    """A `torch.fx.GraphModule`, or a printed one that was read (`printed.reading.Printed`)."""
 
     graph: torch.fx.Graph
 
@@ -93,75 +102,116 @@ def convert(
     canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
-    """Convert an fx graph, its bodies of higher-order ops included."""
-    return _Converter(module, canon or CanonicalNames(), naming or Naming()).run(name, kind, level)
+    """Convert an fx graph and the bodies of its higher-order ops.
+
+    Args:
+        module: the graph, or the module that has it and the attributes that it refers to.
+        name: name of the graph in its capture.
+        kind: see `Graph`.
+        level: see `ops.levels.Level`.
+        canon: shared by the graphs of one capture, so that a symbol has one name in all of them.
+        naming: names and roles of inputs and modules, where they are known.
+    """
+    converter = GraphConverter(module, canon or CanonicalNames(), naming or Naming())
+    return converter.run(name, kind, level)
 
 
-class _Converter:
+class GraphConverter:
+    """Converts one fx graph, node by node in its order.
+
+    Attributes:
+        fx: the fx graph.
+        owner: the module that has it, None for a graph without one.
+        canon, naming: see `convert`.
+        level, kind: those of the graph.
+        namer: gives the names of nodes.
+        names: the name that each node got.
+        paths: the module path of each node but the inputs.
+        results: the result of each node.
+        subgraphs: bodies of higher-order ops, by their attribute paths.
+        returned: see `Converted`.
+    """
+
+    level: Level
+    kind: GraphKind
+
     def __init__(self, module: HasGraph | torch.fx.Graph, canon: CanonicalNames, naming: Naming):
         owning = module.owning_module if isinstance(module, torch.fx.Graph) else module
         self.owner = owning
         self.fx = module if isinstance(module, torch.fx.Graph) else module.graph
         self.canon = canon
         self.naming = naming
+        self.namer = NodeNamer()
         self.names: dict[torch.fx.Node, str] = {}
-        self.storages: Storages[str] = Storages()
-        self.alias: dict[torch.fx.Node, str] = {}
-        self.subgraphs: dict[str, Graph] = {}
         self.paths: dict[torch.fx.Node, str] = {}
         self.results: dict[torch.fx.Node, Result] = {}
+        self.subgraphs: dict[str, Graph] = {}
         self.returned: list[int] | None = None
+        self._tracker = EffectTracker(self.names)
+        self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
+        """The converted graph; to be called once."""
         self.level = level
         self.kind = kind
-        placeholders = [node for node in self.fx.nodes if node.op == "placeholder"]
-        if self.naming.ranks:
-            placeholders.sort(key=self.rank)
-        for node in placeholders:
-            if not isinstance(_value(node), tuple | list):  # nothing is printed of these
-                self.canon.result(_value(node))  # symbols are numbered in the order of the inputs
-        named = [self.naming.inputs.get(node.name, ("input", node.name)) for node in placeholders]
-        self.namer = NodeNamer()
-        for node, (_, wanted) in zip(placeholders, named, strict=True):
-            self.names[node] = self.namer.claim(wanted)
-        roles = {node: role for node, (role, _) in zip(placeholders, named, strict=True)}
         nodes: list[Node] = []
         saved: list[Ref] = []
-        for node in (*placeholders, *self.fx.nodes):
-            if node.op == "placeholder" and len(nodes) >= len(placeholders):
+        for node, role in self.name_inputs():
+            nodes.append(self.input(node, role))
+        for node in self.fx.nodes:
+            if node.op == "placeholder" or (node.op == "get_attr" and self.is_body(node)):
                 continue
             if node.op == "output":
                 output, saved = self.output(node)
                 nodes.append(output)
-            elif node.op == "get_attr" and self.is_body(node):
-                continue
             else:
-                nodes.append(self.node(node, roles.get(node, "input")))
+                nodes.append(self.node(node))
         subgraphs = tuple(self.subgraphs.values())
         graph = Graph(tuple(nodes), name, kind, level, tuple(saved), subgraphs)
         order = {node: number for number, node in enumerate(self.names)}
-        values = sorted(self.names, key=lambda node: order[self.origin(node)])
+        values = sorted(self.names, key=lambda node: order[original_value(node)])
         names = {node.name: self.names[node] for node in values}
         return Converted(graph, names, self.owner, self.fx, self.canon, self.naming, self.returned)
 
+    def name_inputs(self) -> list[tuple[torch.fx.Node, str]]:
+        """Name the placeholders, and the symbols in their shapes.
+
+        Returns:
+            The placeholders with their roles, in the order of the graph's inputs.
+        """
+        placeholders = [node for node in self.fx.nodes if node.op == "placeholder"]
+        if self.naming.ranks:
+            placeholders.sort(key=self._order.of_input)
+        for node in placeholders:
+            value = node_meta.value_of(node)
+            if not isinstance(value, tuple | list):  # of these a printed graph shows nothing
+                self.canon.result(value)  # numbers the symbols in the order of the inputs
+        roles: list[tuple[torch.fx.Node, str]] = []
+        for node in placeholders:
+            role, wanted = self.naming.inputs.get(node.name, ("input", node.name))
+            self.names[node] = self.namer.claim(wanted)
+            roles.append((node, role))
+        return roles
+
     # -- nodes -----------------------------------------------------------------------------------
 
-    def node(self, node: torch.fx.Node, role: str) -> Node:
-        if node.op == "placeholder":
-            name = self.names[node]
-            self.storages.define(name, [name])
-            self.alias[node] = name
-            defaults = tuple(self.canon.constant(value) for value in node.args)
-            path = module_of(name) if role == "saved" else ""
-            return Node(name, "placeholder", role, defaults, {}, self.result(node), path)
-        path = self.paths[node] = self.module(node)
+    def input(self, node: torch.fx.Node, role: str) -> Node:
+        """The node of a placeholder."""
+        name = self.names[node]
+        self._tracker.add_input(node)
+        defaults = tuple(self.canon.constant(value) for value in node.args)
+        path = module_of(name) if role == "saved" else ""
+        return Node(name, "placeholder", role, defaults, {}, self.result(node), path)
+
+    def node(self, node: torch.fx.Node) -> Node:
+        """The node of a call or of a get_attr."""
+        path = self.paths[node] = self.module_path(node)
         op, target = self.op(node)
-        name = self.names[node] = self.name(node, path, op, target)
-        effects_, after = self.effects(node, name)
+        self.names[node] = self.name(node, path, op, target)
+        effects, after = self.effects(node)
         args, kwargs = mark_names(node.target, normalize.arguments(node), node.kwargs)
         return Node(
-            name,
+            self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
             tuple([self.arg(arg) for arg in args]),
@@ -170,11 +220,12 @@ class _Converter:
             path,
             self.source(node),
             target,
-            effects_,
+            effects,
             after,
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:
+        """`Node.op` and `Node.target`."""
         if node.op == "get_attr":
             target = str(node.target)
             anonymous = target.lstrip("_").startswith(("tensor_constant", "lifted_tensor"))
@@ -188,16 +239,18 @@ class _Converter:
         return normalize.operator_name(node) or op_name(node.target), ""
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
+        """`Node.name`: a new one."""
         if node.op in ("get_attr", "call_module"):
             return self.namer.claim(target or "constant")
         if op == "operator.getitem" and self.is_projection(node):
             producer, index = node.args
             return self.namer.claim(f"{self.names[producer]}#{index}")  # type: ignore[index]
-        if node.meta.get(SCOPE):
-            return self.namer.claim(f"{base_name(op)}<{node.meta[SCOPE]}>")
+        if node.meta.get(node_meta.SCOPE):
+            return self.namer.claim(f"{base_name(op)}<{node.meta[node_meta.SCOPE]}>")
         return self.namer.node(path, op)
 
     def is_projection(self, node: torch.fx.Node) -> bool:
+        """Whether the node takes one output of an op that has several."""
         if len(node.args) != 2 or type(node.args[1]) is not int:
             return False
         producer = node.args[0]
@@ -207,7 +260,8 @@ class _Converter:
             return True
         return isinstance(self.results.get(producer), tuple)
 
-    def module(self, node: torch.fx.Node) -> str:
+    def module_path(self, node: torch.fx.Node) -> str:
+        """`Node.module`; of a sum of gradients, the innermost module with all its operands."""
         if normalize.sums_gradients(node, self.kind):
             return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
@@ -215,7 +269,7 @@ class _Converter:
             return str(list(stack.values())[-1][0])
         if stack:
             key, value = list(stack.items())[-1]
-            return stack_path(key, value, self.naming.modules)
+            return node_meta.stack_path(key, value, self.naming.modules)
         if node.op in ("call_module", "get_attr"):
             return str(node.target) if node.op == "call_module" else ""
         producer = node.args[0] if node.args else None
@@ -224,13 +278,14 @@ class _Converter:
         return ""
 
     def result(self, node: torch.fx.Node) -> Result:
-        value = _value(node)
-        found = self.unknown(node) if value is None else self.canon.result(value)
-        self.results[node] = found
-        return found
+        """`Node.result`."""
+        value = node_meta.value_of(node)
+        result = self.unrecorded_result(node) if value is None else self.canon.result(value)
+        self.results[node] = result
+        return result
 
-    def unknown(self, node: torch.fx.Node) -> Result:
-        """What is known where nobody noted a result: from an op's schema, whether it is several."""
+    def unrecorded_result(self, node: torch.fx.Node) -> Result:
+        """The result of a node without a value in its meta: the op's schema gives their number."""
         if not isinstance(node.target, torch._ops.OpOverload):
             return None
         returns = node.target._schema.returns
@@ -239,15 +294,21 @@ class _Converter:
         return (None,) * len(returns) or None
 
     def source(self, node: torch.fx.Node) -> Source | None:
-        if (line := node.meta.get(LINE)) is not None:
+        """`Node.source`."""
+        if (line := node.meta.get(node_meta.LINE)) is not None:
             code, number = line
             return source_lines.from_line(code.co_filename, number, code.co_name)
         trace = node.meta.get("stack_trace") or node.stack_trace
         return source_lines.from_stack_trace(trace) if trace else None
 
+    def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """`Node.effects` and `Node.after`."""
+        return self._tracker.add_call(node)
+
     # -- arguments -------------------------------------------------------------------------------
 
     def arg(self, value: Any) -> Arg:
+        """An argument, its nodes as references."""
         if isinstance(value, torch.fx.Node):
             if value.op == "get_attr" and self.is_body(value):
                 return SubgraphRef(self.body(value))
@@ -261,6 +322,7 @@ class _Converter:
         return self.canon.constant(value)
 
     def is_body(self, node: torch.fx.Node) -> bool:
+        """Whether a get_attr gives the body of a higher-order op."""
         if self.owner is None:
             return False
         value: Any = self.owner
@@ -269,77 +331,30 @@ class _Converter:
         return isinstance(getattr(value, "graph", None), torch.fx.Graph)
 
     def body(self, node: torch.fx.Node) -> str:
+        """The name of the body that a get_attr gives; it is converted where it is met first."""
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
             inner = Naming(modules=self.naming.modules, body=True, plain=self.naming.plain)
             inner_module: Any = self.owner.get_submodule(name)
-            found = convert(
+            self.subgraphs[name] = convert(
                 inner_module,
                 name=name,
                 level=self.level,
                 canon=self.canon,
                 naming=inner,
-            )
-            self.subgraphs[name] = found.graph
+            ).graph
         return name
 
-    # -- outputs and effects ---------------------------------------------------------------------
-
-    def rank(self, node: torch.fx.Node) -> tuple[int, int]:
-        """The place of an input among the others: as declared, then saved values, then tangents."""
-        role, name = self.naming.inputs.get(node.name, ("input", node.name))
-        if role == "saved":
-            return 1, self.saved_ranks.get(node.name, 0)
-        ranks = self.naming.ranks
-        return 2 if role == "tangent" else 0, ranks.get(name, len(ranks))
-
-    @cached_property
-    def saved_ranks(self) -> dict[str, int]:
-        """The order of the saved values that a backward is given (see `Naming.inputs`)."""
-        saved = [name for name, (role, _) in self.naming.inputs.items() if role == "saved"]
-        return {name: number for number, name in enumerate(saved)}
-
-    def place(self, node: torch.fx.Node, order: Mapping[torch.fx.Node, int]) -> tuple[int, ...]:
-        """The place of a saved value: of an input its rank, else where it was computed."""
-        value = self.origin(node)
-        return (0, *self.rank(value)) if value.op == "placeholder" else (1, order[value])
-
-    def origin(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The value that this is an alias of, made by autograd: itself, as a rule."""
-        while node.target is torch.ops.aten.detach.default:
-            (node,) = node.args  # type: ignore[assignment]
-        return node
-
-    def return_rank(self, description: Any, position: int, backward: bool) -> tuple[int, int]:
-        """The place of an output: new values and gradients of inputs as those were declared."""
-        index = belongs_to(description, position, backward)
-        if index is None or index >= len(self.naming.dynamo):
-            return 1, position
-        name = self.naming.dynamo[index][1]
-        return 0, self.naming.ranks.get(name, len(self.naming.ranks))
+    # -- output ----------------------------------------------------------------------------------
 
     def output(self, node: torch.fx.Node) -> tuple[Node, list[Ref]]:
+        """The output node with the real outputs, and the values saved for backward."""
         value: Any = node.args[0]
-        descriptions = None if self.naming.body else node.meta.get("desc")
         saved: list[Ref] = []
-        if (
-            isinstance(value, tuple | list)
-            and isinstance(descriptions, tuple | list)
-            and len(value) == len(descriptions)  # else a pass has changed what is returned
-        ):
-            real = [k for k, desc in enumerate(descriptions) if not is_saved(desc)]
-            kept = [
-                k
-                for k, desc in enumerate(descriptions)
-                if is_saved(desc) and isinstance(value[k], torch.fx.Node)
-            ]
-            if self.naming.ranks:
-                order = {each: number for number, each in enumerate(self.names)}
-                kept.sort(key=lambda k: self.place(value[k], order))
-                backward = self.kind == "backward"
-                places = {k: number for number, k in enumerate(real)}
-                real.sort(key=lambda k: self.return_rank(descriptions[k], places[k], backward))
+        positions = self.output_positions(node)
+        if positions is not None:
+            real, kept = positions
             self.returned = real + kept
             saved = [Ref(self.names[value[k]]) for k in kept]
             value = tuple([value[k] for k in real])
@@ -347,55 +362,29 @@ class _Converter:
             value = value[0]
         return Node("output", "output", "output", (self.arg(value),)), saved
 
-    def effects(self, node: torch.fx.Node, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        op, args, kwargs = node.target, tuple(node.args), dict(node.kwargs)
-        known = schema.facts(op)
-        operands = [
-            (self.names[operand], self.alias[operand])
-            for operand in node.all_input_nodes
-            if operand in self.alias
+    def output_positions(self, node: torch.fx.Node) -> tuple[list[int], list[int]] | None:
+        """Positions of the real outputs and of the values saved for backward, in our order.
+
+        None where AOTAutograd does not describe the outputs, and where a pass has changed them.
+        """
+        value: Any = node.args[0]
+        descriptions = None if self.naming.body else node.meta.get("desc")
+        if (
+            not isinstance(value, tuple | list)
+            or not isinstance(descriptions, tuple | list)
+            or len(value) != len(descriptions)
+        ):
+            return None
+        real = [k for k, desc in enumerate(descriptions) if not is_saved(desc)]
+        kept = [
+            k
+            for k, desc in enumerate(descriptions)
+            if is_saved(desc) and isinstance(value[k], torch.fx.Node)
         ]
-        after = tuple(Ref(writer) for writer in self.storages.after(operands))
-        writes = [value for value in by_name.written(node) if value in self.alias]
-        aliased: list[Any] = writes or [args[i] for i in known.aliases if i < len(args)]
-        if not aliased and args and by_name.is_view(node):
-            aliased = [args[0]]
-        source = next((value for value in aliased if value in self.alias), None)
-        self.alias[node] = self.alias[source] if source is not None else name
-        self.storages.define(name, [self.alias[node]])
-        found: list[Effect] = []
-        for value in writes:
-            storage = self.alias[value]
-            found.append(Effect("mutates", Ref(self.storages.owner[storage])))
-            self.storages.write(name, storage)
-        found += [Effect(kind) for kind in schema.kinds(op, args, kwargs)]
-        if by_name.draws(node):
-            found.append(Effect("random"))
-        return tuple(dict.fromkeys(found)), after
-
-
-RESULT = "torchgraph_result"
-"""Key in a node's meta for a result that is described already."""
-
-LINE = "torchgraph_line"
-"""Key in a node's meta for the code object and the line that it comes from."""
-
-SCOPE = "torchgraph_scope"
-"""Key in a node's meta for what stands in its name where no module path is known."""
-
-
-def _value(node: torch.fx.Node) -> Any:
-    """What a node gives, as the last pass noted it; what is described already came before."""
-    for key in ("val", "example_value", "tensor_meta", RESULT):
-        value = node.meta.get(key)
-        if value is not None:
-            return value
-    return None
-
-
-def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
-    """The path of a module in a stack of Dynamo's: of one that is known, and else its source."""
-    number = str(key).partition("@")[0].partition("_")[0]
-    if number.isdigit() and int(number) in modules:
-        return modules[int(number)]
-    return module_fqn(str(value[0] if isinstance(value, tuple) else value))
+        if self.naming.ranks:
+            order = {value: number for number, value in enumerate(self.names)}
+            kept.sort(key=lambda k: self._order.of_saved(value[k], order))
+            backward = self.kind == "backward"
+            places = {k: number for number, k in enumerate(real)}
+            real.sort(key=lambda k: self._order.of_output(descriptions[k], places[k], backward))
+        return real, kept

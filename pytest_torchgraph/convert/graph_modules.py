@@ -9,7 +9,10 @@ import torch.fx
 
 
 def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The module as it is now, for one whose owner goes on changing it."""
+    """A copy of a module's graphs, for a module that its owner goes on changing.
+
+    Parameters, buffers and submodules other than bodies are shared.
+    """
     graph = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in gm.graph.nodes:
@@ -22,7 +25,7 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
-    """The names of the bodies of the module's higher-order ops."""
+    """The attribute paths of the bodies of the module's higher-order ops."""
     for name in dict.fromkeys(str(node.target) for node in gm.graph.find_nodes(op="get_attr")):
         value: Any = gm
         for part in name.split("."):
@@ -32,10 +35,11 @@ def bodies(gm: torch.fx.GraphModule) -> Iterator[str]:
 
 
 def runnable(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A module that does eagerly what Dynamo's does, with gradients.
+    """A module that computes the same as Dynamo's when it is run eagerly, with gradients.
 
-    torch (2.13) differentiates `invoke_subgraph` on fake tensors alone, so that its own backend
-    "eager" fails as well. What it means is a call of its body.
+    Each `invoke_subgraph` becomes a plain call of its body: torch (2.13) differentiates that op on
+    fake tensors alone, so that its own backend "eager" fails as well. A module without the op is
+    returned itself.
     """
     invoke = torch.ops.higher_order.invoke_subgraph
     if not any(

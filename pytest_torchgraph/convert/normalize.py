@@ -1,8 +1,7 @@
-"""One spelling for what releases of torch spell differently, and for what is no part of a model.
+"""One form for calls that releases of torch write differently, without arguments of the process.
 
-Only what says the same is unified here, so that nobody can see from a node which it was. What torch
-does differently, as running another op, stays; of that, `graph.canonical` unifies for comparisons
-what computes the same.
+Only forms of the *same* call are unified here, and a node does not show which one it had. Another
+op that computes the same stays; `graph.equality.canonical` unifies those, for comparisons only.
 """
 
 from __future__ import annotations
@@ -29,18 +28,21 @@ BACKEND_FLAGS = {
 
 
 def operator_name(node: torch.fx.Node) -> str | None:
-    """The comparison that a call of a method is; None for any other node."""
+    """The op of a comparison that is a method call (`x.__eq__(y)`); None for any other node."""
     if node.op == "call_method" and len(node.args) == 2 and not node.kwargs:
         return COMPARISONS.get(str(node.target))
     return None
 
 
 def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
-    """The positional arguments that belong to the model.
+    """The positional arguments of a call, without those that are no part of the model.
 
-    Left out are flags of the process, with the defaults before them that torch writes only for
-    their sake, and the key that torch's cache has for the body of invoke_subgraph: it numbers the
-    bodies of a graph, so that an edit that adds one would change the calls of all others.
+    Left out are
+
+    - a flag of the process (`BACKEND_FLAGS`), with the defaults before it, which torch writes only
+      because the flag follows;
+    - the key of an `invoke_subgraph`'s body in torch's cache: a number, which would change in all
+      calls of a graph when one is added.
     """
     target = node.target
     if target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
@@ -54,13 +56,14 @@ def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _flag(op: torch._ops.OpOverload) -> int | None:
-    """The position of the flag, which is the last argument."""
+    """The position of the op's flag, which is its last argument; None for an op without one."""
     name = BACKEND_FLAGS.get(op._schema.name)
     names = [argument.name for argument in op._schema.arguments]
     return names.index(name) if name in names else None
 
 
 def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments without those at the end that equal their defaults."""
     declared = op._schema.arguments
     while args:
         argument = declared[len(args) - 1]
@@ -76,9 +79,8 @@ def _without_defaults(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple
 def sums_gradients(node: torch.fx.Node, kind: GraphKind) -> bool:
     """Whether a node of an AOT graph adds up gradients of one value.
 
-    Where torch does not mark them, such a node has the stack of the op before it, or none: there
-    every sum of two tensors in a backward is taken for one, which matters only for the module that
-    it is put in.
+    Older releases of torch do not mark them. There every sum of two tensors in a backward
+    without `nn_module_stack` counts as one; that decides only the module that the node is put in.
     """
     if torch_private.marks_gradient_sums():
         return bool(node.meta.get("is_gradient_acc"))

@@ -1,4 +1,7 @@
-"""(role, name) of the placeholders of Dynamo's and AOTAutograd's graphs."""
+"""Roles and names of the inputs of Dynamo's and AOTAutograd's graphs.
+
+A role is one of `graph.model.INPUT_OPS`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,12 @@ def dynamo_inputs(
 ) -> list[tuple[str, str]]:
     """(role, name) of each input of a Dynamo graph.
 
-    By identity where the tensor is known, since Dynamo's own names are relative to the frame. To be
-    called inside the backend: what the names are made from is erased afterwards.
+    A known tensor is recognized by identity, since Dynamo's own names are relative to the frame. To
+    be called inside the backend: Dynamo erases the sources in the nodes' meta afterwards.
 
     Args:
+        gm: the graph.
+        example_inputs: the values that Dynamo hands to the backend, one for each placeholder.
         tensors: (role, name) of each tensor that is known, by its id.
     """
     named: list[tuple[str, str]] = []
@@ -50,7 +55,8 @@ def aot_inputs(
     Args:
         gm: a forward, backward or inference graph.
         dynamo: the inputs of the Dynamo graph that it was made from.
-        forward_names: for a backward, what the nodes of its forward are called, in their order.
+        forward_names: for a backward, the names of its forward's nodes (`Converted.names`); a
+            placeholder with one of these is a saved value.
     """
     named: dict[str, tuple[str, str]] = {}
     for node in gm.graph.nodes:

@@ -1,4 +1,4 @@
-"""Which line of the user's code a node comes from, without machine paths."""
+"""Lines of the user's code that nodes come from, without machine paths."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _INSTALLED = (
 """Where packages are installed, also those of the Python that a virtual environment was made of."""
 
 _root: list[str] = []
+"""The directory that `set_root` was given, if any."""
 
 
 def set_root(path: str | Path | None) -> None:
@@ -41,7 +42,10 @@ def set_root(path: str | Path | None) -> None:
 
 @functools.lru_cache(maxsize=8192)
 def is_user_file(file: str) -> bool:
-    """Whether a file belongs to neither torch, the standard library nor this package."""
+    """Whether a file is of neither torch, the standard library nor this package.
+
+    Other installed packages count as the user's.
+    """
     if file.startswith("<") or is_torch_file(file) or is_below(file, _OURS):
         return False
     return is_below(file, *_INSTALLED) or not is_below(file, *_STDLIB)
@@ -53,7 +57,11 @@ def is_torch_file(file: str, *parts: str) -> bool:
 
 
 def relative(file: str) -> str:
-    """`file` relative to the root, or to the directory on the import path that it was found in."""
+    """`file` relative to the directory that it is under; its bare name where it is under none.
+
+    Directories are tried in this order: installed packages, the root, the working directory, the
+    import path.
+    """
     for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
         if rest := below(file, base):
             return rest
@@ -62,7 +70,7 @@ def relative(file: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def from_stack_trace(text: str) -> Source | None:
-    """The innermost frame outside torch and the standard library in a printed stack."""
+    """The line of the innermost user's frame in a printed stack, None where there is none."""
     for file, line, function, code in reversed(frames_in(text)):
         if is_user_file(file):
             return Source(relative(file), line, code, function)
@@ -78,13 +86,22 @@ def frames_in(text: str) -> list[tuple[str, int, str, str]]:
 
 
 def resumed(function: str) -> tuple[str, int | None]:
-    """The user's function, and where Dynamo continues it: None for the function from its start."""
+    """The user's function, and the line where Dynamo resumes it.
+
+    The line is None for a function that is no resume function.
+
+    Args:
+        function: a name, as `torch_dynamo_resume_in_forward_at_12`.
+    """
     match = _RESUMED.fullmatch(function)
     return (function, None) if match is None else (match[1], int(match[2]))
 
 
 def innermost(error: BaseException) -> str:
-    """The innermost line of the user's code in a traceback, else of torch.nn's, to be shown."""
+    """The innermost line of the user's code in a traceback, as a line of a message.
+
+    Where there is none it is the innermost one of torch.nn, and else "".
+    """
     frames = traceback.extract_tb(error.__traceback__)[::-1]
     for ours in (is_user_file, lambda file: is_torch_file(file, "nn")):
         for frame in frames:
@@ -94,7 +111,7 @@ def innermost(error: BaseException) -> str:
 
 
 def current() -> tuple[CodeType, int] | None:
-    """Code and line of the innermost frame outside torch and the standard library."""
+    """Code object and line number of the innermost user's frame that is running."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
@@ -110,5 +127,5 @@ def from_line(file: str, line: int, function: str) -> Source:
 
 
 def original_name(function: str) -> str:
-    """The name of the user's function, also for the part of it that continues behind a break."""
+    """The name of the user's function, also for a resume function that Dynamo made of it."""
     return resumed(function)[0]

@@ -1,8 +1,9 @@
-"""One spelling for each symbolic expression.
+"""The canonical form of symbolic expressions.
 
-Torch prints the same size as `4*s0` and as `4 * s0`, `s0//2` and `FloorDiv(s0, 2)`, and sympy
-orders sums and products by the names of the symbols, which are numbered by accident. Here an
-expression is taken apart and written again, sorted; what has an unknown form stays as it was.
+Torch prints the same size as `4*s0` and `4 * s0`, or as `s0//2` and `FloorDiv(s0, 2)`, and sympy
+orders sums and products by the names of the symbols, whose numbers depend on the process. Here an
+expression is parsed, as a sum of products, and written again with its terms and factors sorted. An
+expression of an unknown form is left as it is.
 """
 
 from __future__ import annotations
@@ -31,19 +32,24 @@ _OPERATORS: dict[type[ast.operator], str] = {
 
 
 class _Term(NamedTuple):
-    """A product: a number and factors, which are written already."""
+    """A product.
+
+    Attributes:
+        number: its constant factor.
+        factors: the texts of the others.
+    """
 
     number: Fraction | float
     factors: tuple[str, ...] = ()
 
 
 class _UnknownForm(Exception):
-    pass
+    """The expression has a part that is not read here."""
 
 
 @functools.lru_cache(maxsize=8192)
 def canonical(text: str) -> str:
-    """The expression in its one spelling."""
+    """The canonical form of an expression."""
     if text.isidentifier() or text.isdigit():
         return text
     try:
@@ -53,7 +59,7 @@ def canonical(text: str) -> str:
 
 
 def _terms(node: ast.expr) -> list[_Term]:
-    """The expression as a sum."""
+    """The terms of an expression that is taken as a sum."""
     if isinstance(node, ast.Constant) and not isinstance(node.value, bool):
         if isinstance(node.value, int):
             return [_Term(Fraction(node.value))]
@@ -78,6 +84,7 @@ def _terms(node: ast.expr) -> list[_Term]:
 
 
 def _product(node: ast.expr) -> _Term:
+    """An expression that is taken as a product; a sum of several terms is one factor of it."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         term = _product(node.operand)
         return _Term(-term.number, term.factors)
@@ -88,6 +95,7 @@ def _product(node: ast.expr) -> _Term:
 
 
 def _atom(node: ast.expr) -> str:
+    """The text of an expression that is neither a sum nor a product."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
@@ -125,13 +133,14 @@ def _operation(node: ast.BinOp) -> str:
 
 
 def _chain(node: ast.expr, op: type[ast.operator]) -> list[str]:
+    """The operands of a chain of one operator, as `a & b & c`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, op):
         return _chain(node.left, op) + _chain(node.right, op)
     return [_inner(node)]
 
 
 def _inner(node: ast.expr) -> str:
-    """An operand: in parentheses where it is more than one word."""
+    """The text of an operand, in parentheses where it is more than a word or a call."""
     text = _written(_terms(node))
     closed = text.startswith("(") and text.endswith(")") and isinstance(node, ast.BinOp)
     simple = text.isidentifier() or text.isdigit() or isinstance(node, ast.Call)
@@ -139,6 +148,7 @@ def _inner(node: ast.expr) -> str:
 
 
 def _written(terms: list[_Term]) -> str:
+    """The text of a sum, its terms sorted: positive ones first, of each sign the constant last."""
     ordered = sorted(
         (_Term(term.number, tuple(sorted(term.factors))) for term in terms),
         key=lambda term: (term.number < 0, not term.factors, term.factors, term.number),
@@ -154,6 +164,7 @@ def _written(terms: list[_Term]) -> str:
 
 
 def _word(term: _Term) -> str:
+    """The text of a product, without its sign."""
     number = term.number
     if isinstance(number, float):
         return "*".join([repr(number), *term.factors])

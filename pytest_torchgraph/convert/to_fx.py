@@ -1,8 +1,8 @@
-"""From a captured graph back to a torch.fx module that runs, in the order of that graph.
+"""From a captured graph back to a torch.fx module that runs.
 
-torch puts inputs and outputs in an order of its own, that of their first use, and calls them
-`primals_1`. Here a copy is made that agrees with the graph: its inputs in order and after their
-names, its outputs and then its saved values. What was captured itself is left alone.
+torch puts inputs and outputs in the order of their first use, and calls inputs `primals_1`. The
+module made here agrees with the `Graph`: inputs in its order and with its names, then its outputs
+and its saved values. It is a copy; the fx graph that was captured stays as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..graph.model import Graph, GraphKind
 from ..ops.levels import Level
 from .canonical_names import CanonicalNames
 from .compiled_autograd.nodes import FoldedConverter
-from .from_fx import Converted, Naming, convert, stack_path
+from .from_fx import Converted, Naming, convert
+from .node_meta import stack_path
 
 ORIGIN = "torchgraph_origin"
 """Key for the `Origin` in the meta of the output node, which torch.fx.Transformer keeps."""
@@ -26,11 +27,13 @@ ORIGIN = "torchgraph_origin"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a module says of the capture that it is from.
+    """The capture that a module comes from, kept in the meta of its output node.
+
+    With it the module is converted again as it was in the capture, also after a pass changed it.
 
     Attributes:
         inputs: (role, name) of each input, by the name of its placeholder.
-        level: the stage of the compiler.
+        level: the level of the captured graph.
         canon: the names of the capture's symbols and devices.
     """
 
@@ -40,30 +43,38 @@ class Origin:
 
 
 def origin_of(graph: torch.fx.Graph) -> Origin | None:
-    """The origin of a graph that `live` made, also behind a pass; None for any other."""
-    found = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
-    return found[0] if found and isinstance(found[0], Origin) else None
+    """The origin of a graph that `to_graph_module` made, also after a pass; None for any other."""
+    origins = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
+    return origins[0] if origins and isinstance(origins[0], Origin) else None
 
 
-def convert_live(
+def convert_again(
     module: torch.fx.GraphModule | torch.fx.Graph, origin: Origin, *, name: str, kind: GraphKind
 ) -> Graph:
-    """The graph of a module that `live` made, or of what a pass made of that."""
+    """Convert a module that `to_graph_module` made, or that a pass made of such a one.
+
+    Args:
+        name, kind: see `Graph`.
+    """
     naming, canon = Naming(dict(origin.inputs), plain=True), origin.canon.copy()
     if origin.level == "compiled_autograd":
         return FoldedConverter(module, canon, naming).run(name, kind, origin.level).graph
-    found = convert(module, name=name, kind=kind, level=origin.level, canon=canon, naming=naming)
-    return found.graph
+    level = origin.level
+    return convert(module, name=name, kind=kind, level=level, canon=canon, naming=naming).graph
 
 
-def live(made: Converted) -> torch.fx.GraphModule:
-    """A module of a graph, to run and to change; it shares nothing but parameters and buffers."""
+def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
+    """A module that runs a captured graph, and can be changed.
+
+    It shares with the captured one only the attributes: parameters, buffers, submodules.
+    """
     graph = torch.fx.Graph()
     new: dict[torch.fx.Node, torch.fx.Node] = {}
     inputs: dict[str, tuple[str, str]] = {}
-    theirs = {made.names[node.name]: node for node in made.fx.find_nodes(op="placeholder")}
-    for ours in made.graph.inputs:
-        node = theirs[ours.name]
+    placeholders = converted.fx.find_nodes(op="placeholder")
+    captured = {converted.names[node.name]: node for node in placeholders}
+    for ours in converted.graph.inputs:
+        node = captured[ours.name]
         target = str(node.target)
         copy = graph.create_node("placeholder", target, node.args, {}, ours.name, node.type)
         if not target.startswith("*"):
@@ -71,30 +82,33 @@ def live(made: Converted) -> torch.fx.GraphModule:
         copy.meta = dict(node.meta)
         inputs[copy.name] = (ours.op, ours.name)
         new[node] = copy
-    paths = {name: made.graph.by_name[ours].module for name, ours in made.names.items()}
-    _fill(graph, made.fx, new, lambda node: _meta(node, made.naming, paths.get(node.name, "")))
+    naming = converted.naming
+    nodes = converted.graph.by_name
+    paths = {name: nodes[ours].module for name, ours in converted.names.items()}
+    _copy_nodes(graph, converted.fx, new, lambda n: _meta(n, naming, paths.get(n.name, "")))
     output = graph.output_node()
-    if made.returned is not None:
+    if converted.returned is not None:
         values, descriptions = output.args[0], output.meta["desc"]
-        output.args = (tuple([values[k] for k in made.returned]),)  # type: ignore[index]
-        output.meta = {"desc": [descriptions[k] for k in made.returned]}
-    output.meta[ORIGIN] = Origin(inputs, made.graph.level, made.canon.copy())
-    return _module(graph, made.owner, made.naming)
+        output.args = (tuple([values[k] for k in converted.returned]),)  # type: ignore[index]
+        output.meta = {"desc": [descriptions[k] for k in converted.returned]}
+    output.meta[ORIGIN] = Origin(inputs, converted.graph.level, converted.canon.copy())
+    return _module(graph, converted.owner, naming)
 
 
 def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
-    """A copy of the body of a higher-order op, which takes and returns what the op says."""
+    """A copy of the body of a higher-order op; the op fixes the order of inputs and outputs."""
     graph = torch.fx.Graph()
-    _fill(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
+    _copy_nodes(graph, gm.graph, {}, lambda node: _meta(node, naming, ""))
     return _module(graph, gm, naming)
 
 
-def _fill(
+def _copy_nodes(
     graph: torch.fx.Graph,
     source: torch.fx.Graph,
     new: dict[torch.fx.Node, torch.fx.Node],
     meta: Callable[[torch.fx.Node], dict[str, Any]],
 ) -> None:
+    """Append copies of the nodes of `source` that are not in `new` yet, with the meta given."""
     for node in source.nodes:
         if node not in new:
             new[node] = graph.node_copy(node, new.__getitem__)
@@ -102,11 +116,15 @@ def _fill(
 
 
 def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
-    """A node's meta, with the paths of modules in the place of Dynamo's sources."""
+    """A node's meta, its module stack with module paths in the place of Dynamo's sources.
+
+    Args:
+        path: the node's module, which gets an entry at the end where the stack ends otherwise.
+    """
     meta = dict(node.meta)
     stack = meta.get("nn_module_stack") or meta.pop("fwd_nn_module_stack", None)
     if stack:
-        stack = {key: _clean(key, value, naming) for key, value in stack.items()}
+        stack = {key: _with_path(key, value, naming) for key, value in stack.items()}
     if path and (not stack or list(stack.values())[-1][0] != path):
         stack = {**(stack or {}), path: (path, torch.nn.Module)}
     if stack:
@@ -114,7 +132,8 @@ def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:
     return meta
 
 
-def _clean(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
+def _with_path(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
+    """An entry of a module stack, with the module's path."""
     if naming.plain:
         return tuple(value)
     rest = tuple(value[1:]) if isinstance(value, tuple) else ()
@@ -122,7 +141,7 @@ def _clean(key: Any, value: Any, naming: Naming) -> tuple[Any, ...]:
 
 
 def _module(graph: torch.fx.Graph, owner: Any, naming: Naming) -> torch.fx.GraphModule:
-    """The module of a graph, with the attributes that it refers to."""
+    """A module of a graph, with the attributes of `owner` that the graph refers to."""
     attributes: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module") and node.target not in attributes:

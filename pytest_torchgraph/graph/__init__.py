@@ -1,4 +1,11 @@
-"""Graphs as pure data: model, text form, op names, equality, difference. Never imports torch."""
+"""Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
+
+- `model`: `Graph`, `Node` and their parts. `module_paths`, `numbering`: their names.
+- `text` writes the `.tgraph` form. `parse` reads it line by line, `values` within a line.
+- `equality/`: canonical form, numbered graph, isomorphism: how `==` decides.
+- `diff/`: the differences of two captures, as findings.
+- `ops`, `find`: counting and finding ops. `checks`: assertions. `failures`: what they raise.
+"""
 
 from __future__ import annotations
 

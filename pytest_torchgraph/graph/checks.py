@@ -1,9 +1,12 @@
-"""The assertions. Each says what *was* there when it fails, and none passes on nothing."""
+"""Assertions about the ops of graphs.
+
+One that fails lists the ops that *were* there; one that is given no graph or no op raises.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..ops.names import matches
 from ..ops.patterns import pattern_name
@@ -11,9 +14,6 @@ from .failures import UnexpectedOps, failed
 from .find import find
 from .model import Graph, Node, Result, TensorMeta
 from .ops import calls, count_ops
-
-if TYPE_CHECKING:
-    pass
 
 
 def assert_op_counts(
@@ -30,27 +30,36 @@ def assert_op_counts(
     if not expected:
         raise TypeError("assert_op_counts({}) checks nothing: name at least one op")
     need_any_graph(graphs)
-    wrong: list[str] = []
-    surplus: list[Node] = []
+    problems: list[str] = []
+    unexpected: list[Node] = []
     for op, count in expected.items():
         low, high = bounds(count, device_of(graphs, device))
         nodes = find(graphs, op)
-        if high is not None and len(nodes) > high:
-            surplus += nodes
-        if len(nodes) < low or (high is not None and len(nodes) > high):
-            wrong.append(
+        too_many = high is not None and len(nodes) > high
+        if too_many:
+            unexpected += nodes
+        if too_many or len(nodes) < low:
+            problems.append(
                 f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {len(nodes)}"
             )
-            wrong += [f"      {line}" for line in format_locations(nodes)]
+            problems += [f"      {line}" for line in format_locations(nodes)]
     if exact:
-        patterns = [pattern_name(op) for op in expected]
-        for op, count in sorted(count_ops(graphs).items()):
-            if not any(matches(op, pattern) for pattern in patterns):
-                wrong.append(f"  {op}: matched by no pattern (exact=True), found {count}")
-                surplus += [node for node in calls(graphs) if node.op == op]
-    if wrong:
-        shows = UnexpectedOps(graphs, surplus, "op counts differ") if surplus else None
-        raise failed("\n".join(["op counts differ:", *wrong, *format_op_counts(graphs)]), shows)
+        for op, count in _unmatched(graphs, expected):
+            problems.append(f"  {op}: matched by no pattern (exact=True), found {count}")
+            unexpected += [node for node in calls(graphs) if node.op == op]
+    if problems:
+        shows = UnexpectedOps(graphs, unexpected, "op counts differ") if unexpected else None
+        raise failed("\n".join(["op counts differ:", *problems, *format_op_counts(graphs)]), shows)
+
+
+def _unmatched(graphs: Sequence[Graph], expected: Iterable[Any]) -> list[tuple[str, int]]:
+    """The ops that no expected pattern matches, with their counts, sorted by name."""
+    patterns = [pattern_name(op) for op in expected]
+    return [
+        (op, count)
+        for op, count in sorted(count_ops(graphs).items())
+        if not any(matches(op, pattern) for pattern in patterns)
+    ]
 
 
 def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
@@ -59,21 +68,27 @@ def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
     if not ops:
         raise TypeError("assert_no_ops() checks nothing: name at least one op")
     need_any_graph(graphs)
-    wrong: list[str] = []
-    surplus: list[Node] = []
+    problems: list[str] = []
+    unexpected: list[Node] = []
     for op in ops:
         nodes = find(graphs, op)
-        surplus += nodes
+        unexpected += nodes
         if nodes:
-            wrong.append(f"  {pattern_name(op)}: found {len(nodes)}")
-            wrong += [f"      {line}" for line in format_locations(nodes)]
-    if wrong:
+            problems.append(f"  {pattern_name(op)}: found {len(nodes)}")
+            problems += [f"      {line}" for line in format_locations(nodes)]
+    if problems:
         title = "ops that should not be there"
-        raise failed("\n".join([f"{title}:", *wrong]), UnexpectedOps(graphs, surplus, title))
+        shows = UnexpectedOps(graphs, unexpected, title)
+        raise failed("\n".join([f"{title}:", *problems]), shows)
 
 
 def bounds(count: Any, device: str) -> tuple[int, int | None]:
     """The least and the greatest number that a count allows; None is no limit.
+
+    Args:
+        count: an int, a (min, max) pair in which None is no limit, or a mapping from a device type
+            to one of these.
+        device: the device type that the graphs run on.
 
     Raises:
         TypeError: for what is not an int, a pair, or a mapping of these by device type.
@@ -104,30 +119,34 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
-    """The device type that graphs run on: of an accelerator where one takes part."""
+    """The device type that graphs run on: that of an accelerator where a result is on one.
+
+    Args:
+        device: the device type, where the capture knows it.
+    """
     if device is not None:
         return device
-    found = device_types(graphs)
-    accelerators = sorted(found - {"cpu", "meta"})
-    return accelerators[0] if accelerators else "meta" if found == {"meta"} else "cpu"
+    types = device_types(graphs)
+    accelerators = sorted(types - {"cpu", "meta"})
+    return accelerators[0] if accelerators else "meta" if types == {"meta"} else "cpu"
 
 
 def device_types(graphs: Iterable[Graph]) -> set[str]:
     """The types of the devices that any result is on."""
-    found: set[str] = set()
+    types: set[str] = set()
 
-    def look(result: Result) -> None:
+    def collect(result: Result) -> None:
         if isinstance(result, TensorMeta) and result.device:
-            found.add(result.device.partition(":")[0])
+            types.add(result.device.partition(":")[0])
         elif isinstance(result, tuple):
             for item in result:
-                look(item)
+                collect(item)
 
     for top in graphs:
         for graph in top.walk():
             for node in graph.nodes:
-                look(node.result)
-    return found
+                collect(node.result)
+    return types
 
 
 def format_bounds(low: int, high: int | None) -> str:
@@ -140,7 +159,11 @@ def format_bounds(low: int, high: int | None) -> str:
 
 
 def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
-    """Where nodes are: module path and source line, one line for each place."""
+    """The module path and source line of nodes, one line for each place.
+
+    Args:
+        limit: how many places are listed; the rest is counted, so that a message stays readable.
+    """
     lines: dict[str, int] = {}
     for node in nodes:
         place = f"%{node.name}"
@@ -157,7 +180,11 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
 
 
 def format_op_counts(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
-    """All ops that occur, with their counts."""
+    """The ops that occur, with their counts, the most frequent first.
+
+    Args:
+        limit: how many ops are listed; the rest is counted, so that a message stays readable.
+    """
     counts = sorted(count_ops(graphs).items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {count:4} {op}" for op, count in counts[:limit]]
     if len(counts) > limit:
@@ -166,7 +193,7 @@ def format_op_counts(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
 
 
 def need_any_graph(graphs: Sequence[Graph]) -> None:
-    """Fail where there is no graph: nothing can be said of its ops."""
+    """Fail where there is no graph: an assertion about its ops would check nothing."""
     __tracebackhide__ = True
     if not graphs:
         raise AssertionError("no graph was captured, so nothing can be said about its ops")

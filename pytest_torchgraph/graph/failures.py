@@ -1,4 +1,4 @@
-"""What a picture of a failed check shows, carried by the exception that the check raises."""
+"""Data for the picture of a failed check, as an attribute of the exception that it raises."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ if TYPE_CHECKING:
     from .model import Graph, Node
 
 ATTRIBUTE = "torchgraph"
+"""The exception's attribute that holds its `Failure`."""
 
 E = TypeVar("E", bound=BaseException)
 
 
 class Failure:
-    """What a failed check has to show; a class for each kind of picture."""
+    """The data that the picture of a failed check is drawn from; a subclass for each kind of it."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UnexpectedOps(Failure):
-    """Ops that should not be there, or not as often.
+    """Ops that occur although they should not, or more often than they should.
 
     Attributes:
         graphs: the graphs that were checked.
         nodes: all nodes of these ops.
-        title: what is wrong, in one line.
+        title: the problem in one line.
     """
 
     graphs: Sequence[Graph]
@@ -36,24 +37,24 @@ class UnexpectedOps(Failure):
 
 
 def failed(message: str, shows: Failure | None) -> AssertionError:
-    """The exception for a failed check."""
+    """The exception to raise for a failed check, with the data of its picture."""
     return with_picture(AssertionError(message), shows)
 
 
 def with_picture(error: E, shows: Failure | None) -> E:
-    """The exception, with what it has to show."""
+    """The same exception, with the data of its picture attached."""
     if shows is not None:
         setattr(error, ATTRIBUTE, shows)
     return error
 
 
 def shown_by(error: BaseException | None) -> Failure | None:
-    """What a failure has to show, its own or that of what it was raised from."""
+    """The data attached to an exception, or to the nearest one that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        found = getattr(error, ATTRIBUTE, None)
-        if isinstance(found, Failure):
-            return found
+        failure = getattr(error, ATTRIBUTE, None)
+        if isinstance(failure, Failure):
+            return failure
         error = error.__cause__ or error.__context__
     return None

@@ -1,4 +1,4 @@
-"""The nodes of graphs that a pattern for ops matches."""
+"""Finding the nodes of graphs whose op matches a pattern."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from .ops import calls
 
 
 def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
-    """The nodes that a pattern matches, in all graphs and their bodies.
+    """The nodes whose op matches a pattern, in all graphs and their bodies.
+
+    Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
+    matches no other call.
+
+    Args:
+        op: see `ops.patterns.pattern_name`.
 
     Raises:
-        ValueError: if nothing matches and nothing could.
+        ValueError: if no node matches, and none could at the level of these graphs.
     """
     pattern = pattern_name(op)
     found = tuple(node for node in calls(graphs) if matches(node.op, pattern))

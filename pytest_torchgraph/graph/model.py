@@ -1,9 +1,9 @@
-"""`Graph`, `Node` and what their arguments consist of: immutable data, free of torch.
+"""`Graph`, `Node` and the values in their arguments: immutable data, free of torch.
 
 The vocabulary is that of torch.fx (six node kinds, one list of nodes in a valid order), so that a
 reader of fx graphs needs nothing new. What differs: an op is a qualified *name* instead of an
-object, side effects and the order that they impose are explicit, and nothing in here depends on the
-process that made it.
+object, side effects and the order that they impose are explicit, and no value depends on the
+process that captured the graph (no address, no absolute path, no raw symbol name).
 """
 
 from __future__ import annotations
@@ -29,11 +29,16 @@ NodeKind: TypeAlias = Literal[
 ]
 GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
 EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
+"""See `Effect`."""
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
+"""How much a text says; see `Graph.to_text`."""
 
 GRAPH_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference", "joint")
 INPUT_OPS = ("input", "parameter", "buffer", "constant", "saved", "tangent")
-"""What the `op` of a placeholder can be. It says what the input is for and is never compared."""
+"""The roles of an input, which are the `op` of its placeholder. They are never compared.
+
+`saved` is a value that a forward kept for this backward; `tangent` the gradient of an output.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +96,10 @@ class TensorMeta:
 
 
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
+"""The description of a node's value: tensor, symbolic number, type (`Atom`), several, unknown."""
 Arg: TypeAlias = Any
-"""Ref, SubgraphRef, Symbol, Atom, Device, None, bool, int, float, complex, str, bytes, Ellipsis,
-slice, tuple (any sequence) or dict of these."""
+"""A value in a node's arguments: Ref, SubgraphRef, Symbol, Atom, Device, None, bool, int, float,
+complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +138,10 @@ class Node:
         name: unique in its graph, derived from the module path and the op.
         kind: one of torch.fx's six.
         op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
-            `Tensor.view` for a call_method, the class for a call_module); for a placeholder what it
-            is for (`INPUT_OPS`); `get_attr` and `output` for those kinds.
+            `Tensor.view` for a call_method, the class for a call_module); for a placeholder its
+            role (`INPUT_OPS`); `get_attr` and `output` for those kinds.
         args, kwargs: see `Arg`.
-        result: what the node gives, a `TensorMeta` for a tensor.
+        result: description of the node's value, a `TensorMeta` for a tensor; None where unknown.
         module: path of the innermost module that was running, "" at the top.
         source: the user's line, where known.
         target: attribute path of a get_attr or call_module.
@@ -163,7 +169,7 @@ class Node:
 
     @property
     def is_call(self) -> bool:
-        """Whether the node does something: call_function, call_method or call_module."""
+        """Whether the node is a call: call_function, call_method or call_module."""
         return self.kind.startswith("call_")
 
     def __repr__(self) -> str:
@@ -180,14 +186,14 @@ class Graph:
     inputs to the outputs and side effects, comparing op, constants, dtype, shape and
     layout. Names, the order of independent nodes, strides, devices, module paths and sources do not
     count. A node that is used twice differs from two equal nodes. Ops that compute the same are
-    equal (see `graph.canonical`): a `view` and an `_unsafe_view`, and below autograd a `detach` is
-    nothing.
+    equal (see `graph.equality.canonical`): a `view` and an `_unsafe_view`, and below autograd a
+    `detach` is nothing.
 
     Attributes:
         nodes: the nodes, in an order in which they can run; the last is the output.
         name: name of the graph in its capture.
         kind: "forward", "backward", "inference" or "joint".
-        level: the stage of the compiler that the graph was seen at.
+        level: the stage of the compiler that the graph was taken at (see `ops.levels.Level`).
         saved: values that a forward graph keeps for its backward, apart from the real outputs.
         subgraphs: bodies of higher-order ops.
         classes: names of the modules' classes by path, where the capture knows them. They are
@@ -371,7 +377,7 @@ def iter_refs(value: Arg) -> Iterator[Ref]:
 
 
 def is_projection(node: Node, producer: Node | None) -> bool:
-    """Whether `node` merely takes one output of the multi-output op `producer`."""
+    """Whether `node` is the `getitem` that takes one output of the multi-output op `producer`."""
     return (
         node.op == "operator.getitem"
         and producer is not None

@@ -1,4 +1,4 @@
-"""Paths of modules: which one a name is of, and what several have in common."""
+"""Module paths: the one in a node's name, and the one that several have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def module_of(name: str) -> str:
 
 
 def common_path(paths: Iterable[str]) -> str:
-    """The innermost module that contains all of these: where a sum of their gradients belongs."""
+    """The innermost module that contains all of these; a sum of their gradients belongs to it."""
     common: list[str] | None = None
     for path in paths:
         parts = path.split(".") if path else []

@@ -1,4 +1,4 @@
-"""Names of graphs of one kind."""
+"""Names of the graphs of one capture: their kinds, numbered where there are several."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .model import Graph, GraphKind
 def numbered(
     graphs: Iterable[Graph], classes: Mapping[str, str] | None = None
 ) -> tuple[Graph, ...]:
-    """Graphs of one kind told apart by a number, where there are several.
+    """The graphs named after their kinds: `forward`, or `forward_0`, `forward_1` of several.
 
     Args:
         classes: see `Graph.classes`.
     """
     graphs = list(graphs)
-    many = Counter(graph.kind for graph in graphs)
-    seen: Counter[GraphKind] = Counter()
+    totals = Counter(graph.kind for graph in graphs)
+    used: Counter[GraphKind] = Counter()
     named: list[Graph] = []
     for graph in graphs:
-        name = graph.kind if many[graph.kind] == 1 else f"{graph.kind}_{seen[graph.kind]}"
-        seen[graph.kind] += 1
+        name = graph.kind if totals[graph.kind] == 1 else f"{graph.kind}_{used[graph.kind]}"
+        used[graph.kind] += 1
         named.append(replace(graph, name=name, classes=classes or {}))
     return tuple(named)

@@ -1,7 +1,4 @@
-"""Names of ops: what a pattern matches, and how often each op occurs.
-
-Whether a pattern *can* match at a level needs the registered ops and so torch: see `patterns`.
-"""
+"""The ops of graphs: their calls, and how often each op occurs."""
 
 from __future__ import annotations
 
@@ -13,15 +10,14 @@ from .model import Graph, Node, is_projection
 
 
 def calls(graphs: Iterable[Graph]) -> Iterable[Node]:
-    """The nodes that compute something, subgraphs included, projections left out."""
+    """The calls in graphs and their subgraphs, without projections (see `model.is_projection`)."""
     for top in graphs:
         for graph in top.walk():
-            for node in graph.nodes:
-                if node.is_call and not _projects(graph, node):
-                    yield node
+            yield from (n for n in graph.nodes if n.is_call and not _projects(graph, n))
 
 
 def _projects(graph: Graph, node: Node) -> bool:
+    """`is_projection`, for a node of which the producer is still to be found."""
     return (
         node.op == "operator.getitem"
         and bool(node.refs)

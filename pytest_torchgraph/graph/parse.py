@@ -1,4 +1,4 @@
-r"""The `.tgraph` text form, read. Nothing is evaluated; a malformed text is a `GraphFormatError`.
+r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a `GraphFormatError`.
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word, separated by ", "
@@ -16,8 +16,8 @@ of nodes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, cast
 
 from ..ops.levels import LEVELS, Level
 from .model import (
@@ -42,7 +42,13 @@ _RELEASE = re.compile(r"[^\s,]+")
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its graphs, or with `detail ops` the counts of each graph by name."""
+    """A parsed file.
+
+    Attributes:
+        header: its second line.
+        graphs: its graphs; none with `detail ops`.
+        counts: with `detail ops`, for each graph its name and how often each op occurs.
+    """
 
     header: Header
     graphs: tuple[Graph, ...]
@@ -58,10 +64,34 @@ def parse_document(text: str) -> Document:
     return _Parser(text).document()
 
 
+@dataclass(slots=True)
+class _Body:
+    """The lines of one graph that are read so far.
+
+    Attributes:
+        nodes: its nodes; the last is the output where `returned`.
+        names: their names.
+        saved: the values of its `save` lines.
+        subgraphs: its subgraphs, which come before the nodes.
+        subgraph_names: their names.
+        returned: whether its `return` is read.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    saved: list[Ref] = field(default_factory=list)
+    subgraphs: list[Graph] = field(default_factory=list)
+    subgraph_names: set[str] = field(default_factory=set)
+    returned: bool = False
+
+
 class _Parser(ValueReader):
+    """Reads whole lines. Each method begins at its element and stops behind it."""
+
     # -- document --------------------------------------------------------------------------------
 
     def document(self) -> Document:
+        """Read the whole text."""
         if not self.skip("torchgraph "):
             self.fail("not a graph: the first line must be 'torchgraph 1'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
@@ -89,6 +119,7 @@ class _Parser(ValueReader):
         return Document(header, tuple(graphs), tuple(counts))
 
     def header(self) -> Header:
+        """Read the second line and go to the next one; that line may be blank."""
         if not self.text:
             return Header()
         found: dict[str, str] = {}
@@ -108,6 +139,11 @@ class _Parser(ValueReader):
         return Header(found.get("via", ""), found.get("torch", ""), cast(Detail, detail))
 
     def title(self, default: Level | None) -> tuple[str, GraphKind, Level]:
+        """Read the first line of a graph: name, kind and level.
+
+        Args:
+            default: the level where the line names none.
+        """
         name = self.name()
         kind: str = name
         if self.skip(": "):
@@ -124,6 +160,7 @@ class _Parser(ValueReader):
         return name, kind, level
 
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
+        """Read a graph of lines `count op`."""
         name, _, _ = self.title(default)
         counts: dict[str, int] = {}
         while self.next_line() and not self.at_end():
@@ -140,71 +177,96 @@ class _Parser(ValueReader):
             self.end_of_line()
         self.fail("the graph has no closing '}': the file is truncated")
 
+    # -- graphs ----------------------------------------------------------------------------------
+
     def graph(self, default: Level | None, depth: int) -> Graph:
+        """Read a graph and its subgraphs.
+
+        Args:
+            default: the level where its first line names none.
+            depth: how many graphs it is inside of.
+        """
         if depth > MAX_DEPTH:
             self.fail("graphs are nested too deeply")
         name, kind, level = self.title(default)
+        closing = "  " * depth + "}"
         indent = "  " * (depth + 1)
-        nodes: list[Node] = []
-        names: set[str] = set()
-        saved: list[Ref] = []
-        subgraphs: list[Graph] = []
-        bodies: set[str] = set()
-        complete = False
+        body = _Body()
         while self.next_line() and not self.at_end():
-            if self.skip("  " * depth + "}"):
+            if self.skip(closing):
                 self.end_of_line()
-                if not complete:
+                if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
-                return Graph(tuple(nodes), name, kind, level, tuple(saved), tuple(subgraphs))
+                return Graph(
+                    tuple(body.nodes), name, kind, level, tuple(body.saved), tuple(body.subgraphs)
+                )
             self.expect(indent)
-            start = self.pos
             if self.skip("save "):
-                ref = self.ref()
-                self.known(ref, names, start)
-                saved.append(ref)
-                if not complete:
-                    self.fail("'save' before 'return'", start)
-            elif complete:
+                self.save_line(body)
+            elif body.returned:
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
-                node = self.node(bodies)
-                complete = node.kind == "output"
-                for ref in iter_refs((node.args, node.kwargs, node.after)):
-                    self.known(ref, names, start)
-                for effect in node.effects:
-                    if effect.target is not None:
-                        self.known(effect.target, names, start)
-                if node.name in names:
-                    self.fail(f"%{node.name} is defined twice", start)
-                names.add(node.name)
-                nodes.append(node)
-            elif nodes:
+                self.node_line(body)
+            elif body.nodes:
                 self.fail(f"expected a node, 'return' or '}}', found {self.found()}")
             else:
-                sub = self.graph(level, depth + 1)
-                if sub.name in bodies:
-                    self.fail(f"two subgraphs are named {sub.name!r}", start)
-                bodies.add(sub.name)
-                subgraphs.append(sub)
-                continue
+                self.subgraph(body, level, depth + 1)
             self.end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
 
-    def known(self, ref: Ref, names: set[str], pos: int) -> None:
-        if ref.name not in names:
-            self.fail(f"%{ref.name} is used before it is defined", pos)
+    def save_line(self, body: _Body) -> None:
+        """Read a `save` line, behind that word."""
+        start = self.pos - len("save ")
+        ref = self.ref()
+        if ref.name not in body.names:
+            self.undefined(ref, start)
+        if not body.returned:
+            self.fail("'save' before 'return'", start)
+        body.saved.append(ref)
+
+    def node_line(self, body: _Body) -> None:
+        """Read a node or `return`, which may refer to the nodes and subgraphs before it."""
+        start = self.pos
+        names = body.names
+        self.subgraphs = body.subgraph_names
+        node = self.output() if self.skip("return ") else self.node()
+        for ref in iter_refs((node.args, node.kwargs, node.after)):
+            if ref.name not in names:
+                self.undefined(ref, start)
+        for effect in node.effects:
+            if effect.target is not None and effect.target.name not in names:
+                self.undefined(effect.target, start)
+        if node.name in names:
+            self.fail(f"%{node.name} is defined twice", start)
+        names.add(node.name)
+        body.nodes.append(node)
+        body.returned = node.kind == "output"
+
+    def subgraph(self, body: _Body, level: Level, depth: int) -> None:
+        """Read a graph inside another one."""
+        start = self.pos
+        graph = self.graph(level, depth)
+        if graph.name in body.subgraph_names:
+            self.fail(f"two subgraphs are named {graph.name!r}", start)
+        body.subgraph_names.add(graph.name)
+        body.subgraphs.append(graph)
+
+    def undefined(self, ref: Ref, pos: int) -> NoReturn:
+        """Fail for a reference to no node before this line."""
+        self.fail(f"%{ref.name} is used before it is defined", pos)
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def node(self, subgraphs: set[str]) -> Node:
-        self.subgraphs = subgraphs
-        if self.skip("return "):
-            value = self.long_return() if self.text[self.pos :] == "[" else self.value()
-            effects, after, module = self.suffixes("output")
-            return Node(
-                "output", "output", "output", (value,), {}, None, module, None, "", effects, after
-            )
+    def output(self) -> Node:
+        """Read the output node, behind the word `return`."""
+        value = self.long_return() if self.text[self.pos :] == "[" else self.value()
+        effects, after, module = self.suffixes("output")
+        return Node(
+            "output", "output", "output", (value,), {}, None, module, None, "", effects, after
+        )
+
+    def node(self) -> Node:
+        """Read any node but the output."""
         self.expect("%")
         name = self.name()
         self.expect(" = ")
@@ -235,7 +297,7 @@ class _Parser(ValueReader):
         )
 
     def long_return(self) -> tuple[Arg, ...]:
-        """A return with one line for each value."""
+        """Read the list of a return that has one line for each value."""
         indent = self.text[: self.pos - len("return ")]
         values: list[Arg] = []
         while self.next_line() and not self.at_end():
@@ -249,6 +311,11 @@ class _Parser(ValueReader):
         self.fail("the return has no closing ']': the file is truncated")
 
     def suffixes(self, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...], str]:
+        """Read the end of a node's line: effects, `after`, and the module path.
+
+        Args:
+            name: the node's name, which has the module path where the line does not say it.
+        """
         effects: list[Effect] = []
         after: list[Ref] = []
         module = module_of(name)

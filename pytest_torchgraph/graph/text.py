@@ -1,7 +1,7 @@
-"""The `.tgraph` text form, written. `parse` reads it back.
+"""Writing the `.tgraph` text form. `parse` reads it back and has the grammar.
 
 One line a node, nothing aligned in columns and nothing numbered by position, so that a small change
-of a model changes few lines. The grammar is in `parse`.
+of a model changes few lines.
 """
 
 from __future__ import annotations
@@ -29,10 +29,18 @@ from .model import (
 from .module_paths import module_of
 
 VERSION = 1
+"""The version of the format, in the first line of each file; a file of another one is refused."""
 WIDEST = 200
-"""No column of a table is padded beyond this: one long list would make every row as long."""
+"""The widest padding of a column of `format_table`, in characters.
+
+A longer cell stands out of its column: else one long list of arguments would pad every row.
+"""
 LONG_RETURN = 3
-"""A return of more values than this has one line for each."""
+"""The most values of a return that stand on one line.
+
+A longer one, as that of a backward, has a line for each value, so that a new output is one new
+line in a review. The number is a matter of taste, and part of the stored form.
+"""
 
 DTYPES = {
     "bfloat16": "bf16",
@@ -78,11 +86,18 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
 PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})
+"""Reserved words of the grammar: an `Atom` with one of these names is quoted."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a document says about its origin. Recorded, never compared."""
+    """The second line of a document: its origin. Recorded, never compared.
+
+    Attributes:
+        via: the mechanism that captured the graphs, a key of `VIA_LEVELS`; "" where unknown.
+        torch: the release of torch; "" where unknown.
+        detail: how much the text says.
+    """
 
     via: str = ""
     torch: str = ""
@@ -92,7 +107,12 @@ class Header:
 def format_document(
     graphs: Iterable[Graph], header: Header | None = None, detail: Detail = "dataflow"
 ) -> str:
-    """The text of several graphs as one `.tgraph` document."""
+    """The text of several graphs as one `.tgraph` document.
+
+    Args:
+        header: its `via` and `torch` are written; levels that `via` implies are left out.
+        detail: see `Graph.to_text`; it goes before that of the header.
+    """
     header = header or Header()
     lines = [f"torchgraph {VERSION}"]
     origin = [f"via {header.via}"] if header.via else []
@@ -144,7 +164,11 @@ def _graph_lines(
 
 
 def format_node(node: Node, *, full: bool = False) -> str:
-    """One node as one line, without its indentation."""
+    """One node as one line, without its indentation.
+
+    Args:
+        full: whether strides, devices and unusual module paths are written.
+    """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
         return f"return {value}" + "".join(_suffixes(node, full))
@@ -176,7 +200,7 @@ def format_effect(effect: Effect) -> str:
 
 
 def format_name(name: str) -> str:
-    """A node's name, quoted where it has unusual characters."""
+    """The name of a node or graph, quoted where it has unusual characters."""
     return name if PLAIN_NAME.match(name) else quote(name)
 
 
@@ -235,7 +259,7 @@ def format_arg(value: Arg) -> str:
 
 
 def format_result(result: Result, *, full: bool = False) -> str:
-    """What a node gives: `f32[2, 4]`, `f32[2] sparse_coo`, `(f32[2], i64[])`, a symbol, `int`."""
+    """The description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, a symbol, `int`."""
     if isinstance(result, TensorMeta):
         dtype = DTYPES.get(result.dtype, result.dtype)
         text = f"{dtype}[{format_shape(result.shape)}]"

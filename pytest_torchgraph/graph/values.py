@@ -1,4 +1,4 @@
-r"""Reading what stands in one line of a `.tgraph` text: names, ops, arguments, constants, results.
+r"""Reading the parts of one line of a `.tgraph` text: names, ops, arguments, constants, results.
 
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
               | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
@@ -6,7 +6,7 @@ r"""Reading what stands in one line of a `.tgraph` text: names, ops, arguments, 
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
-A name is bare where it consists of usual characters, else a JSON string. `parse` has the rest.
+A name is bare where it consists of usual characters, else a JSON string. `parse` reads whole lines.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ from .model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMe
 from .text import DTYPES, LAYOUTS, format_arg
 
 MAX_DEPTH = 60
+"""The deepest nesting of values, and of graphs, that is read.
+
+One level takes up to four nested Python calls, so that this stays far below Python's recursion
+limit of 1,000, also under pytest's own stack.
+"""
+MAX_DIGITS = 400
+"""The longest int that is read: far more than the 20 digits of 64 bits, and less than the 4,300 at
+which Python's own `int` refuses."""
 MAX_EQUAL_HASHES = 100
 """How many keys of one dictionary may share a hash: each is compared with all before it."""
 DTYPE_NAMES = {short: name for name, short in DTYPES.items()}
+"""torch's dtype names by their abbreviations."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
@@ -34,9 +43,16 @@ _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII
 
 
 class ValueReader:
-    """A place in a text, and what can be read there.
+    """A position in a text, and methods that read one element there and go on behind it.
+
+    All of them raise `GraphFormatError` for anything else than that element.
 
     Attributes:
+        lines: all lines of the text.
+        row: index of the current line.
+        text: the current line, "" at the end.
+        pos: index of the next character in it.
+        depth: how deeply the value that is read is nested.
         subgraphs: names of the graphs that a value may refer to.
     """
 
@@ -52,12 +68,16 @@ class ValueReader:
     # -- characters ------------------------------------------------------------------------------
 
     def fail(self, problem: str, pos: int | None = None) -> NoReturn:
-        """Raise a `GraphFormatError`, here or at another place of this line."""
+        """Raise a `GraphFormatError` for this line.
+
+        Args:
+            pos: index of the character that is wrong; the current position by default.
+        """
         column = (self.pos if pos is None else pos) + 1
         raise GraphFormatError(problem, self.row + 1, column)
 
     def next_line(self, skip_blank: bool = False) -> bool:
-        """Go on to the next line; false where there is none."""
+        """Go to the start of the next line; false at the end of the text."""
         while self.row + 1 < len(self.lines):
             self.row += 1
             self.text = self.lines[self.row]
@@ -69,35 +89,35 @@ class ValueReader:
         return False
 
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the text ends here: the last line, and it is empty."""
         return not self.text and self.row + 1 == len(self.lines)
 
     def at(self, token: str) -> bool:
-        """Whether this comes next."""
+        """Whether `token` comes next."""
         return self.text.startswith(token, self.pos)
 
     def skip(self, token: str) -> bool:
-        """Go behind this where it comes next; false where it does not."""
+        """Go behind `token` where it comes next; false where it does not."""
         if self.text.startswith(token, self.pos):
             self.pos += len(token)
             return True
         return False
 
     def expect(self, token: str) -> None:
-        """Go behind this, which has to come next."""
+        """Go behind `token`; fail where it does not come next."""
         if not self.skip(token):
             self.fail(f"expected {token!r}, found {self.found()}")
 
     def found(self) -> str:
-        """What comes next, for a message."""
+        """The next characters, quoted, for a message."""
         rest = self.text[self.pos : self.pos + 20]
         return repr(rest) if rest else "the end of the line"
 
     def match(self, pattern: re.Pattern[str], what: str) -> str:
-        """Read what a pattern describes.
+        """Read the text that a pattern matches.
 
         Args:
-            what: that it is, for the message.
+            what: the name of that element, for the message.
         """
         match = pattern.match(self.text, self.pos)
         if match is None:
@@ -135,7 +155,7 @@ class ValueReader:
     # -- arguments -------------------------------------------------------------------------------
 
     def arguments(self) -> tuple[tuple[Arg, ...], dict[str, Arg]]:
-        """Read positional and keyword arguments, in parentheses."""
+        """Read positional and keyword arguments in parentheses."""
         args: list[Arg] = []
         kwargs: dict[str, Arg] = {}
 
@@ -161,7 +181,7 @@ class ValueReader:
         return tuple(args), kwargs
 
     def sequence(self, opening: str, closing: str, item: Callable[[], None]) -> None:
-        """Read items between brackets, each by calling `item`."""
+        """Read brackets with any number of items between them, each by calling `item`."""
         self.expect(opening)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -206,7 +226,7 @@ class ValueReader:
         return self.word()
 
     def values(self) -> tuple[Arg, ...]:
-        """A list: what `sequence` does, in one call less for each value."""
+        """Read a list: as `sequence` does, with one call less for each value."""
         self.pos += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -221,12 +241,12 @@ class ValueReader:
         return tuple(values)
 
     def number(self, match: re.Match[str]) -> int | float:
-        """The number that a match of `_NUMBER` is."""
+        """The int or float that `_NUMBER` matched."""
         text = match.group()
         if match.group(1) or match.group(2) or text.endswith(("inf", "nan")):
             return float(text)
-        if len(text) > 400:
-            self.fail("a number of more than 400 digits", match.start())
+        if len(text) > MAX_DIGITS:
+            self.fail(f"a number of more than {MAX_DIGITS} digits", match.start())
         return int(text)
 
     def mapping(self) -> dict[Any, Arg]:
@@ -255,7 +275,7 @@ class ValueReader:
         return items
 
     def word(self) -> Arg:
-        """Read a constant that begins with a word."""
+        """Read a constant that begins with a word: `True`, `torch.float32`, `slice(...)`."""
         start = self.pos
         word = self.match(_OP, "a value")
         if word in ("True", "False", "None"):
@@ -280,7 +300,7 @@ class ValueReader:
     # -- results ---------------------------------------------------------------------------------
 
     def result(self) -> Result:
-        """Read what a node gives."""
+        """Read the description of a node's value."""
         if self.at("("):
             results: list[Result] = []
             self.sequence("(", ")", lambda: results.append(self.result()))

@@ -17,7 +17,8 @@ import torch.utils._pytree as pytree
 
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
-from ..convert.from_fx import LINE, RESULT, Naming, convert
+from ..convert.from_fx import Naming, convert
+from ..convert.node_meta import LINE, RESULT
 from ..errors import CaptureError
 from ..graph.model import GraphKind
 from ..ops.levels import Level

@@ -1,4 +1,4 @@
-"""Names of ops: what a pattern matches, the word that names an op, counts by name."""
+"""Qualified names of ops: matching them with patterns, counting them, their short forms."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from functools import lru_cache
 
 
 def matches(op: str, pattern: str) -> bool:
-    """Whether op name `op` is meant by `pattern`.
+    """Whether the qualified name `op` matches `pattern`.
 
-    A pattern with `*` or `?` is a glob over the whole name. Another one is the name itself, or the
-    packet of an overload: `aten.mm` means `aten.mm.default` and `aten.mm.out`, and not
-    `aten.mm_scaled`.
+    Args:
+        op: a qualified name, as `aten.mm.default`.
+        pattern: with `*` or `?` a glob over the whole name; else the name itself, or the packet of
+            an overload: `aten.mm` matches `aten.mm.default` and `aten.mm.out`, and not
+            `aten.mm_scaled`.
     """
     if "*" in pattern or "?" in pattern:
         return fnmatchcase(op, pattern)
@@ -26,13 +28,13 @@ class OpCounts(Counter[str]):
     """
 
     def __missing__(self, key: str) -> int:
-        found = [count for op, count in self.items() if matches(op, key)]
-        if not found:
+        counts = [count for op, count in self.items() if matches(op, key)]
+        if not counts:
             there = ", ".join(sorted(self)) or "no op at all"
             raise KeyError(f"{key!r} does not occur; there is {there}")
-        return sum(found)
+        return sum(counts)
 
-    # Counter looks up names that only the other side has, which is a KeyError here.
+    # Counter's own operators look up the names of both sides, where a missing one is a KeyError.
 
     def __eq__(self, other: object) -> bool:
         return dict.__eq__(self, other)
@@ -58,7 +60,7 @@ OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functio
 
 @lru_cache(maxsize=8192)
 def base_name(op: str) -> str:
-    """The word that names an op: `mm` of `aten.mm.default`, `relu` of `torch.relu`."""
+    """The op's name without namespace and overload: `mm` of `aten.mm.default`, `torch.mm`."""
     parts = op.split(".")
     if len(parts) == 3 and (parts[0] in OVERLOADED or parts[2] == "default"):
         return parts[1]

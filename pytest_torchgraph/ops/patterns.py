@@ -1,7 +1,7 @@
-"""Patterns for ops, judged at the level of the graphs: what can match nothing is refused.
+"""Checks of op patterns: one that can match nothing at the level of the graphs is refused.
 
-A check that silently counts zero because of a misspelling passes for ever. So a pattern that
-matches no node here must at least name something that could have been in such a graph.
+A check that counts zero because of a misspelling passes for ever. So a pattern that matches no node
+of a graph must at least name an op that could occur at the level of that graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .levels import ATEN_LEVELS, Level
 _GLUE = re.compile(
     r"torch\._dynamo\.(compiled_autograd\.(ops\.)?|external_utils\.)\w+(\.\w+)?\Z|torch\.add\Z"
 )
-"""What compiled autograd calls besides registered ops: autograd's own functions, hooks, sums."""
+"""Calls of compiled autograd that are no registered ops: autograd's functions, hooks, sums."""
 
 BECOMES = {
     "aten.item": "aten._local_scalar_dense",
@@ -42,14 +42,18 @@ BECOMES = {
     "aten.einsum": "aten.bmm",
     "aten.T": "aten.t or aten.permute",
 }
-"""What the commonest composite ops become before they are dispatched."""
+"""The ops that the commonest composite ops are decomposed into: hints for messages."""
 
 
 def pattern_name(op: Any) -> str:
-    """A pattern as a string: of an op object its qualified name.
+    """The pattern that a user's argument stands for.
+
+    Args:
+        op: a pattern as a string, an op object (`torch.ops.aten.mm`), a function, or a subclass of
+            `torch.nn.Module`. Of objects it is the qualified name.
 
     Raises:
-        TypeError: for anything that is neither a string nor something that a graph can call.
+        TypeError: for an empty string, and for what is neither a string nor callable.
     """
     if isinstance(op, str):
         if not op.strip():
@@ -67,21 +71,26 @@ def pattern_name(op: Any) -> str:
 
 
 def refuse_impossible(pattern: str, levels: Iterable[Level]) -> None:
-    """Raise ValueError for a pattern that can match no op at any of these levels."""
+    """Do nothing for a pattern that can match an op at one of `levels`.
+
+    Raises:
+        ValueError: with the reason at one of the levels, where it can match at none of them.
+    """
     problems = [_problem(pattern, level) for level in sorted(set(levels))]
     if problems and all(problems):
         raise ValueError(problems[0])
 
 
 def _problem(pattern: str, level: Level) -> str:
+    """The reason why a pattern can match no op at a level, "" where it can match."""
     namespace = pattern.partition(".")[0]
     if pattern.startswith("torch.ops."):
         return f"{pattern!r} names no op: leave out 'torch.ops.', as in {pattern[10:]!r}"
     if level in ATEN_LEVELS:
         return _dispatched_problem(pattern, namespace, level)
     if level == "export":
-        found = registry.matching(pattern) or registry.function_exists(pattern)
-        return "" if found else _unknown(pattern, level)
+        exists = registry.matching(pattern) or registry.function_exists(pattern)
+        return "" if exists else _unknown(pattern, level)
     if namespace in registry.namespaces():
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch functions: "
@@ -91,19 +100,12 @@ def _problem(pattern: str, level: Level) -> str:
 
 
 def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:
-    """What is wrong with a pattern at a level at which only registered ops occur."""
+    """`_problem` at the levels at which only registered ops occur."""
     if level == "compiled_autograd" and _GLUE.match(pattern):
         return ""
     known = registry.matching(pattern)
     if not known:
-        exists = registry.function_exists(pattern)
-        if exists and namespace in ("torch", "Tensor"):
-            return (
-                f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
-                "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or use "
-                "capture.at('dynamo')"
-            )
-        return "" if exists else _unknown(pattern, level)
+        return _unregistered_problem(pattern, namespace, level)
     if level == "post_grad":  # inductor's passes may put composite and in-place ops in again
         return ""
     packet = ".".join(pattern.split(".")[:2])
@@ -124,7 +126,21 @@ def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:
     return ""
 
 
+def _unregistered_problem(pattern: str, namespace: str, level: Level) -> str:
+    """`_dispatched_problem` for a pattern that no registered op matches."""
+    if not registry.function_exists(pattern):
+        return _unknown(pattern, level)
+    if namespace in ("torch", "Tensor"):
+        return (
+            f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
+            "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or use "
+            "capture.at('dynamo')"
+        )
+    return ""
+
+
 def _unknown(pattern: str, level: str) -> str:
+    """The message for a name that exists nowhere, with the nearest names that do."""
     registered = registry.registered()
     packets = {".".join(op.split(".")[:2]) for op in registered}
     close = difflib.get_close_matches(pattern, sorted({*packets, *registered}), n=3)

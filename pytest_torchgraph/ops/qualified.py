@@ -1,4 +1,4 @@
-"""The qualified name of an op: of a torch function, an overload, a method, a module's class."""
+"""Qualified names of what a graph calls: overloads, torch functions, methods, module classes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from typing import Any
 import torch
 
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
+"""Modules under which a torch function is named, whichever private module defines it."""
 
 
 def op_name(target: Any) -> str:
-    """The qualified name of what an fx node calls; never a repr, which may hold an address."""
+    """The qualified name of an fx node's target; never a repr, which may hold an address.
+
+    Args:
+        target: an overload or its packet, a higher-order op, any callable, or the name of a tensor
+            method.
+    """
     if isinstance(target, str):
         return f"Tensor.{target}"
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
@@ -33,6 +39,7 @@ def _builtin_name(target: Any) -> str:
 
 
 def _callable_name(target: Any) -> str:
+    """The qualified name of a callable; of an instance that of its class."""
     if isinstance(target, functools.partial):
         return _callable_name(target.func)
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
@@ -42,22 +49,30 @@ def _callable_name(target: Any) -> str:
     short = name.rpartition(".")[2]
     module = getattr(target, "__module__", None) or ""
     if module.startswith("torch"):
-        called = getattr(target, "__name__", short)  # of max_pool2d, whose qualname is that of `fn`
-        for public in _PUBLIC:
-            for each in (called, short):
-                if getattr(public, each, None) is target:
-                    return f"{public.__name__}.{each}"
+        public_name = _public_name(target, short)
+        if public_name is not None:
+            return public_name
     if isinstance(target, types.MethodDescriptorType) and getattr(torch.Tensor, short, 0) is target:
         return f"torch.Tensor.{short}"
     module = {"_operator": "operator", "builtins": ""}.get(module, module)
     return builtin_name(f"{module}.{name}") if module else name
 
 
+def _public_name(target: Any, short: str) -> str | None:
+    """The name of a torch function in a public module, None where it is in none."""
+    own = getattr(target, "__name__", short)  # of max_pool2d, whose qualname is that of `fn`
+    for public in _PUBLIC:
+        for name in (own, short):
+            if getattr(public, name, None) is target:
+                return f"{public.__name__}.{name}"
+    return None
+
+
 _PYBIND11 = re.compile(r"pybind11_detail_function_record_\w+\.")
 
 
 def builtin_name(name: str) -> str:
-    """The name of a function of torch's C extension, without what pybind11 puts into it."""
+    """The name of a function of torch's C extension, without the record name of pybind11."""
     return _PYBIND11.sub("", name)
 
 

@@ -1,4 +1,4 @@
-"""Which names of ops exist: registered ops, higher-order ops, functions of Python modules."""
+"""The names of ops that exist: registered ops, higher-order ops, functions of Python modules."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from .. import torch_private
 from .names import matches
 
 FUNCTION_MODULES = ("operator", "math", "torch", "torch.nn", "torch.nn.functional", "torch.special")
-"""Modules whose functions a glob is tried on."""
+"""Modules whose functions a glob is matched with: those that graphs call most."""
 
 
 @functools.lru_cache(maxsize=1)
-def _ops_by_count(count: int) -> tuple[str, ...]:
-    found = []
+def _ops_by_count(_count: int) -> tuple[str, ...]:
+    """The registered ops; the count is the key of the cache."""
+    ops = []
     for name in torch_private.registered_ops():
         namespace, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
-        found.append(f"{namespace}.{packet}.{overload or 'default'}")
-    return tuple(found)
+        ops.append(f"{namespace}.{packet}.{overload or 'default'}")
+    return tuple(ops)
 
 
 def registered() -> tuple[str, ...]:
-    """The full names of all registered ops; read again when some have been registered since."""
+    """The qualified names of all registered ops; read again when their number has changed."""
     return _ops_by_count(len(torch_private.registered_ops()))
 
 
@@ -35,30 +36,33 @@ def namespaces() -> set[str]:
 
 
 def matching(pattern: str) -> list[str]:
-    """The registered ops that a pattern means."""
+    """The registered ops that match a pattern."""
     return [op for op in registered() if matches(op, pattern)]
 
 
 def schema_name(op: str) -> str:
-    """`aten.add.Tensor` as the dispatcher writes it: `aten::add.Tensor`."""
+    """The dispatcher's name of an op: `aten::add.Tensor` for `aten.add.Tensor`."""
     namespace, packet, overload = op.split(".", 2)
     return f"{namespace}::{packet}" + ("" if overload == "default" else f".{overload}")
 
 
 def is_composite(op: str) -> bool:
-    """Whether a registered op is taken apart before it is dispatched."""
+    """Whether a registered op is composite: decomposed before it is dispatched."""
     return torch_private.is_composite(schema_name(op))
 
 
 def is_in_place(op: str) -> bool:
-    """Whether a registered op does nothing but write one of its arguments."""
+    """Whether a registered op is in-place or an `out=` variant; `copy_` counts as neither."""
     packet, _, overload = op.partition(".")[2].rpartition(".")
     in_place = packet.endswith("_") and not packet.endswith("__")
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
 def function_exists(pattern: str) -> bool:
-    """Whether a dotted name leads to something, or a glob to at least one function."""
+    """Whether a dotted name leads to an object, or a glob matches at least one function.
+
+    A glob into a loaded package whose functions cannot be listed is taken to match.
+    """
     if pattern.startswith("higher_order."):
         known = torch_private.get("higher_order")
         return any(matches(f"higher_order.{name}", pattern) for name in known)
@@ -71,7 +75,7 @@ def function_exists(pattern: str) -> bool:
     names += [f"higher_order.{name}" for name in torch_private.get("higher_order")]
     if any(matches(name, pattern) for name in names):
         return True
-    # Functions and modules of other packages cannot be listed: one that is loaded may hold some.
+    # The functions of other packages cannot be listed: a package that is loaded may hold some.
     root = pattern.partition(".")[0]
     return root in sys.modules and root not in {"torch", "operator", "math", "builtins"}
 
@@ -81,6 +85,7 @@ def _public(module: str) -> list[str]:
 
 
 def _leads_somewhere(name: str) -> bool:
+    """Whether a dotted name leads to an object in the loaded modules."""
     import torch
 
     parts = name.split(".")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
-from ..convert.compiled_autograd.fold import Facts, fold
+from ..convert.compiled_autograd.fold import RunFacts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
     Printed,
@@ -162,7 +162,7 @@ class _CompilationGraphs:
 def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
     """The backward that compiled autograd captured."""
     return [
-        fold(read_printed(text), Facts(), PrintedNames(names)).graph
+        fold(read_printed(text), RunFacts(), PrintedNames(names)).graph
         for text in compiled.texts("compiled_autograd")
     ]
 

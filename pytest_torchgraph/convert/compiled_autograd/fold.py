@@ -1,11 +1,17 @@
-"""From the graph that compiled autograd gives to one with ordinary inputs and lasting names.
+"""From compiled autograd's fx graph to one with ordinary inputs and stable names.
 
 Compiled autograd's graph takes five lists (tensors, sizes, scalars, hooks, packed data) and unpacks
-them node by node. Here each element that is used becomes one placeholder, also where it passes
-through the prologue of an AOT backward, which hands on saved values unchanged. So an edit that
-saves one value more moves no index of another.
+them by `getitem`. An AOT backward in it begins with a prologue, a call that hands on its saved
+values unchanged. Folding removes both, so that an edit that saves one value more moves no index of
+another:
 
-The rule reads the graph alone; what was seen at run time serves names, module paths and shapes.
+    inputs[3]             -> a placeholder, if it is used
+    prologue(...)[k]      -> the saved value that the prologue hands on as its k-th result
+    prologue(...)[n + k]  -> item k of the call that is left, of its own results alone
+    any other node        -> itself
+
+Which node is which is decided by the graph alone. Facts from the run serve names, module paths and
+shapes; a printed graph has none.
 """
 
 from __future__ import annotations
@@ -20,24 +26,38 @@ import torch.fx
 
 from ...graph.model import Node, Result, Symbol, TensorMeta
 from ..canonical_names import CanonicalNames
-from ..from_fx import RESULT, Converted, HasGraph, Naming
-from .nodes import PROLOGUE, FoldedConverter, Note, Owner, called, calls, lasting, step_of
+from ..from_fx import Converted, HasGraph, Naming
+from ..node_meta import RESULT
+from .nodes import (
+    PROLOGUE,
+    FoldedConverter,
+    Note,
+    Owner,
+    callee_name,
+    calls,
+    stable_target,
+    step_of,
+)
 
 _COPIED = re.compile(r"aot(\d+)(?:_\d+)?_(.+)\Z")
+"""The name of a node that was copied from an AOT backward: its id, and the node's name there."""
 _NUMBER = re.compile(r"_\d+\Z")
+
+_SIZE_SYMBOLS = 10**9
+"""The first number of our raw symbols for sizes: above all that Dynamo gives."""
 
 
 @dataclass
-class Facts:
-    """What was seen while the graph ran.
+class RunFacts:
+    """Observations from one run of a graph of compiled autograd; empty for a printed graph.
 
     Attributes:
-        inputs: (role, name) of each tensor that is known, by its position.
-        hooks: what each element of `hooks` is called.
+        inputs: (role, name) of each known tensor, by its position in the list `inputs`.
+        hooks: name of each element of the list `hooks`.
         backwards: the AOT backwards that were copied into the graph, by their ids.
         paths: module path of each step of the backward, where the forward ran eagerly.
-        results: what each node gave, by its name.
-        numbers: of the nodes that gave an int, which.
+        results: description of each node's value, by the node's name.
+        numbers: values of the nodes that gave an int, by the node's name.
     """
 
     inputs: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -49,14 +69,14 @@ class Facts:
 
 
 def fold(
-    module: HasGraph, facts: Facts, canon: CanonicalNames, ranks: Mapping[str, int] | None = None
+    module: HasGraph, facts: RunFacts, canon: CanonicalNames, ranks: Mapping[str, int] | None = None
 ) -> Converted:
     """Convert a graph of compiled autograd.
 
     Args:
-        module: what the compiler was given, or what was read of one that is printed.
-        facts: what was seen while it ran.
-        canon: that of the whole capture.
+        module: the module that compiled autograd hands to its compiler, or a printed one.
+        facts: observations from its run.
+        canon: shared by the graphs of one capture.
         ranks: see `Naming.ranks`.
     """
     folded = _Fold(module, facts, canon)
@@ -68,7 +88,24 @@ def fold(
 
 
 class _Fold:
-    def __init__(self, module: HasGraph, facts: Facts, canon: CanonicalNames):
+    """Folds one graph: all nodes are classified first, then the new graph is built.
+
+    Attributes:
+        elements: nodes that are an element of an input list: the list's name and the index.
+        alias: nodes that a prologue hands on: the node that it was given.
+        offsets: other results of a prologue: how many it hands on before them.
+        copied: nodes that were copied from an AOT backward: the node there.
+        kept: the nodes that the folded graph has too, in order.
+        parameters: (role, name) of the input that a step of the backward accumulates into.
+        users: the first kept node that uses each node.
+        symbols: the symbol of each size that is an input, by its value.
+        inputs: (role, name) of each placeholder of the folded graph.
+        notes: the note of each other node of it, by name.
+        bodies: attribute of each body of a higher-order op, by its name in the folded graph.
+        claimed: that name, by the id of an AOT backward and the body's name there.
+    """
+
+    def __init__(self, module: HasGraph, facts: RunFacts, canon: CanonicalNames):
         self.fx = module.graph
         self.facts = facts
         self.canon = canon
@@ -82,7 +119,7 @@ class _Fold:
         self.copied: dict[torch.fx.Node, Node] = {}
         self.kept: list[torch.fx.Node] = []
         for node in self.fx.nodes:
-            self._sort(node)
+            self._classify(node)
         self.parameters = dict(self._parameters())
         self.users: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in self.kept:
@@ -90,10 +127,10 @@ class _Fold:
                 self.users.setdefault(self._of(operand), node)
         self.symbols: dict[int, Symbol] = {}
 
-    # -- what each node is -----------------------------------------------------------------------
+    # -- classifying nodes ----------------------------------------------------------------------
 
-    def _sort(self, node: torch.fx.Node) -> None:
-        """Say whether a node is an element of an input, stands for one, or is kept."""
+    def _classify(self, node: torch.fx.Node) -> None:
+        """Add a node to `elements`, `alias` or `kept`."""
         if node.op == "placeholder":
             return
         origin = self._copied_from(node)
@@ -106,12 +143,13 @@ class _Fold:
             self.kept.append(node)
         elif taken.op == "placeholder":
             self.elements[node] = (taken.name, node.args[1])  # type: ignore[assignment]
-        elif called(taken) == PROLOGUE:
+        elif callee_name(taken) == PROLOGUE:
             self._from_prologue(node, taken, node.args[1])  # type: ignore[arg-type]
         else:
             self.kept.append(node)
 
     def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
+        """Add a node that takes one result of a prologue."""
         saved, sizes, opaque, _ = prologue.args
         passed = [*sizes, *saved, *opaque]  # type: ignore[misc]
         if index < len(passed):
@@ -123,7 +161,7 @@ class _Fold:
             self.kept.append(node)
 
     def _copied_from(self, node: torch.fx.Node) -> Node | None:
-        """The node of an AOT backward that this one is a copy of: `aot0_mm` is its `mm`."""
+        """The node of an AOT backward that was copied here: its `mm` for `aot0_mm`."""
         match = _COPIED.match(node.name)
         known = self.facts.backwards.get(int(match[1])) if match else None
         if match is None or known is None or match[2] not in known.names:
@@ -131,19 +169,21 @@ class _Fold:
         return known.graph.by_name[known.names[match[2]]]
 
     def _of(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The node that a prologue was given, of one that it hands on; any other itself."""
         while (other := self.alias.get(node)) is not None:
             node = other
         return node
 
     def _operands(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        if called(node) != PROLOGUE:
+        """The operands in the folded graph: of a prologue those that it does not hand on."""
+        if callee_name(node) != PROLOGUE:
             return node.all_input_nodes
-        found: list[torch.fx.Node] = []
-        torch.fx.node.map_arg(node.args[2:], found.append)
-        return found
+        operands: list[torch.fx.Node] = []
+        torch.fx.node.map_arg(node.args[2:], operands.append)
+        return operands
 
     def _parameters(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """(role, name) of what a step of the backward accumulates into."""
+        """Steps of the backward, and (role, name) of the inputs that they accumulate into."""
         for node in self.kept:
             if calls(node, "accumulate_grad"):
                 known = self._known(node.args[0])
@@ -152,25 +192,26 @@ class _Fold:
                     yield step, known
 
     def _known(self, node: Any) -> tuple[str, str] | None:
+        """(role, name) of a node that is a known tensor, None of any other."""
         group, index = self.elements.get(node, ("", 0))
         return self.facts.inputs.get(index) if group == "inputs" else None
 
     # -- the folded graph ------------------------------------------------------------------------
 
     def build(self) -> torch.fx.Graph:
-        """The folded graph; inputs and notes are known afterwards."""
+        """The folded graph; fills `inputs` and `notes`."""
         notes = {node: self._note(node) for node in self.kept}
         used = [node for node in self.elements if node in self.users]
         self._find_symbols(used)
         graph = torch.fx.Graph()
         new: dict[torch.fx.Node, torch.fx.Node] = {}
         for node in used:
-            made = new[node] = graph.placeholder(node.name)
-            made.meta[RESULT] = self._input_result(node)
-            self.inputs[made.name] = self._input_name(node, notes)
+            placeholder = new[node] = graph.placeholder(node.name)
+            placeholder.meta[RESULT] = self._input_result(node)
+            self.inputs[placeholder.name] = self._input_name(node, notes)
         for node in self.kept:
-            made = new[node] = self._copy(graph, node, lambda n: new[self._of(n)])
-            self.notes[made.name] = notes[node]
+            copy = new[node] = self._copy(graph, node, lambda n: new[self._of(n)])
+            self.notes[copy.name] = notes[node]
         return graph
 
     def _copy(
@@ -179,24 +220,25 @@ class _Fold:
         node: torch.fx.Node,
         operand: Callable[[torch.fx.Node], torch.fx.Node],
     ) -> torch.fx.Node:
+        """Append a copy of a kept node; `operand` gives the new node of an old one."""
         args = node.args
-        if called(node) == PROLOGUE:
+        if callee_name(node) == PROLOGUE:
             opaque, grads = args[2:]
             args = (opaque, grads) if opaque else (grads,)
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":
-            made: torch.fx.Node = graph.output(torch.fx.node.map_arg(args[0], operand))
-            return made
-        made = graph.create_node(
+            output: torch.fx.Node = graph.output(torch.fx.node.map_arg(args[0], operand))
+            return output
+        copy = graph.create_node(
             node.op,
-            self._body(node) if node.op == "get_attr" else lasting(node.target),
+            self._body(node) if node.op == "get_attr" else stable_target(node.target),
             torch.fx.node.map_arg(args, operand),
             torch.fx.node.map_arg(node.kwargs, operand),
             node.name,
         )
-        made.meta[RESULT] = self._result(node)
-        return made
+        copy.meta[RESULT] = self._result(node)
+        return copy
 
     def _body(self, node: torch.fx.Node) -> str:
         """The name of a body, as in the AOT backward that it was copied with.
@@ -226,6 +268,7 @@ class _Fold:
         return self.claimed[key]
 
     def _note(self, node: torch.fx.Node) -> Note:
+        """The module, parameter and line of a kept node, as far as they are known."""
         origin = self.copied.get(node)
         if origin is not None:
             return Note(origin.module, source=origin.source)
@@ -241,6 +284,7 @@ class _Fold:
     # -- inputs ----------------------------------------------------------------------------------
 
     def _input_name(self, node: torch.fx.Node, notes: dict[torch.fx.Node, Note]) -> tuple[str, str]:
+        """(role, name) of an element: its own where it is known, else after its first user."""
         group, index = self.elements[node]
         known = self._known(node)
         if known is not None:
@@ -262,6 +306,7 @@ class _Fold:
         return "input", note.name(word)
 
     def _input_result(self, node: torch.fx.Node) -> Result:
+        """The description of an element's value."""
         group, _ = self.elements[node]
         if group == "sizes":
             return self.symbols.get(self.facts.numbers.get(node.name, -1))
@@ -274,11 +319,12 @@ class _Fold:
     # -- shapes ----------------------------------------------------------------------------------
 
     def _result(self, node: torch.fx.Node) -> Result:
+        """The description of a kept node's value, with symbols for sizes that are inputs."""
         origin = self.copied.get(node)
         result = self.facts.results.get(node.name)
         if origin is not None and origin.result is not None:
             return origin.result
-        if called(node) == PROLOGUE and isinstance(result, tuple):
+        if callee_name(node) == PROLOGUE and isinstance(result, tuple):
             passed = [item for part in node.args[:3] for item in part]  # type: ignore[union-attr]
             result = result[len(passed) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
@@ -289,28 +335,38 @@ class _Fold:
         return self._symbolic(result)
 
     def _find_symbols(self, used: list[torch.fx.Node]) -> None:
-        """Give each size that is an input a symbol: equal sizes have one, as they have in Dynamo.
+        """Give each size that is an input a symbol: equal sizes share one, as they do in Dynamo.
 
         Sizes of an AOT backward have the symbols of its forward.
         """
         sizes = [node for node in used if self.elements[node][0] == "sizes"]
         for node in used if sizes else ():
-            origin, seen = self.copied.get(node), self.facts.results.get(node.name)
-            if origin is None:
-                continue
-            if isinstance(origin.result, Symbol) and node.name in self.facts.numbers:
-                self.symbols.setdefault(self.facts.numbers[node.name], origin.result)
-            elif isinstance(origin.result, TensorMeta) and isinstance(seen, TensorMeta):
-                for size, number in zip(origin.result.shape, seen.shape, strict=False):
-                    if isinstance(size, Symbol) and size.expr.isidentifier():
-                        assert isinstance(number, int)  # it was seen on a real tensor
-                        self.symbols.setdefault(number, size)
+            if node in self.copied:
+                self._take_symbols(node, self.copied[node].result)
         for node in sizes:
             number = self.facts.numbers.get(node.name, -1)
             if number not in self.symbols:
-                self.symbols[number] = Symbol(self.canon.expression(f"s{10**9 + number}"))
+                symbol = self.canon.expression(f"s{_SIZE_SYMBOLS + number}")
+                self.symbols[number] = Symbol(symbol)
+
+    def _take_symbols(self, node: torch.fx.Node, result: Result) -> None:
+        """Take the symbols of an AOT backward's input: what was a number in the run is one there.
+
+        Args:
+            node: the element that is that input.
+            result: the description of the input there.
+        """
+        observed = self.facts.results.get(node.name)
+        if isinstance(result, Symbol) and node.name in self.facts.numbers:
+            self.symbols.setdefault(self.facts.numbers[node.name], result)
+        elif isinstance(result, TensorMeta) and isinstance(observed, TensorMeta):
+            for size, number in zip(result.shape, observed.shape, strict=False):
+                if isinstance(size, Symbol) and size.expr.isidentifier():
+                    assert isinstance(number, int)  # the shape of a real tensor
+                    self.symbols.setdefault(number, size)
 
     def _symbolic(self, result: Result) -> Result:
+        """The description with symbols for the sizes that have one."""
         if isinstance(result, tuple):
             return tuple(self._symbolic(item) for item in result)
         if not self.symbols or not isinstance(result, TensorMeta):

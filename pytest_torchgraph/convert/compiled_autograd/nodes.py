@@ -1,4 +1,4 @@
-"""The nodes of a graph of compiled autograd: what they call, and what they become."""
+"""From a folded graph of compiled autograd to a `Graph`, and what the calls in it are."""
 
 from __future__ import annotations
 
@@ -16,31 +16,43 @@ from ...graph.model import Effect, Node, Ref, Result, Source
 from ...graph.module_paths import common_path, module_of
 from ...ops.names import base_name
 from ..canonical_names import CanonicalNames
-from ..from_fx import HasGraph, Naming, _Converter
+from ..from_fx import GraphConverter, HasGraph, Naming
 
 PROLOGUE = "call_aot_bwd_prologue"
-"""The function that AOTAutograd's own code in front of a backward is, made anew for each graph."""
+"""The bare name of the function with which an AOT backward begins; each graph has its own."""
 
 _STEP = re.compile(r"\(NodeCall (\d+)\)")
+"""The number of the autograd node that is run, in the stack trace of an fx node."""
 _NUMBERED = re.compile(r"(CppNode\w*?)\d+\Z")
+"""The name of an autograd function of a C++ extension."""
 
 
 @dataclass
 class Note:
-    """What is known of a node: its module, the parameter whose gradient it is about, its line."""
+    """Where a node of the folded graph belongs.
+
+    Attributes:
+        path: its module path, "" where unknown.
+        parameter: the parameter of that module whose gradient it accumulates or hands to a hook.
+        source: the line of the forward, for a node that was copied from an AOT backward.
+    """
 
     path: str = ""
     parameter: str = ""
     source: Source | None = None
 
     def name(self, word: str) -> str:
-        """A name in that module: `fc/mm`, or `fc/weight.call_hook`."""
+        """A node's name there, from the name of its op: `fc/mm`, or `fc/weight.call_hook`."""
         word = f"{self.parameter}.{word}" if self.parameter else word
         return f"{self.path}/{word}" if self.path else word
 
 
-class FoldedConverter(_Converter):
-    """Converts a folded graph, with what is known of its nodes by their names."""
+class FoldedConverter(GraphConverter):
+    """Converts a folded graph.
+
+    Attributes:
+        notes: where nodes belong, by their names.
+    """
 
     def __init__(
         self,
@@ -52,10 +64,10 @@ class FoldedConverter(_Converter):
         super().__init__(module, canon, naming)
         self.notes = notes or {}
 
-    def module(self, node: torch.fx.Node) -> str:
-        """The module of a node; of a sum of gradients, the innermost one with all of them."""
+    def module_path(self, node: torch.fx.Node) -> str:
+        """`Node.module`; of a sum of gradients, the innermost module with all of them."""
         if self.naming.plain:
-            return super().module(node)
+            return super().module_path(node)
         note = self.notes.get(node.name, Note())
         if note.path or node.target not in (torch.add, operator.getitem):
             return note.path
@@ -64,49 +76,51 @@ class FoldedConverter(_Converter):
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
-        """The name of a node; about a parameter's gradient, that of the parameter is in it."""
+        """`Node.name`, with the parameter's name in it where the node's note has one."""
         note = self.notes.get(node.name)
         if note is not None and note.parameter:
             return self.namer.claim(note.name(base_name(op)))
         return super().name(node, path, op, target)
 
-    def node(self, node: torch.fx.Node, role: str) -> Node:
-        """One node; an input belongs to the module in its name."""
-        made = super().node(node, role)
-        if node.op != "placeholder" or "/" not in made.name:
-            return made
-        return replace(made, module=module_of(made.name))
+    def input(self, node: torch.fx.Node, role: str) -> Node:
+        """The node of a placeholder, which belongs to the module in its name."""
+        converted = super().input(node, role)
+        if "/" not in converted.name:
+            return converted
+        return replace(converted, module=module_of(converted.name))
 
-    def unknown(self, node: torch.fx.Node) -> Result:
-        """What is known of a result that nobody noted: what is indexed here is never a tensor."""
-        taken = any(user.target is operator.getitem for user in node.users)
-        return super().unknown(node) or (() if taken else None)
+    def unrecorded_result(self, node: torch.fx.Node) -> Result:
+        """The result of a node without a value in its meta; one that is indexed is a tuple."""
+        indexed = any(user.target is operator.getitem for user in node.users)
+        return super().unrecorded_result(node) or (() if indexed else None)
 
     def source(self, node: torch.fx.Node) -> Source | None:
-        """The line of the forward that an AOT backward's node is from."""
+        """`Node.source`: the line of the forward, for a node of an AOT backward."""
         note = self.notes.get(node.name)
         return note.source if note is not None else None
 
-    def effects(self, node: torch.fx.Node, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
-        """A gradient that is accumulated changes its parameter; a hook may do anything."""
-        found, after = super().effects(node, name)
+    def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
+        """Effects: accumulating a gradient writes its parameter; a hook may do anything."""
+        effects, after = super().effects(node)
         if calls(node, "accumulate_grad"):
             variable = node.args[0]
             return (Effect("mutates", Ref(self.names[variable])),), after  # type: ignore[index]
-        if calls(node, "call_hook") or called(node) in _UNKNOWN:
+        if calls(node, "call_hook") or callee_name(node) in _UNKNOWN:
             return (Effect("opaque"),), after
-        return found, after
+        return effects, after
 
 
 _UNKNOWN = frozenset({"call_cpp_tensor_pre_hooks", "_exec_final_callbacks_stub", "self_invoke"})
-"""What runs code that nobody can see from here: hooks of C++, and hooks inside compiled regions."""
+"""Functions that run code unknown here: hooks of C++, and hooks inside compiled regions."""
 
 
 class Owner:
-    """The attributes of the captured module, with the folded graph.
+    """The module of a folded graph: the captured one's attributes, under the folded names.
 
     Attributes:
-        bodies: which attribute a body is, by the name that it has in the folded graph.
+        module: the captured module.
+        graph: the folded graph.
+        bodies: attribute of each body of a higher-order op in `module`, by its name in `graph`.
     """
 
     def __init__(self, module: HasGraph, graph: torch.fx.Graph, bodies: Mapping[str, str]):
@@ -123,27 +137,30 @@ class Owner:
 
 
 def calls(node: torch.fx.Node, name: str) -> bool:
-    """Whether a node calls one of `torch_private.NAMES`; by name, which a printed graph has."""
-    return called(node) == str(torch_private.get(name).__name__)
+    """Whether a node calls the function `torch_private.get(name)`, told by its bare name.
+
+    A printed graph has the name alone.
+    """
+    return callee_name(node) == str(torch_private.get(name).__name__)
 
 
-def called(node: torch.fx.Node) -> str:
+def callee_name(node: torch.fx.Node) -> str:
     """The bare name of the function that a node calls."""
     name = str(getattr(node.target, "__name__", ""))
     return PROLOGUE if name.startswith(PROLOGUE) else name
 
 
 def step_of(node: torch.fx.Node) -> int | None:
-    """Which step of the backward a node belongs to; copies of AOT nodes do not say."""
+    """The step of the backward that a node belongs to; None for a copy of an AOT node."""
     match = _STEP.search(node.meta.get("stack_trace") or "")
     return int(match[1]) if match else None
 
 
-def lasting(target: Any) -> Any:
-    """A target whose name is the same in each process and however often it occurs.
+def stable_target(target: Any) -> Any:
+    """A target with a stable name: the same in each process and however often it occurs.
 
-    Ops that are made from C++ functions of extensions are numbered, and where a graph is printed
-    also the functions of which it has several.
+    torch numbers the ops that it makes of C++ autograd functions, and in a printed graph also the
+    functions that occur several times.
     """
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None) or ""
@@ -156,6 +173,8 @@ def lasting(target: Any) -> Any:
 
 
 def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
+    """A function that does the same under another name."""
+
     def run(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
@@ -165,5 +184,5 @@ def _renamed(target: Callable[..., Any], module: str, name: str) -> Callable[...
 
 
 def _rest_of(prologue: Callable[..., Any]) -> Callable[..., Any]:
-    """The prologue without the values that it only hands on: in the folded graph nobody asks it."""
+    """The prologue of a folded graph, which is not given the values that it would hand on."""
     return lambda *lists: prologue([], [], [], list(lists[-1]))

@@ -1,8 +1,4 @@
-"""Side effects of ops, from their schemas: what they write, and whether they draw or communicate.
-
-A storage that is written is followed through views, so that a later read of any alias of it depends
-on the write (`Node.after`).
-"""
+"""Side effects of registered ops, from their schemas, tags and namespaces."""
 
 from __future__ import annotations
 
@@ -15,12 +11,13 @@ import torch
 from ...graph.model import EffectKind
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
+"""The namespaces of collectives, every op of which communicates."""
 
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
-"""Ops that read a value back to Python: the device is waited for, whatever becomes of the value."""
+"""Ops that read a value back to Python: the host waits for the device, also if it is unused."""
 
 CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
-"""Ops that are there for raising."""
+"""Ops that only raise where a condition does not hold; their effect is `opaque`."""
 
 HIDDEN_WRITES = {
     "aten.native_batch_norm.default": (3, 4, 5),
@@ -28,22 +25,22 @@ HIDDEN_WRITES = {
     "aten.miopen_batch_norm.default": (3, 4, 5),
 }
 """Ops that write running statistics although their schema does not say so: the positions of mean
-and variance, and of the flag that says whether they do."""
+and variance, and of the flag `training`, without which they do not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the schema of an op says.
+class SchemaFacts:
+    """The effects of an op, as far as its schema and name tell.
 
     Attributes:
         writes: positions of the positional arguments that are written.
         writes_named: names of the keyword arguments that are written.
         aliases: positions of the arguments that an output is a view of.
-        random: whether the op draws from the random number generator.
+        random: whether the op can draw from the random number generator (see `draws`).
         communicates: whether it is a collective.
         syncs: whether it reads a value back to Python.
-        checks: whether it is there for raising.
-        hidden: positions of arguments written against the schema, and of the flag that decides.
+        checks: whether it only raises where a condition does not hold.
+        hidden: an entry of `HIDDEN_WRITES`, or ().
         name: the op's qualified name.
     """
 
@@ -59,7 +56,7 @@ class Facts:
 
     @property
     def pure(self) -> bool:
-        """Whether a call can have no effect at all."""
+        """Whether no call of the op has an effect."""
         return self is PURE or not (
             self.writes
             or self.writes_named
@@ -71,12 +68,12 @@ class Facts:
         )
 
 
-PURE = Facts()
+PURE = SchemaFacts()
 
 
 @functools.lru_cache(maxsize=8192)
-def facts(op: Any) -> Facts:
-    """The facts of an overload; those of a pure op for anything that is none."""
+def facts(op: Any) -> SchemaFacts:
+    """The effects of an overload; `PURE` for anything else."""
     if not isinstance(op, torch._ops.OpOverload):
         return PURE
     writes, named, aliases = [], [], []
@@ -91,7 +88,7 @@ def facts(op: Any) -> Facts:
                 writes.append(position)
         else:
             aliases.append(position)
-    return Facts(
+    return SchemaFacts(
         tuple(writes),
         tuple(named),
         tuple(aliases),
@@ -105,22 +102,22 @@ def facts(op: Any) -> Facts:
 
 
 def kinds(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[EffectKind]:
-    """The effects of a call that are on no storage."""
+    """The effects of a call on something global: all but `mutates`."""
     known = facts(op)
-    found: list[EffectKind] = []
+    effects: list[EffectKind] = []
     if known.random and draws(op, args, kwargs):
-        found.append("random")
+        effects.append("random")
     if known.communicates:
-        found.append("communicates")
+        effects.append("communicates")
     if known.syncs:
-        found.append("syncs")
+        effects.append("syncs")
     if known.checks:
-        found.append("opaque")
-    return found
+        effects.append("opaque")
+    return effects
 
 
 def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that this call writes."""
+    """The arguments that a call writes."""
     known = facts(op)
     values = [args[i] for i in known.writes if i < len(args)]
     values += [kwargs[name] for name in known.writes_named if name in kwargs]
@@ -131,7 +128,7 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
 
 
 def draws(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether this call draws random numbers: an attention without dropout does not."""
+    """Whether a call draws random numbers; an attention without dropout does not."""
     if not facts(op).random:
         return False
     schema = op._schema.arguments

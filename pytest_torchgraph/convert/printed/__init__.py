@@ -1,4 +1,12 @@
-"""Graphs as torch's structured trace prints them, read back into the `Graph` of the live ones."""
+"""Graphs that torch's structured trace printed, to the same `Graph` as the live ones.
+
+- `syntax`: text -> Python syntax tree, comments and sources.
+- `reading`, `statements`: syntax tree -> torch.fx graph; `calls`, `callables`, `values`: its
+  expressions.
+- `results`, `descriptions`, `scopes`: annotations, comments and sources, into the nodes' meta.
+- `inputs`: roles and names of the inputs.
+- `graphs`: all of it, and the conversion that live graphs go through. `errors`: the one error.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a printed name of a function means: `torch.ops.aten.mm.default`, `math_sqrt`, `getattr`.
+"""The functions behind printed names: `torch.ops.aten.mm.default`, `math_sqrt`, `getattr`.
 
-fx prints what belongs to torch by its qualified name, and everything else as one identifier: the
-dots become underscores, and a number is appended where the identifier is taken. Names are looked
-up in the modules that are loaded; nothing is imported or called.
+fx prints a function of torch by its qualified name, and any other as one identifier: its dots
+become underscores, and a number is appended where the identifier is taken. Names are looked up in
+the modules that are loaded; nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -19,18 +19,27 @@ from typing import Any
 import torch
 
 _MISSING = object()
+_MAX_OWNERS = 3
+"""How many attributes deep a function is looked for in a module, as `Outer.Inner.method`.
+
+Each underscore of an identifier may stand for a dot: without a bound the search would grow
+exponentially with their number.
+"""
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
 
 
 class Unresolved:
-    """A function known by its name alone: one that was defined inside another function."""
+    """A function known by its name alone, since it was defined inside another function.
+
+    Its `__module__` and `__qualname__` are those names; it cannot be called.
+    """
 
     def __init__(self, module: str, name: str):
         self.__module__ = module
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Not to be called: fx asks that a target can be."""
+        """Raise: it is callable only because torch.fx demands that of a target."""
         raise NotImplementedError(f"{self.__module__}.{self.__name__} is known by name only")
 
 
@@ -38,7 +47,7 @@ def qualified(path: str) -> Any:
     """The object behind a dotted path that begins with `torch`.
 
     Raises:
-        LookupError: if there is none in this process.
+        LookupError: if there is none in this process, or it is a module.
     """
     parts = path.split(".")
     value: Any = torch
@@ -56,17 +65,17 @@ def qualified(path: str) -> Any:
 
 
 def identifier(name: str) -> Any:
-    """The function behind an identifier that fx made of its name.
+    """The function behind an identifier that fx made of its name; `Unresolved` where it is local.
 
     Raises:
-        LookupError: if nothing that is loaded can have that name.
+        LookupError: if no loaded module can have a function of that name.
     """
     if hasattr(builtins, name):
         return getattr(builtins, name)
     for candidate in _without_number(name):
-        found = _search(candidate)
-        if found is not _MISSING:
-            return found
+        function = _search(candidate)
+        if function is not _MISSING:
+            return function
     return _unresolved(name)
 
 
@@ -85,6 +94,7 @@ def class_named(path: str) -> Any:
 
 
 def _without_number(name: str) -> Iterator[str]:
+    """The identifier, and without the number that fx may have appended."""
     yield name
     base, _, number = name.rpartition("_")
     if base and number.isdigit():
@@ -92,10 +102,11 @@ def _without_number(name: str) -> Iterator[str]:
 
 
 def _search(name: str) -> Any:
+    """The loaded function with that identifier, or `_MISSING`."""
     for module, rest in _splits(name):
-        for found in _inside(sys.modules[module], rest, 3):
-            if callable(found) and _is_called(found, name):
-                return found
+        for candidate in _inside(sys.modules[module], rest, _MAX_OWNERS):
+            if callable(candidate) and _is_named(candidate, name):
+                return candidate
     return _MISSING
 
 
@@ -103,24 +114,28 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
     """Loaded modules whose name the identifier can begin with, the longest first, and the rest."""
     known = _mangled_modules(len(sys.modules))
     for end in range(len(name) - 1, 0, -1):
-        if name[end] == "_":
-            for module in known.get(name[:end], ()):
-                if module in sys.modules:
-                    yield module, name[end + 1 :]
+        modules = known.get(name[:end], ()) if name[end] == "_" else ()
+        for module in modules:
+            if module in sys.modules:
+                yield module, name[end + 1 :]
 
 
 @functools.lru_cache(maxsize=1)
 def _mangled_modules(_count: int) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    """The loaded modules by the identifiers of their names; the count is the key of the cache."""
+    modules: dict[str, list[str]] = {}
     for module in list(sys.modules):
-        found.setdefault(_ILLEGAL.sub("_", module), []).append(module)
-    return found
+        modules.setdefault(_ILLEGAL.sub("_", module), []).append(module)
+    return modules
 
 
 def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
-    """What `rest` can be inside `owner`: an attribute, or one of an attribute of it.
+    """The objects inside `owner` that `rest` can be: attributes, and attributes of attributes.
 
     A static method is printed without its class.
+
+    Args:
+        depth: how many attributes may come before the last.
     """
     classes: list[Any] = []
     if isinstance(owner, types.ModuleType):
@@ -136,13 +151,15 @@ def _inside(owner: Any, rest: str, depth: int) -> Iterator[Any]:
             yield from _inside(inner, rest[end + 1 :], depth - 1)
 
 
-def _is_called(found: Any, name: str) -> bool:
-    module = getattr(found, "__module__", None)
-    own = getattr(found, "__name__", None)
+def _is_named(function: Any, name: str) -> bool:
+    """Whether fx makes this identifier of the function's name."""
+    module = getattr(function, "__module__", None)
+    own = getattr(function, "__name__", None)
     return _ILLEGAL.sub("_", f"{module}.{own}") == name
 
 
 def _unresolved(name: str) -> Unresolved:
+    """The local function behind an identifier: a loaded module begins it, the rest is its name."""
     for module, rest in _splits(name):
         if rest.isidentifier():
             return Unresolved(module, rest)

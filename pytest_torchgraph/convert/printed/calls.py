@@ -1,4 +1,4 @@
-"""What a printed node calls: the expression behind its name, as kind, target and arguments."""
+"""The right-hand side of a printed statement, as the call of an fx node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import callables
 from .values import Values, dotted
 
 Call: TypeAlias = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
-"""Kind, target, args and kwargs of a node."""
+"""`op`, `target`, `args` and `kwargs` of an fx node."""
 
 BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -62,14 +62,23 @@ _NUMBER = re.compile(r"_\d+\Z")
 
 
 class Calls:
-    """Reads what the nodes of one printed module call."""
+    """Reads the calls of one printed module.
+
+    Attributes:
+        values: reads their arguments.
+        functions: the functions that occurred, by their printed names.
+    """
 
     def __init__(self, values: Values):
         self.values = values
         self.functions: dict[str, Any] = {}
 
     def read(self, value: ast.expr) -> Call:
-        """The call that an expression is."""
+        """The call of an expression.
+
+        Raises:
+            PrintedGraphError: for an expression that fx does not print for a node.
+        """
         if isinstance(value, ast.Subscript):
             return self.operation(operator.getitem, value.value, value.slice)
         if isinstance(value, ast.Compare) and len(value.ops) == 1:
@@ -92,7 +101,12 @@ class Calls:
     def operator(
         self, table: dict[type[ast.AST], Callable[..., Any]], op: ast.AST, where: ast.AST
     ) -> Callable[..., Any]:
-        """The function of the module `operator` that is printed as this."""
+        """The function of the module `operator` for a Python operator.
+
+        Args:
+            table: BINARY, UNARY or INPLACE.
+            where: the expression, for the error.
+        """
         if type(op) not in table:
             self.values.fail(
                 where, f"an operator that torch.fx does not print: {type(op).__name__}"
@@ -104,7 +118,7 @@ class Calls:
         return "call_function", target, tuple([self.values.value(arg) for arg in operands]), {}
 
     def unary(self, value: ast.UnaryOp) -> Call:
-        """`-x`, and `-2 ** x`, which Python takes for `-(2 ** x)` and fx means otherwise."""
+        """`-x`; and `-2 ** x`, which fx prints for `(-2) ** x` and Python takes for `-(2 ** x)`."""
         inner = value.operand
         if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow):
             base = ast.copy_location(ast.UnaryOp(value.op, inner.left), value)
@@ -113,7 +127,7 @@ class Calls:
         return self.operation(self.operator(UNARY, value.op, value), inner)
 
     def call(self, call: ast.Call) -> Call:
-        """A call of a function, of a method of a node, or of a module."""
+        """A call_function, call_method or call_module."""
         path = _path_from_self(call.func)
         if path is not None:
             return ("call_module", path, *self.values.arguments(call))
@@ -131,15 +145,18 @@ class Calls:
         """The function of a printed name."""
         if name not in self.functions:
             try:
-                found = callables.qualified(name) if "." in name else callables.identifier(name)
+                find = callables.qualified if "." in name else callables.identifier
+                function = find(name)
             except LookupError:
                 self.values.fail(call, f"{name} is not known in this process")
-            if not callable(found):
+            if not callable(function):
                 self.values.fail(call, f"{name} cannot be called")
             first = self.functions.get(_NUMBER.sub("", name))
-            if isinstance(found, callables.Unresolved) and isinstance(first, callables.Unresolved):
-                found = first  # the next function of that name: fx numbers them as they occur
-            self.functions[name] = found
+            if isinstance(function, callables.Unresolved) and isinstance(
+                first, callables.Unresolved
+            ):
+                function = first  # another one of that name: fx numbers them as they occur
+            self.functions[name] = function
         return self.functions[name]
 
 

@@ -1,7 +1,7 @@
-"""What AOTAutograd prints behind inputs and outputs: `# PlainAOTInput(idx=0)`.
+"""AOTAutograd's descriptions of inputs and outputs, in comments: `# PlainAOTInput(idx=0)`.
 
-The live objects are dataclasses of torch. Here they are classes of the same names with the same
-attributes, made as they are met, so that what reads the live ones reads these too.
+The live objects are dataclasses of torch. Here each name gets a class of that name with the same
+attributes, so that `aot_descriptors` reads both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Description:
-    """What an input or output of a graph is for; the name of the class says it."""
+    """The description of an input or output; a subclass for each printed class name."""
 
     def __init__(self, **attributes: Any):
         self.__dict__.update(attributes)
@@ -23,24 +23,25 @@ class Description:
 
 
 @functools.lru_cache(maxsize=256)
-def _kind(name: str) -> type[Description]:
+def _class_named(name: str) -> type[Description]:
+    """The subclass of that name."""
     return type(name, (Description,), {})
 
 
 def read_description(comment: str) -> Description | None:
-    """The description in a comment, None where it holds none."""
+    """The description in a comment, None where it has none."""
     try:
         tree = ast.parse(comment, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = _value(tree)
-    return found if isinstance(found, Description) else None
+    value = _value(tree)
+    return value if isinstance(value, Description) else None
 
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         attributes = {key.arg: _value(key.value) for key in node.keywords if key.arg}
-        return _kind(node.func.id)(**attributes)
+        return _class_named(node.func.id)(**attributes)
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Tuple | ast.List):

@@ -1,4 +1,4 @@
-"""The one way in which reading a printed graph fails."""
+"""The error of reading a printed graph."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ...errors import CaptureError
 
 
 class PrintedGraphError(CaptureError):
-    """A graph that torch printed cannot be read: nothing of it is used.
+    """A printed graph cannot be read. No part of it is used.
 
     Attributes:
-        problem: what is wrong.
+        problem: the reason.
         line: 1-based line of the printed text.
         text: that line.
     """

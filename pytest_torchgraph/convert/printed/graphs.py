@@ -1,4 +1,4 @@
-"""From the text of a printed graph to the `Graph` that the live one is converted to."""
+"""From the text of a printed graph to a `Graph`, by way of a torch.fx graph."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ def parse_printed(
     canon: CanonicalNames | None = None,
     inputs: Mapping[str, tuple[str, str]] | None = None,
 ) -> Graph:
-    """The `Graph` that a text printed by torch's structured trace shows.
+    """The `Graph` of a text that torch's structured trace printed.
 
-    It equals the graph that the live conversion gives. Names differ, since no module path is
-    printed: a node is called after its op and the function that its line is in.
+    It equals the one that the live fx graph is converted to. Only names differ, since no module
+    path is printed: a node's name is made of its op and the function that its line is in.
 
     Args:
         text: the payload of `dynamo_output_graph`, `aot_joint_graph`, `aot_forward_graph`,
             `aot_backward_graph`, `aot_inference_graph`, `compiled_autograd_graph` or of a
             post-grad artifact.
-        level: the stage of the compiler that the text shows.
-        kind: what the graph is.
+        level: see `ops.levels.Level`.
+        kind: see `Graph`.
         name: name of the graph in its capture.
         canon: shared by the graphs of one capture, so that a symbol has one name in all of them.
         inputs: (role, name) of each input by its name in the text (see `aot_names`).
 
     Raises:
         PrintedGraphError: with the line and the reason, if the text cannot be read. Nothing in it
-            is evaluated.
+            is ever evaluated.
     """
     printed = read_printed(text)
     naming = Naming(dict(inputs or {}))
-    found = convert_printed(printed, level=level, kind=kind, name=name, canon=canon, naming=naming)
-    return found.graph
+    return convert_printed(
+        printed, level=level, kind=kind, name=name, canon=canon, naming=naming
+    ).graph
 
 
 def convert_printed(
@@ -55,12 +56,13 @@ def convert_printed(
     canon: CanonicalNames | None = None,
     naming: Naming | None = None,
 ) -> Converted:
-    """The graph of a text that is read already, and what its nodes are called there.
+    """Convert a printed graph that was read.
 
-    The names, by those in the text, are what `aot_names` needs for the backward of this graph.
+    The result's `names`, by the names in the text, are those that `aot_names` takes for the
+    backward of this graph.
 
     Args:
-        printed: what `read_printed` gave.
+        printed: the module that `read_printed` returned.
         level, kind, name, canon: see `parse_printed`.
         naming: as for a live graph; its `inputs` are by the names in the text.
     """

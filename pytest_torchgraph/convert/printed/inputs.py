@@ -1,8 +1,8 @@
-"""What the inputs of printed graphs are called.
+"""Roles and names of the inputs of printed graphs.
 
-A Dynamo graph prints the names that Dynamo made of its sources, with the dots lost; a graph of
-AOTAutograd says which of Dynamo's inputs each of its own is; a backward's saved inputs carry the
-names of the forward's nodes.
+- A Dynamo graph prints identifiers that Dynamo made of its sources (`L_self_modules_fc_...`).
+- A graph of AOTAutograd prints for each input which of Dynamo's inputs it is.
+- A backward's saved inputs have the names of the forward's nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from ..from_fx import RESULT
+from ..dynamo_sources import source_to_fqn
+from ..node_meta import RESULT
 from ..placeholders import aot_inputs
 from .reading import Printed
 from .results import PrintedSymbol
@@ -26,24 +27,25 @@ def dynamo_names(printed: Printed, sources: Iterable[str] = ()) -> list[tuple[st
 
     Args:
         printed: the graph.
-        sources: names of sources (`L['x']._modules['fc']`) that are known from elsewhere, to tell
-            apart what the mangled names do not.
+        sources: sources (`L['x']._modules['fc']`) that are known otherwise: an identifier alone
+            does not tell where a dot was.
     """
     known = {mangled(source): source for source in sources}
     return [_dynamo_name(node, known) for node in printed.placeholders]
 
 
 def mangled(source: str) -> str:
-    """The identifier that Dynamo makes of a source's name."""
+    """The identifier that Dynamo makes of a source."""
     return re.sub(r"[^a-zA-Z0-9]+", "_", source)
 
 
 def is_size(node: Any) -> bool:
-    """Whether an input is not a tensor but the size of one, which is symbolic."""
+    """Whether an input is a symbolic size and not a tensor."""
     return isinstance(node.meta.get(RESULT), PrintedSymbol)
 
 
 def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
+    """(role, name) of one input; `known` has sources by their identifiers."""
     if is_size(node):
         return "input", "size"
     name = str(node.target)
@@ -53,8 +55,6 @@ def _dynamo_name(node: Any, known: Mapping[str, str]) -> tuple[str, str]:
     elif "_buffers_" in name:
         role = "buffer"
     if name in known:
-        from ..dynamo_sources import source_to_fqn
-
         return role, source_to_fqn(known[name])
     match = _ROOT.match(name)
     if match is None:
@@ -79,17 +79,20 @@ def aot_names(
     Args:
         printed: a joint, forward, backward or inference graph.
         dynamo: the inputs of the Dynamo graph that it was made from.
-        forward: for a backward, what the nodes of its forward are called, by their names in the
-            text.
+        forward: for a backward, the names of its forward's nodes, by those in the text.
     """
     return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}))
 
 
 def describe_like(printed: Printed, other: Printed) -> None:
-    """Take what inputs and outputs are for from another stage of the same graph.
+    """Copy the descriptions of inputs and outputs (`desc`) from another stage of the same graph.
 
-    Inductor prints its post-grad graphs without it; the graph of AOTAutograd that they were made
+    Inductor prints its post-grad graphs without them. The graph of AOTAutograd that one was made
     from has the same inputs, by name, and the same outputs, in order.
+
+    Args:
+        printed: the graph without descriptions; changed.
+        other: the graph that has them.
     """
     known = {node.name: node.meta.get("desc") for node in other.placeholders}
     for node in printed.placeholders:

@@ -1,4 +1,4 @@
-"""What is printed of a value: `"f32[s77, 4][4, 1]cpu"`, `"Sym(s77)"`, and its canonical form."""
+"""Printed descriptions of values: `"f32[s77, 4][4, 1]cpu"`, `"Sym(s77)"`, and their `Result`s."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _MORE_DTYPES = {
     "b8x1": "bits8",
     "b16x1": "bits16",
 }
+"""Abbreviations that torch prints for dtypes which have none in the text form."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedTensor:
-    """A tensor, its sizes and strides as they are printed."""
+    """A printed tensor: dtype by torch's name, sizes and strides as texts."""
 
     dtype: str
     shape: tuple[str, ...]
@@ -37,14 +38,14 @@ class PrintedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PrintedSymbol:
-    """A symbolic int, float or bool, as an expression."""
+    """A printed symbolic int, float or bool: its expression."""
 
     expr: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedObject:
-    """An argument of which only the type, by its qualified name, is printed."""
+    """A printed argument that shows only its type: the qualified name of that."""
 
     type: str
 
@@ -53,10 +54,10 @@ PrintedResult: TypeAlias = "PrintedTensor | PrintedSymbol | tuple[PrintedResult,
 
 
 def read_result(annotation: str) -> PrintedResult:
-    """The value that an annotation describes.
+    """The description in an annotation.
 
     Raises:
-        ValueError: if it describes none; the message says what is wrong.
+        ValueError: with the reason, if it has none.
     """
     if annotation.startswith("Sym(") and annotation.endswith(")"):
         return PrintedSymbol(annotation[4:-1])
@@ -78,7 +79,7 @@ def read_result(annotation: str) -> PrintedResult:
 
 
 def _sizes(text: str) -> tuple[str, ...]:
-    """Sizes apart at the commas that stand in no parentheses: `s77, Max(1, s27)`."""
+    """The sizes in a text, split at the commas outside of parentheses: `s77, Max(1, s27)`."""
     if not text.strip():
         return ()
     sizes = [""]
@@ -89,14 +90,17 @@ def _sizes(text: str) -> tuple[str, ...]:
             sizes.append("")
         else:
             sizes[-1] += letter
-    found = tuple(size.strip() for size in sizes)
-    if depth or not all(_SIZE.match(size) for size in found):
+    stripped = tuple(size.strip() for size in sizes)
+    if depth or not all(_SIZE.match(size) for size in stripped):
         raise ValueError(f"[{text}] is no shape")
-    return found
+    return stripped
 
 
 class PrintedNames(CanonicalNames):
-    """`CanonicalNames` that also take printed values; they number together with those given."""
+    """`CanonicalNames` that take printed values too.
+
+    It shares the state of the object that it is made from: both number together.
+    """
 
     def __init__(self, canon: CanonicalNames):
         super().__init__()

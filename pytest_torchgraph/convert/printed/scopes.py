@@ -1,8 +1,7 @@
-"""Where a printed node comes from, and the part of its name that is made of that.
+"""The function that a printed node's line is in, which is its scope: a part of its name.
 
-The text does not say which module a node belongs to. What it says the same way with cold and warm
-caches is the function that the node's line is in: nodes are counted by op in each function, so that
-an edit in one function renames nothing in another.
+The text has no module paths. The function is printed alike with cold and warm caches; nodes are
+numbered by op within it, so that an edit in one function renames nothing in another.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _USUAL = re.compile(r"[^A-Za-z0-9_.]+")
 
 
 def scope_of(source: PrintedSource) -> str:
-    """`modeling_bert.forward`: the file's name and the function."""
+    """The scope of a source: `modeling_bert.forward`, its file and function; "" without a file."""
     file, _, function, _ = source
     if file.startswith("<"):
         return ""
@@ -25,10 +24,11 @@ def scope_of(source: PrintedSource) -> str:
 
 
 def stack_of(source: PrintedSource) -> str:
-    """The source as the one frame of a stack trace."""
+    """A stack trace with the source as its only frame."""
     file, line, function, code = source
     return f'  File "{file}", line {line}, in {function}\n    {code}\n'
 
 
 def _usual(name: str) -> str:
+    """The name with `_` for characters that would have to be quoted in a text."""
     return _USUAL.sub("_", name).strip("_") or "_"

@@ -1,7 +1,7 @@
-"""The text of a printed graph as a syntax tree, with the comments that a tree does not hold.
+"""A printed graph as a Python syntax tree, with the comments that the tree lacks.
 
-What torch prints is nearly Python: `ast` reads it once class names such as `<lambda>` and reprs
-such as `<class 'torch.Tensor'>` are put into words. Nothing is ever evaluated.
+The text is nearly Python. Class names such as `<lambda>` and reprs such as `<class 'torch.Tensor'>`
+are replaced by words, then `ast` parses it. Nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from .errors import PrintedGraphError
 
 REPR = "__torchgraph_repr__"
-"""What stands before the quoted text of a repr that is not Python."""
+"""The function in whose call a repr that is not Python is quoted."""
 
 _CLASS = re.compile(r"(\s*)class (.+?)\((?:torch\.)?nn\.Module\):\s*$")
 _REPR = re.compile(
@@ -26,7 +26,13 @@ _TRAILING = re.compile(r"[\s,]*#\s?(.*)$")
 
 @dataclass
 class PrintedClass:
-    """One printed module: its name, its `forward`, and the modules printed inside it."""
+    """The syntax of one printed module.
+
+    Attributes:
+        name: its class name.
+        forward: its method.
+        inner: the modules printed inside it.
+    """
 
     name: str
     forward: ast.FunctionDef
@@ -34,7 +40,11 @@ class PrintedClass:
 
 
 class PrintedText:
-    """A printed text: the lines, as they are parsed, and the tree."""
+    """A printed text.
+
+    Attributes:
+        lines: its lines as they are parsed, class names and reprs being replaced.
+    """
 
     def __init__(self, text: str):
         self.lines = text.replace("\r\n", "\n").split("\n")
@@ -48,6 +58,7 @@ class PrintedText:
         self._sources = self._sticky_sources()
 
     def _stand_in(self, name: str) -> str:
+        """An identifier for a class name: its number."""
         self._names.append(name)
         return f"_{len(self._names) - 1}"
 
@@ -70,14 +81,17 @@ class PrintedText:
             raise self.error("expected one printed module ('class ...(torch.nn.Module):')", 1)
         return self._class(classes[0])
 
-    def _class(self, found: ast.ClassDef) -> PrintedClass:
-        number = found.name[1:]
+    def _class(self, definition: ast.ClassDef) -> PrintedClass:
+        number = definition.name[1:]
         if not number.isdigit() or int(number) >= len(self._names):
-            raise self.error("expected 'class ...(torch.nn.Module):'", found.lineno)
-        functions = [each for each in found.body if isinstance(each, ast.FunctionDef)]
-        inner = [each for each in found.body if isinstance(each, ast.ClassDef)]
-        if len(functions) != 1 or len(functions) + len(inner) != len(found.body):
-            raise self.error("a printed module has one 'def forward' and modules", found.lineno)
+            raise self.error("expected 'class ...(torch.nn.Module):'", definition.lineno)
+        body = definition.body
+        functions = [each for each in body if isinstance(each, ast.FunctionDef)]
+        inner = [each for each in body if isinstance(each, ast.ClassDef)]
+        if len(functions) != 1 or len(functions) + len(inner) != len(body):
+            raise self.error(
+                "a printed module has one 'def forward' and modules", definition.lineno
+            )
         name = self._names[int(number)]
         return PrintedClass(name, functions[0], [self._class(each) for each in inner])
 
@@ -85,7 +99,7 @@ class PrintedText:
 
     def _sticky_sources(self) -> list[tuple[str, int, str, str] | None]:
         """For each line the last `# File: ...` before it, which holds until the next such line."""
-        found: list[tuple[str, int, str, str] | None] = []
+        sources: list[tuple[str, int, str, str] | None] = []
         current: tuple[str, int, str, str] | None = None
         for line in self.lines:
             bare = line.lstrip()
@@ -94,11 +108,11 @@ class PrintedText:
                 current = (match[1], int(match[2]), match[3], match[4]) if match else None
             elif bare.startswith(("class ", "def ")):
                 current = None
-            found.append(current)
-        return found
+            sources.append(current)
+        return sources
 
     def source(self, node: ast.stmt) -> tuple[str, int, str, str] | None:
-        """File, line, function and code that a statement comes from."""
+        """File, line, function and code that a statement comes from, None where none is printed."""
         return self._sources[node.lineno - 1]
 
     def comment(self, node: ast.AST) -> str:
@@ -113,7 +127,7 @@ class PrintedText:
         return line[node.col_offset : node.end_col_offset].decode()
 
     def error(self, problem: str, line: int) -> PrintedGraphError:
-        """The error to raise for a line."""
+        """The error for a line, given by its 1-based number."""
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         return PrintedGraphError(problem, line, text)
 

@@ -1,4 +1,4 @@
-"""Printed arguments: names of nodes, constants, and sequences of these."""
+"""Printed arguments: nodes, constants, and containers of these."""
 
 from __future__ import annotations
 
@@ -22,27 +22,35 @@ _NUMBERS: dict[str, float | complex] = {
     "infj": complex(0.0, math.inf),
     "nanj": complex(0.0, math.nan),
 }
+"""Numbers that are printed as words, which Python takes for names."""
 _SYMBOLIC = re.compile(r"(?:s|u|zuf|zf|f|i|b)\d+\Z")
+"""The names of symbols."""
 _FUNCTIONS_OF_SYMBOLS = frozenset(
     "Max Min Mod PythonMod FloorDiv CeilDiv CleanDiv ModularIndexing Pow PowByNatural Abs Eq Ne "
     "floor ceiling ceil Piecewise Where ToFloat TruncToInt FloorToInt CeilToInt RoundToInt "
     "RoundDecimal IntTrueDiv FloatTrueDiv FloatPow Identity LShift RShift And Or Not sqrt "
     "OpaqueUnaryFn_sqrt OpaqueUnaryFn_log2 TruncToFloat IsNonOverlappingAndDenseIndicator".split()
 )
+"""Functions of sympy and torch in symbolic expressions."""
 _OBJECT = re.compile(r"<([A-Za-z_][\w.]*) object at 0x[0-9a-f]+>\Z")
 _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
 
 
 class Values:
-    """Reads the arguments of one printed module."""
+    """Reads the arguments of one printed module.
+
+    Attributes:
+        text: the printed text.
+        nodes: the nodes before the statement that is read, by their printed names.
+    """
 
     def __init__(self, text: PrintedText, nodes: Mapping[str, torch.fx.Node]):
         self.text = text
         self.nodes = nodes
 
     def fail(self, node: ast.AST, problem: str) -> NoReturn:
-        """Raise the error for what stands here."""
+        """Raise the error for the line of a syntax node."""
         raise self.text.error(problem, getattr(node, "lineno", 1))
 
     # -- arguments -------------------------------------------------------------------------------
@@ -57,7 +65,7 @@ class Values:
         return tuple([self.value(arg) for arg in call.args]), kwargs
 
     def value(self, node: ast.expr) -> Any:
-        """What an expression in an argument means."""
+        """The node or constant that an expression stands for."""
         if isinstance(node, ast.Name):
             return self._name(node)
         if isinstance(node, ast.Constant):
@@ -96,15 +104,15 @@ class Values:
             self.fail(node, f"{node.id} is neither a node before this one nor a known function")
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
-        found = {}
+        items = {}
         for key, item in zip(node.keys, node.values, strict=True):
             if key is None:
                 self.fail(node, "a dict with **")
             name = self.value(key)
             if isinstance(name, list | dict | slice | torch.fx.Node):
                 self.fail(key, "a key of a dict that is no constant")
-            found[name] = self.value(item)
-        return found
+            items[name] = self.value(item)
+        return items
 
     def _attribute(self, node: ast.Attribute) -> Any:
         path = dotted(node)
@@ -129,6 +137,12 @@ class Values:
         if path == "torch.Tensor" and {key.arg for key in node.keywords} == {"size", "dtype"}:
             return PrintedObject("torch.Tensor")
         args, kwargs = self.arguments(node)
+        return self._constructed(node, path, args, kwargs)
+
+    def _constructed(
+        self, node: ast.Call, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The constant that a call of its type stands for; a collection is a tuple."""
         try:
             if path == "slice" and not kwargs:
                 return slice(*args)
@@ -146,13 +160,13 @@ class Values:
 
     def _is_named_tuple(self, path: str) -> bool:
         try:
-            found = callables.qualified(path) if "." in path else callables.identifier(path)
+            cls = callables.qualified(path) if "." in path else callables.identifier(path)
         except LookupError:
             return False
-        return hasattr(found, "_fields") or isinstance(found, callables.Unresolved)
+        return hasattr(cls, "_fields") or isinstance(cls, callables.Unresolved)
 
     def _repr(self, node: ast.AST, text: str) -> Any:
-        """A repr that is not Python: `<class 'torch.Tensor'>`."""
+        """The constant behind a repr that is not Python: `<class 'torch.Tensor'>`."""
         typed = _TYPE.match(text)
         if typed:
             found = callables.class_named(typed[1])
@@ -192,7 +206,7 @@ class Values:
         return None
 
     def _is_symbolic(self, node: ast.expr) -> bool:
-        """Whether an expression is one over symbols and numbers, and names no node."""
+        """Whether an expression has symbols and numbers only, and no node."""
         symbols = 0
         functions = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
         for part in ast.walk(node):
@@ -220,7 +234,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
-    """The real part of a complex number: that of `(-0-2j)` is -0.0, which is no int."""
+    """The real part of a complex number, whose sign counts: that of `(-0-2j)` is -0.0."""
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     value = number(node.operand if isinstance(node, ast.UnaryOp) else node)
     if value is None or isinstance(value, complex):
@@ -229,8 +243,9 @@ def _signed(node: ast.expr, number: Callable[[ast.expr], Any]) -> float | None:
 
 
 def _enums(base: type[enum.Enum]) -> list[type[enum.Enum]]:
-    found = []
-    for each in base.__subclasses__():
-        found.append(each)
-        found.extend(_enums(each))
-    return found
+    """All loaded subclasses of an enum class."""
+    classes = []
+    for subclass in base.__subclasses__():
+        classes.append(subclass)
+        classes.extend(_enums(subclass))
+    return classes

@@ -1,1 +1,6 @@
-"""When two graphs are the same: canonical form, numbered graphs, isomorphism."""
+"""Equality of graphs: whether two of them have the same dataflow.
+
+- `canonical`: `Graph` -> `Graph`, ops that compute the same being written the same.
+- `flat`: `Graph` -> `NumberedGraph`, nodes being numbers and all order being operands.
+- `equal`: two `NumberedGraph`s -> which node is which, or None where they differ.
+"""

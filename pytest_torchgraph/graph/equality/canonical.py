@@ -1,10 +1,11 @@
-"""The form in which graphs are compared and stored: what computes the same is written the same.
+"""The canonical form of graphs, in which they are compared and stored.
 
-Releases of torch disagree on ops that move no data. What autograd saves and hands out is wrapped
-into `aten.detach` by one release and not by the next; below autograd that is another name for the
-same tensor. `aten.view`, `aten._unsafe_view` and `aten.reshape` give the same values in another
-shape; where a reshape copies, a `clone` stands beside it. A graph itself keeps what torch ran, and
-so do its op counts.
+Ops that compute the same are written as one, since releases of torch disagree on ops that move no
+data. One release wraps saved values and gradients into `aten.detach`, the next does not; below
+autograd that is another name for the same tensor. `aten.view`, `aten._unsafe_view` and
+`aten.reshape` give the same values in another shape; where a reshape copies, a `clone` stands
+beside it. A graph itself keeps the ops that torch ran, and so do
+its op counts.
 """
 
 from __future__ import annotations
@@ -12,48 +13,52 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...ops.levels import ATEN_LEVELS
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
 
-BELOW_AUTOGRAD = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
-"""Levels of graphs that autograd has been applied to already."""
+BELOW_AUTOGRAD = ATEN_LEVELS
+"""The levels of graphs that autograd has been applied to already."""
 
-ALIAS = "aten.detach.default"
-SAME = {
+ALIAS_OP = "aten.detach.default"
+"""The op whose result is its argument, below autograd."""
+SAME_OPS = {
     "aten._unsafe_view.default": "aten.view.default",
     "aten.reshape.default": "aten.view.default",
 }
+"""Ops, and the one that computes the same and stands for them."""
 
 
 def canonical_op(op: str) -> str:
-    """The op that stands for all that compute the same."""
-    return SAME.get(op, op)
+    """The op that stands for all that compute the same as `op`."""
+    return SAME_OPS.get(op, op)
 
 
 def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """The canonical form of the graphs of one capture.
+    """The canonical form of the graphs of one capture, in which a forward precedes its backward.
 
-    What a backward is given of its forward is called after the value that it is an alias of, and
-    given once.
+    A saved input of a backward that is an alias of another value gets the name of that value, and
+    several aliases of one value become one input.
     """
     names: dict[str, str] = {}
-    found = []
+    canonical_graphs = []
     for graph in graphs:
         if graph.kind == "backward" and graph.level in BELOW_AUTOGRAD:
             graph = _with_saved(graph, names)
         aliases = _aliases(graph)
-        found.append(_without(graph, aliases))
+        canonical_graphs.append(_without(graph, aliases))
         names.update(aliases)
-    return tuple(found)
+    return tuple(canonical_graphs)
 
 
 def canonical_graph(graph: Graph) -> Graph:
-    """The canonical form of one graph: itself, where nothing is to be done."""
+    """The canonical form of one graph; the same object where it is canonical already."""
     return _without(graph, _aliases(graph))
 
 
 def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
+    """The canonical form of a graph, given its aliases: these are dropped."""
     subgraphs = tuple(map(canonical_graph, graph.subgraphs))
-    if aliases or any(node.op in SAME for node in graph.nodes):
+    if aliases or any(node.op in SAME_OPS for node in graph.nodes):
         kept = [node for node in graph.nodes if node.name not in aliases]
         saved = dict.fromkeys(_renamed(graph.saved, aliases))
         nodes = tuple([_rewritten(node, aliases) for node in kept])
@@ -64,18 +69,22 @@ def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
 
 
 def _aliases(graph: Graph) -> dict[str, str]:
-    """What each alias is an alias of, by name."""
-    found: dict[str, str] = {}
+    """The name of the original value of each alias, by the alias's name."""
+    originals: dict[str, str] = {}
     if graph.level in BELOW_AUTOGRAD:
         for node in graph.nodes:
-            if node.op == ALIAS and len(node.args) == 1 and isinstance(node.args[0], Ref):
+            if node.op == ALIAS_OP and len(node.args) == 1 and isinstance(node.args[0], Ref):
                 source = node.args[0].name
-                found[node.name] = found.get(source, source)
-    return found
+                originals[node.name] = originals.get(source, source)
+    return originals
 
 
 def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """A backward whose saved values have the names of what they are aliases of."""
+    """A backward whose saved inputs have the names of their original values.
+
+    Args:
+        names: the original value of each alias in the graphs before it.
+    """
     saved = {node.name for node in graph.inputs if node.op == "saved"}
     wanted = {name: names[name] for name in saved & names.keys()}
     others = graph.by_name.keys() - saved
@@ -90,6 +99,7 @@ def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def _rewritten(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with its canonical op and with references renamed."""
     op = canonical_op(node.op)
     if not names or not _mentions(node, names):
         return node if op == node.op else replace(node, op=op)
@@ -104,6 +114,7 @@ def _rewritten(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _mentions(node: Node, names: Mapping[str, str]) -> bool:
+    """Whether the node refers to one of `names`; most nodes have plain arguments only."""
     if node.kwargs or node.effects or node.after:
         targets = tuple([effect.target for effect in node.effects])
         return any(

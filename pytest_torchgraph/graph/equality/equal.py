@@ -1,9 +1,10 @@
-"""Equality of dataflow, decided exactly.
+"""Isomorphism of dataflow, decided exactly.
 
-The operands of a node are ordered, so a node that the output or a side effect needs is identified
-by any path that leads to it from there: walking both graphs from their outputs in lockstep pairs
-every live node, without search. Hashes alone would not do: they confuse a node that is used twice
-with two equal nodes. What is left is dead code, which is matched by refined colours.
+Live nodes need no search: the operands of a node are ordered, so that a node that the output or a
+side effect needs is identified by any path that leads to it from there. Walking both graphs from
+their outputs in lockstep pairs all live nodes. Hashes alone would not do: they confuse a node that
+is used twice with two equal nodes. Dead code is left, which is paired by colour refinement with
+bounded backtracking.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ from ..model import Graph
 from .canonical import canonical_graph
 from .flat import NumberedGraph
 
+COLOR_ROUNDS = 3
+"""How often the colours of dead nodes are refined, by users and then by operands.
+
+Colours only narrow the search, which checks each pair: fewer rounds cost time, never exactness.
+"""
+
+BACKTRACKING_PER_NODE = 100
+BACKTRACKING_AT_LEAST = 10_000
+"""Bounds of the search among dead nodes of one colour, in pairs that are tried and undone.
+
+Beyond the sum two graphs count as different: a check then fails, instead of passing or running for
+hours. Only graphs with much symmetric dead code come near.
+"""
+
 
 def isomorphic(a: Graph, b: Graph) -> bool:
     """Whether two graphs have the same dataflow (see `Graph`)."""
@@ -22,10 +37,16 @@ def isomorphic(a: Graph, b: Graph) -> bool:
 
 
 class Classes:
-    """Numbers for graphs, equal where they have the same dataflow.
+    """Equivalence classes of graphs: a number for each, equal where the dataflow is the same.
 
-    The bodies of higher-order ops are compared by these. A graph without dead code has a canonical
-    form, its nodes numbered as the output reaches them, so that no two bodies need be compared.
+    The bodies of higher-order ops are compared by their numbers. The live part of a graph has a
+    canonical numbering, as the output reaches its nodes, so that two bodies are compared node by
+    node only where both have dead code.
+
+    Attributes:
+        ids: numbers by what they stand for: live parts, colours and classes.
+        known: each graph that was classified, with the number of its class, by `id`.
+        alike: one graph of each class, with its number, by live part and colours of dead nodes.
     """
 
     def __init__(self) -> None:
@@ -34,7 +55,7 @@ class Classes:
         self.alike: dict[Hashable, list[tuple[NumberedGraph, int]]] = {}
 
     def flat(self, graph: Graph) -> NumberedGraph:
-        """The graph as arrays, labels naming subgraphs by what they compute."""
+        """The numbered graph, in whose labels a subgraph is the number of its class."""
         bodies = {sub.name: sub for sub in graph.subgraphs}
 
         def label(name: str) -> str:
@@ -43,14 +64,14 @@ class Classes:
         return NumberedGraph(graph, label)
 
     def number(self, graph: Graph) -> int:
-        """The number of a graph."""
-        found = self.known.get(id(graph))
-        if found is None:
-            found = self.known[id(graph)] = graph, self._classify(self.flat(graph))
-        return found[1]
+        """The number of a graph's class."""
+        entry = self.known.get(id(graph))
+        if entry is None:
+            entry = self.known[id(graph)] = graph, self._classify(self.flat(graph))
+        return entry[1]
 
     def _classify(self, flat: NumberedGraph) -> int:
-        canonical = _canonical(flat)
+        canonical = _canonical_numbers(flat)
         dead = [i for i in range(len(flat.nodes)) if i not in canonical]
         form: Hashable = (
             len(flat.inputs),
@@ -68,8 +89,8 @@ class Classes:
         return number
 
 
-def _canonical(flat: NumberedGraph) -> dict[int, int]:
-    """Numbers for the inputs and for all that the output needs, the same for equal graphs."""
+def _canonical_numbers(flat: NumberedGraph) -> dict[int, int]:
+    """Numbers of the inputs and of all nodes that the output needs, the same in equal graphs."""
     numbers = {i: number for number, i in enumerate(flat.inputs)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
     for i in flat.inputs:
@@ -85,7 +106,7 @@ def _canonical(flat: NumberedGraph) -> dict[int, int]:
 def pairing(first: Graph, second: Graph) -> list[int] | None:
     """For each node of `first` the number of its counterpart, or None if the graphs differ.
 
-    Nodes are those of the canonical forms.
+    Nodes are numbered by their positions in the canonical forms.
     """
     first, second = canonical_graph(first), canonical_graph(second)
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
@@ -109,6 +130,18 @@ def _paired(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
 
 
 class _Pairing:
+    """A partial matching of the nodes of two graphs.
+
+    Attributes:
+        a, b: the graphs.
+        forward: for each node of `a` its partner in `b`, -1 for none.
+        backward: for each node of `b` its partner in `a`, -1 for none.
+        paired: the nodes of `a` that have one, in the order in which they got it.
+        colors_a, colors_b: colours of the dead nodes (see `_colors`).
+        free: dead nodes of `b` without partner, by colour and by (operand, slot, colour). Some
+            may have got a partner since.
+    """
+
     def __init__(self, a: NumberedGraph, b: NumberedGraph):
         self.a = a
         self.b = b
@@ -117,7 +150,7 @@ class _Pairing:
         self.paired: list[int] = []
 
     def pair_all(self, todo: list[tuple[int, int]]) -> bool:
-        """Pair these nodes and, through their ordered operands, everything below them."""
+        """Pair these nodes and, through their operands, all that they need; false if that fails."""
         while todo:
             i, j = todo.pop()
             if self.forward[i] == j:
@@ -135,6 +168,7 @@ class _Pairing:
         return True
 
     def pair_dead(self) -> bool:
+        """Pair the nodes that neither output nor side effects need; false if that fails."""
         dead_a = [i for i, j in enumerate(self.forward) if j == -1]
         dead_b = [j for j, i in enumerate(self.backward) if i == -1]
         if not dead_a:
@@ -150,7 +184,7 @@ class _Pairing:
             self.free.setdefault(color, []).append(j)
             for slot, operand in enumerate(self.b.operands[j]):
                 self.free.setdefault((operand, slot, color), []).append(j)
-        budget = 100 * len(dead_a) + 10_000
+        budget = BACKTRACKING_PER_NODE * len(dead_a) + BACKTRACKING_AT_LEAST
         # From the last node on, so that what a dead node needs is paired through that node.
         for i in reversed(dead_a):
             if self.forward[i] != -1:
@@ -168,10 +202,10 @@ class _Pairing:
         return True
 
     def _pair_part(self, i: int, j: int) -> bool:
-        """Pair two dead nodes and all that hangs together with them.
+        """Pair two dead nodes and their whole connected component; false if that fails.
 
-        What else uses a paired node comes next, so that a choice between equal nodes is made once
-        for all of them.
+        The other users of a paired node come next, so that a choice between equal nodes is made
+        once for all of them.
         """
         todo = [i]
         while todo:
@@ -189,6 +223,7 @@ class _Pairing:
         return True
 
     def _undo(self, start: int) -> None:
+        """Take back all pairs but the first `start`."""
         while len(self.paired) > start:
             i = self.paired.pop()
             j = self.forward[i]
@@ -198,7 +233,7 @@ class _Pairing:
                 self.free[key].append(j)
 
     def _candidates(self, color: int) -> Iterator[int]:
-        """The free nodes of a colour; mostly the first will do."""
+        """The free nodes of a colour, lazily: mostly the first one fits."""
         free = self._free(color)
         if free:
             first = free[-1]
@@ -224,6 +259,7 @@ class _Pairing:
         return next((j for j in reversed(fewest) if self._fits(i, j)), -1)
 
     def _fits(self, i: int, j: int) -> bool:
+        """Whether `j` is free, and no operand of the two has another partner."""
         return self.backward[j] == -1 and all(
             self.forward[o] == p if self.forward[o] != -1 else self.backward[p] == -1
             for o, p in zip(self.a.operands[i], self.b.operands[j], strict=True)
@@ -236,7 +272,13 @@ def _colors(
     live: Callable[[int], Hashable],
     ids: dict[Hashable, int],
 ) -> dict[int, int]:
-    """Colours of dead nodes by what they compute and, refined, by what uses them."""
+    """Colours of dead nodes: equal ones compute the same and are used alike, up to some distance.
+
+    Args:
+        dead: the nodes to colour, in order.
+        live: a key for any other node, the same for partners in two graphs.
+        ids: numbers of the keys, shared by the graphs that are compared.
+    """
 
     def intern(key: Hashable) -> int:
         return ids.setdefault(key, len(ids))
@@ -246,7 +288,7 @@ def _colors(
     for i in dead:
         below = tuple(colors[o] if o in members else intern(live(o)) for o in flat.operands[i])
         colors[i] = intern((flat.labels[i], below))
-    for _ in range(3):
+    for _ in range(COLOR_ROUNDS):
         above: dict[int, int] = {}
         for i in reversed(dead):
             users = sorted((above[u], slot) for u, slot in flat.users[i])

@@ -1,9 +1,14 @@
-"""A graph as arrays: what equality and diff both work on.
+"""A graph as arrays of numbers, for equality and diff.
 
-Everything that dataflow means is turned into one thing, the ordered operands of a node: arguments,
-explicit ordering (`Node.after`), and the implicit chain of side effects on one resource. The output
-node is given the last effect on each resource as further operands. From then on nobody needs to
-think of side effects, and reachability from the output is liveness.
+All dependencies become one thing, the ordered operands of a node:
+
+- its arguments, in order;
+- `Node.after`, the writes that it must come after;
+- the effect before its own on the same resource (an input, an attribute, the random numbers, ...);
+- for the output, the values saved for backward and the last effect on each resource.
+
+So equality and diff need not know of side effects, and a node is live where it is reachable from
+the output.
 """
 
 from __future__ import annotations
@@ -19,11 +24,16 @@ class NumberedGraph:
     """A graph, its nodes numbered by position.
 
     Attributes:
-        nodes: the nodes; the output is the last.
-        labels: for each node all that is compared apart from operands, as a string.
-        plain: the same without what the bodies of a higher-order op compute.
-        operands: for each node the numbers of its operands, in order.
+        graph: the graph.
+        nodes: its nodes; the output is the last.
+        index: the number of each node, by its name.
         inputs: numbers of the placeholders.
+        labels: for each node all that is compared apart from operands, as a string: kind, op,
+            constants, effects, dtype and shape, and the classes of subgraphs.
+        plain: the labels without the classes of subgraphs.
+        shapeless: the labels without dtype and shape.
+        operands: for each node the numbers of its operands, in the order above.
+        arity: for each node how many of its operands are arguments (or outputs and saved values).
     """
 
     def __init__(self, graph: Graph, subgraph_label: Callable[[str], str] | None = None):
@@ -58,6 +68,7 @@ class NumberedGraph:
             self.operands.append(operands)
 
     def _call(self, node: Node, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
+        """The label without dtype and shape; the references in it are appended to `refs`."""
         if node.kind == "placeholder":
             return "placeholder"
         args = [_skeleton(arg, refs, subgraph_label) for arg in node.args]
@@ -71,7 +82,12 @@ class NumberedGraph:
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
 
     def _chain(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:
-        """Operands that keep the effects on one resource in order."""
+        """The earlier effects that this node's effects must follow.
+
+        Args:
+            i: the node's number.
+            heads: the last effect on each resource so far; updated.
+        """
         for effect in node.effects:
             if effect.kind == "opaque":
                 yield from (heads[key] for key in sorted(heads))
@@ -104,7 +120,7 @@ class NumberedGraph:
         return users
 
     def live(self) -> list[bool]:
-        """Which nodes the output or a side effect needs."""
+        """For each node whether the output or a side effect needs it."""
         live = [False] * len(self.nodes)
         if live:
             live[-1] = True

@@ -17,7 +17,7 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
-from ...convert.compiled_autograd.fold import Facts, fold
+from ...convert.compiled_autograd.fold import RunFacts, fold
 from ...convert.from_fx import Converted
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
@@ -168,10 +168,10 @@ class _Recorder:
         self.known.add(id(module))
         return result
 
-    def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> Facts:
+    def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
         """Names of inputs and hooks, and AOT backwards, by the identity of the objects."""
         tangents = {id(grad): place for place, grad in self.step.cotangents}
-        facts = Facts(paths=self.paths)
+        facts = RunFacts(paths=self.paths)
         for position, tensor in enumerate(inputs):
             if id(tensor) in tangents:
                 facts.inputs[position] = ("tangent", f"tangent.{tangents[id(tensor)]}")
@@ -211,7 +211,7 @@ class _Recorder:
 class _Interpreter(torch.fx.Interpreter):
     """Runs a graph of compiled autograd and notes what each node gave."""
 
-    def __init__(self, module: torch.fx.GraphModule, facts: Facts, canon: CanonicalNames):
+    def __init__(self, module: torch.fx.GraphModule, facts: RunFacts, canon: CanonicalNames):
         super().__init__(module)
         self.facts = facts
         self.canon = canon

@@ -1,0 +1,297 @@
+"""The statements of a printed `forward`, as the nodes of a torch.fx graph.
+
+Only their form is read here: the call and the operands of each node. Names, effects and everything
+else in a `Graph` are left to the conversion that live graphs go through.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch.fx
+
+from ..node_meta import RESULT, SCOPE
+from .calls import INPLACE, Calls
+from .descriptions import read_description
+from .results import read_result
+from .scopes import scope_of, stack_of
+from .syntax import PrintedText
+from .values import Values, dotted
+
+_TREE_FLATTEN = "fx_pytree.tree_flatten_spec"
+_TREE_UNFLATTEN = "pytree.tree_unflatten"
+
+
+class ForwardReader:
+    """Reads one `forward`.
+
+    Attributes:
+        graph: the fx graph that the statements are added to.
+        nodes: its nodes by their printed names.
+        inputs: the placeholders that may still be renamed, by the names of the parameters.
+        declared: annotations that precede a `tree_flatten_spec`, by the names of the inputs.
+        pending: an in-place operation whose result the next statement names: target, arguments,
+            text of the first operand, statement.
+        done: whether the return is read.
+    """
+
+    def __init__(self, text: PrintedText, function: ast.FunctionDef):
+        self.text = text
+        self.graph = torch.fx.Graph()
+        self.nodes: dict[str, torch.fx.Node] = {}
+        self.values = Values(text, self.nodes)
+        self.calls = Calls(self.values)
+        self.inputs: dict[str, torch.fx.Node] = {}
+        self.declared: dict[str, ast.AnnAssign] = {}
+        self.pending: tuple[Callable[..., Any], tuple[Any, ...], str, ast.stmt] | None = None
+        self.done = False
+        body = list(function.body)
+        flatten = next((i for i, stmt in enumerate(body) if _is_flatten(stmt)), None)
+        if flatten is None:
+            self.signature(function)
+        else:
+            self.flattened_inputs(body[: flatten + 1])
+            body = body[flatten + 1 :]
+        for statement in body:
+            self.statement(statement)
+        if not self.done:
+            self.fail(function, "forward has no return: the text is cut off")
+        self.infer_tuples()
+
+    def fail(self, node: ast.AST, problem: str) -> NoReturn:
+        """Raise the error for the line of a syntax node."""
+        raise self.text.error(problem, getattr(node, "lineno", 1))
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def signature(self, function: ast.FunctionDef) -> None:
+        """Read the inputs from the parameters of `forward`."""
+        spec = function.args
+        if spec.vararg or spec.kwarg or spec.kwonlyargs:
+            self.fail(function, "inputs with * are not read")
+        parameters = [*spec.posonlyargs, *spec.args]
+        if not parameters or parameters[0].arg != "self":
+            self.fail(function, "forward has no self")
+        defaults = [None] * (len(parameters) - len(spec.defaults)) + list(spec.defaults)
+        for parameter, default in list(zip(parameters, defaults, strict=True))[1:]:
+            args = () if default is None else (self.values.value(default),)
+            end = default or parameter
+            self.input(parameter.arg, parameter.annotation, self.text.comment(end), args, parameter)
+
+    def flattened_inputs(self, body: list[ast.stmt]) -> None:
+        """Read a joint graph's inputs: annotations, then a `tree_flatten_spec` in their order."""
+        for statement in body[:-1]:
+            if not isinstance(statement, ast.AnnAssign) or statement.value is not None:
+                self.fail(statement, "expected an annotation before tree_flatten_spec")
+            self.declared[_target(statement.target)] = statement
+        assign = body[-1]
+        assert isinstance(assign, ast.Assign)
+        targets = assign.targets[0]
+        names = [_target(t) for t in targets.elts] if isinstance(targets, ast.Tuple) else [""]
+        if len(assign.targets) != 1 or "" in names or self.declared.keys() - set(names):
+            self.fail(assign, "the inputs of tree_flatten_spec are not those annotated")
+        for name in names:
+            declared = self.declared.get(name)
+            annotation = None if declared is None else declared.annotation
+            comment = "" if declared is None else self.text.comment(declared)
+            self.input(name, annotation, comment, (), declared or assign)
+
+    def input(
+        self,
+        name: str,
+        annotation: ast.expr | None,
+        comment: str,
+        defaults: tuple[Any, ...],
+        where: ast.AST,
+    ) -> None:
+        """Add a placeholder."""
+        if name in self.nodes:
+            self.fail(where, f"{name} is defined twice")
+        node = self.create(where, "placeholder", name, defaults, {}, name)
+        self.annotate(node, annotation)
+        description = read_description(comment) if comment else None
+        if description is not None:
+            node.meta["desc"] = description
+        self.inputs[name] = node
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def statement(self, stmt: ast.stmt) -> None:
+        """Read a statement behind the inputs."""
+        if self.done:
+            self.fail(stmt, "a statement behind the return")
+        if self.pending is not None:
+            self.name_pending(stmt)
+        elif isinstance(stmt, ast.Return):
+            self.output(stmt)
+        elif isinstance(stmt, ast.AugAssign):
+            self.pending = (
+                self.calls.operator(INPLACE, stmt.op, stmt),
+                (self.values.value(stmt.target), self.values.value(stmt.value)),
+                self.text.segment(stmt.target),
+                stmt,
+            )
+        elif isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
+            self.define(stmt, _target(stmt.target), stmt.annotation, stmt.value)
+        elif isinstance(stmt, ast.Assign):
+            self.assign(stmt)
+        elif not isinstance(stmt, ast.Pass):
+            self.fail(stmt, "a statement that torch.fx does not print")
+
+    def assign(self, stmt: ast.Assign) -> None:
+        """Read `x = ...`: a call, `x = None`, `x[i] = y`, or another name of an input."""
+        names = [_target(target) for target in stmt.targets]
+        value = stmt.value
+        if isinstance(value, ast.Constant) and value.value is None and all(names):
+            unknown = [name for name in names if name not in self.nodes]
+            if unknown:
+                self.fail(stmt, f"{unknown[0]} is dropped, but was never defined")
+            return
+        if len(stmt.targets) != 1:
+            self.fail(stmt, "several targets")
+        target = stmt.targets[0]
+        if isinstance(target, ast.Subscript):
+            owner = self.values.value(target.value)
+            args = (owner, self.values.value(target.slice), self.values.value(value))
+            self.pending = (operator.setitem, args, self.text.segment(target.value), stmt)
+            return
+        if isinstance(value, ast.Name) and value.id in self.inputs:
+            self.rename(stmt, self.inputs.pop(value.id), names[0])
+            return
+        self.define(stmt, names[0], None, value)
+
+    def rename(self, stmt: ast.stmt, node: torch.fx.Node, name: str) -> None:
+        """Read `l_x_ = L_x_`: the name of an input's node, after that of the parameter."""
+        if name in self.nodes or not name:
+            self.fail(stmt, f"{name or 'the target'} is defined twice")
+        del self.nodes[node.name]
+        node.name = name
+        self.nodes[name] = node
+
+    def name_pending(self, stmt: ast.stmt) -> None:
+        """Read the second half of `x += y;  name = x`."""
+        assert self.pending is not None
+        target, args, owner, first = self.pending
+        self.pending = None
+        annotation = stmt.annotation if isinstance(stmt, ast.AnnAssign) else None
+        single = stmt.targets if isinstance(stmt, ast.Assign) else [getattr(stmt, "target", None)]
+        value = stmt.value if isinstance(stmt, ast.Assign | ast.AnnAssign) else None
+        if value is None or len(single) != 1 or self.text.segment(value) != owner:
+            self.fail(first, "an in-place operation whose result has no name")
+        name = _target(single[0])
+        self.node(stmt, name, annotation, "call_function", target, args, {})
+
+    def output(self, stmt: ast.Return) -> None:
+        """Read the return."""
+        value = stmt.value
+        if value is not None and isinstance(value, ast.Call):
+            if dotted(value.func) != _TREE_UNFLATTEN or not value.args:
+                self.fail(stmt, "a return of a call")
+            value = value.args[0]
+        returned = None if value is None else self.values.value(value)
+        node = self.create(stmt, "output", "output", (returned,), {}, None)
+        if isinstance(value, ast.Tuple | ast.List):
+            comments = [self.text.comment(item) for item in value.elts]
+            if any(comments):
+                node.meta["desc"] = [read_description(comment) for comment in comments]
+        self.done = True
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def define(
+        self, stmt: ast.stmt, name: str, annotation: ast.expr | None, value: ast.expr
+    ) -> None:
+        """Add the node of `name = value`."""
+        op, target, args, kwargs = self.calls.read(value)
+        self.node(stmt, name, annotation, op, target, args, kwargs)
+
+    def node(
+        self,
+        stmt: ast.stmt,
+        name: str,
+        annotation: ast.expr | None,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Add a node with its annotation and source."""
+        if not name:
+            self.fail(stmt, "the result has no name")
+        if name in self.nodes:
+            self.fail(stmt, f"{name} is defined twice")
+        node = self.create(stmt, op, target, args, kwargs, name)
+        self.annotate(node, annotation)
+        source = self.text.source(stmt)
+        if source is not None:
+            node.meta["stack_trace"] = stack_of(source)
+            node.meta[SCOPE] = scope_of(source)
+
+    def create(
+        self,
+        where: ast.AST,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None,
+    ) -> torch.fx.Node:
+        """Add a node that has the name exactly; fx itself would change some names."""
+        try:
+            node = self.graph.create_node(op, target, args, kwargs, name)
+        except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+            self.fail(where, f"torch.fx refuses this node: {error}")
+        if name is not None:
+            node.name = name
+            self.nodes[name] = node
+        return node
+
+    def annotate(self, node: torch.fx.Node, annotation: ast.expr | None) -> None:
+        """Note the printed result, None where a bare type (`list`) or nothing is printed."""
+        node.meta[RESULT] = None
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            try:
+                node.meta[RESULT] = read_result(annotation.value)
+            except ValueError as error:
+                self.fail(annotation, str(error))
+
+    def infer_tuples(self) -> None:
+        """Note the results of multi-output nodes, from those of the getitems that take them.
+
+        torch prints an annotation for tensors alone, and a node that is indexed gives a tuple. In a
+        graph without annotations (compiled autograd) no result is known, here or in the live one.
+        """
+        if not is_annotated(self.graph):
+            return
+        for node in reversed(self.graph.nodes):
+            if node.meta.get(RESULT) is not None:
+                continue
+            taken: dict[int, Any] = {}
+            for user in node.users:
+                index = user.args[1] if user.target is operator.getitem else None
+                if type(index) is int and index >= 0 and user.args[0] is node:
+                    taken[index] = user.meta.get(RESULT)
+            if taken:
+                node.meta[RESULT] = tuple([taken.get(i) for i in range(max(taken) + 1)])
+
+
+def is_annotated(graph: torch.fx.Graph) -> bool:
+    """Whether the result of any node is printed; compiled autograd prints none."""
+    return any(node.meta.get(RESULT) is not None for node in graph.nodes)
+
+
+def _target(node: ast.AST | None) -> str:
+    """The name that is assigned to, "" where the target is no name."""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_flatten(stmt: ast.stmt) -> bool:
+    """Whether a statement is the `tree_flatten_spec` in front of a joint graph."""
+    return (
+        isinstance(stmt, ast.Assign)
+        and isinstance(stmt.value, ast.Call)
+        and dotted(stmt.value.func) == _TREE_FLATTEN
+    )
