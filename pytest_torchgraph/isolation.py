@@ -31,7 +31,7 @@ def isolated(worker: str = "") -> Iterator[None]:
         torch_private.logs_restored(),
         torch_private.matmul_precision_restored(),
     ):
-        torch_private.leave_compilation()
+        torch_private.forget_aborted_compilation()
         torch_private.reset_dynamo()
         torch_private.get("counters").clear()
         yield

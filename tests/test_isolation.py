@@ -24,7 +24,7 @@ from torch._dynamo.compiled_autograd import AutogradCompilerInstance
 
 from pytest_torchgraph import torch_private, watch
 from pytest_torchgraph.isolation import isolated
-from pytest_torchgraph.torch_private.settings import _matmul_precision
+from pytest_torchgraph.torch_private.restore import matmul_precision
 
 dynamo, inductor = torch._dynamo.config, torch._inductor.config
 functorch: Any = torch._functorch.config
@@ -189,7 +189,7 @@ def precisions() -> list[object]:
         cudnn = None
     flags = [matmul.allow_fp16_accumulation, matmul.allow_fp16_reduced_precision_reduction]
     flags += [matmul.allow_bf16_reduced_precision_reduction, cudnn]
-    return [_matmul_precision(), *flags, *(place.fp32_precision for place in places)]
+    return [matmul_precision(), *flags, *(place.fp32_precision for place in places)]
 
 
 def precise(place: Any, value: Any, name: str = "fp32_precision") -> Callable[[], None]:

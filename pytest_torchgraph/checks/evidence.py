@@ -122,7 +122,7 @@ def _why(region: Region, note: Note) -> str:
 
 
 def _silent(region: Region) -> str:
-    if region.code is not None and region.code in torch_private.recompiled_to_the_limit():
+    if region.code is not None and region.code in torch_private.code_at_recompile_limit():
         return (
             "the recompile limit had been reached before: Dynamo compiles this code no more. "
             "torch._dynamo.reset() clears it"

@@ -227,7 +227,7 @@ class Regions:
         """
         found = self._found
         stance_of = torch_private.current_stance()
-        modes = torch_private.get("mode_count")
+        modes = torch_private.get("dispatch_mode_count")
         local = self._local
 
         def entered() -> Any:
@@ -351,7 +351,7 @@ def _last_line(code: CodeType) -> int:
 
 def _region(call: Any) -> Region:
     code = getattr(call, "__code__", None)
-    wrapped = torch_private.inlined(call)
+    wrapped = torch_private.unwrap_inline(call)
     owner = getattr(wrapped if wrapped is not None else call, "__self__", wrapped)
     name = getattr(call if wrapped is None else wrapped, "__qualname__", type(call).__qualname__)
     if owner is not None and hasattr(owner, "named_modules"):

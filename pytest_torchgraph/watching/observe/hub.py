@@ -119,8 +119,8 @@ class Hub:
                 stack.enter_context(torch_private.on_skip(self._skipped))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_break_stack(self._at_break))
-            stack.enter_context(torch_private.on_capture(self._captured))
-            stack.enter_context(torch_private.autograd_reasons())
+            stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
+            stack.enter_context(torch_private.compiled_autograd_reasons())
             self._installed = stack.pop_all()
 
     def _count_hits(self) -> Callable[[bool], Any]:
