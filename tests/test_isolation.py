@@ -336,6 +336,16 @@ def test_caches_of_a_worker_are_below_those_that_the_user_chose(
 
 
 @pytest.mark.usefixtures("unset")
+def test_other_variables_are_those_that_were_set_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (setup)")
+    with isolated("gw1"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (teardown)")
+        monkeypatch.setenv("OF_A_FIXTURE_OF_THE_SESSION", "1")
+    assert os.environ["PYTEST_CURRENT_TEST"] == "a test (teardown)"
+    assert os.environ["OF_A_FIXTURE_OF_THE_SESSION"] == "1"
+
+
+@pytest.mark.usefixtures("unset")
 def test_a_user_without_a_name_has_caches_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 1234")
