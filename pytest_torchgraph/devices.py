@@ -1,7 +1,12 @@
-"""Which devices a test runs on, and whether they are there.
+"""The devices of the fixture `graph_device`: how they are selected, and whether torch has them.
 
-torch is needed only to tell whether a device is there, so it is imported when a test that needs one
-starts, never while tests are collected.
+    options      parse_devices     the selected devices, from the command line or the ini file
+    collection   parametrize       one case of a test for each, as far as its markers leave them
+                 misused           markers that would do nothing
+    setup        expect_during     captures of this test must involve its device
+                 select            the `torch.device`; skips or fails where torch has none
+
+torch is imported only by `select`, never while tests are collected.
 """
 
 from __future__ import annotations
@@ -15,20 +20,27 @@ if TYPE_CHECKING:
     import torch
 
 FIXTURE = "graph_device"
+
 MARKER = "torchgraph_devices"
+
 DESCRIPTION = (
     f"{MARKER}(*names): of the selected devices, {FIXTURE} gives only these to the test; where "
     "none of these is selected, it is skipped"
 )
+"""What `pytest --markers` prints."""
+
 DEFAULT = "cpu,cuda"
+"""The devices where neither the command line nor the ini file names any."""
+
 KNOWN = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla", "meta")
 """The device types that can be selected: those of torch and of its common backends, no indices."""
 
 _expected: str | None = None
+"""See `expected_device`."""
 
 
 def expected_device() -> str | None:
-    """The device type that captures of the running test must involve; None where it says none.
+    """The device type that captures of the running test must involve, as "cuda"; None for any.
 
     Set while a test that uses `graph_device` runs, from its function-scoped fixtures on.
     """
@@ -36,10 +48,14 @@ def expected_device() -> str | None:
 
 
 def expect_during(request: pytest.FixtureRequest) -> None:
-    """Until this function-scoped request ends, captures must involve the test's device, if any.
+    """Make captures involve the test's device, if it has one, until this request ends.
 
-    A case is skipped that a marker leaves out which was not there when devices were chosen: one of
-    a `pytest.param`, say.
+    Args:
+        request: the request of a function-scoped fixture.
+
+    Raises:
+        pytest.skip.Exception: where a marker leaves out the device of this case. `parametrize`
+            skips most of these; it does not know markers of a `pytest.param`.
     """
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and FIXTURE in callspec.params:
@@ -60,6 +76,10 @@ def _expect(name: str | None) -> None:
 def parse_devices(text: str, option: str) -> tuple[str, ...]:
     """The devices named in `text`, in order, each once.
 
+    Args:
+        text: names separated by commas.
+        option: the option or ini value that the text is of, for the message.
+
     Raises:
         pytest.UsageError: if there is none, or one that is unknown.
     """
@@ -67,6 +87,11 @@ def parse_devices(text: str, option: str) -> tuple[str, ...]:
 
 
 def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
+    """These names, each once.
+
+    Raises:
+        pytest.UsageError: if there is none, or one that is not in `KNOWN`; it begins with `where`.
+    """
     if not names:
         raise pytest.UsageError(f"{where} names no device: choose from {', '.join(KNOWN)}")
     for name in names:
@@ -81,51 +106,58 @@ def _checked(names: Sequence[Any], where: str) -> tuple[str, ...]:
 def parametrize(metafunc: pytest.Metafunc, names: Sequence[str]) -> None:
     """Run a test that uses `graph_device` once for each of these devices.
 
-    A test that parametrizes the fixture itself, or a module that redefines it, has its own way.
-    The markers of a test leave some of the devices: what none of them leaves, and what they name
-    and nobody selected, is skipped.
+    The test's markers narrow the devices: it runs for those that every marker names. Where there is
+    none, it has a skipped case for each device of the closest marker. A test that parametrizes the
+    fixture itself, or a module that redefines it, is left as it is.
+
+    Args:
+        metafunc: the test.
+        names: the selected devices.
 
     Raises:
-        pytest.Collector.CollectError: for a marker that means nothing.
+        pytest.Collector.CollectError: for a marker without a device, or with an unknown one.
     """
     if FIXTURE not in metafunc.fixturenames or _parametrized(metafunc) or _redefined(metafunc):
         return
     try:
-        wanted = [_named_by(mark) for mark in metafunc.definition.iter_markers(MARKER)]
+        by_marker = [_named_by(mark) for mark in metafunc.definition.iter_markers(MARKER)]
     except pytest.UsageError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    left = [name for name in names if all(name in each for each in wanted)]
-    cases: list[Any] = list(left)
-    if not left:
+    chosen = [name for name in names if all(name in marked for marked in by_marker)]
+    cases: list[Any] = list(chosen)
+    if not chosen:
         reason = f"@pytest.mark.{MARKER} leaves none of the selected devices: {', '.join(names)}"
-        cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in wanted[0]]
-    ids = left or wanted[0]
+        cases = [pytest.param(name, marks=pytest.mark.skip(reason)) for name in by_marker[0]]
+    ids = chosen or by_marker[0]
     metafunc.parametrize(FIXTURE, cases, indirect=True, scope="class", ids=ids)
 
 
 def misused(items: Iterable[Any]) -> str:
-    """What is wrong with the markers of these tests, "" if nothing is.
+    """The mistakes in the device markers of these tests, a line for each; "" for none.
 
-    A class or module may have a marker for those of its tests that use `graph_device`; on a test
-    that does not use it, it would do nothing.
+    A mistake is a marker of a test itself that does not use `graph_device`, where it does nothing.
+    A class or module may have one for those of its tests that use it.
+
+    Args:
+        items: what a collector collected; all but functions are ignored.
     """
-    wrong = []
+    lines = []
     for item in items:
         if not isinstance(item, pytest.Function) or FIXTURE in item.fixturenames:
             continue
         if any(mark.name == MARKER for mark in getattr(item.function, "pytestmark", ())):
-            wrong.append(
+            lines.append(
                 f"{item.nodeid}: @pytest.mark.{MARKER} does nothing, because the test does not use "
                 f"{FIXTURE}: name that among its arguments, and make the captures there"
             )
-    return "\n".join(wrong)
+    return "\n".join(lines)
 
 
 def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
-    """The devices that a marker names.
+    """The devices that a marker names, each once.
 
     Raises:
-        pytest.UsageError: if there is none, or one that is unknown.
+        pytest.UsageError: if there is none, or one that is unknown, or a keyword.
     """
     where = f"@pytest.mark.{MARKER}"
     if mark.kwargs:
@@ -134,6 +166,7 @@ def _named_by(mark: pytest.Mark) -> tuple[str, ...]:
 
 
 def _parametrized(metafunc: pytest.Metafunc) -> bool:
+    """Whether `@pytest.mark.parametrize` gives the test its devices."""
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         if isinstance(names, str):
@@ -144,15 +177,25 @@ def _parametrized(metafunc: pytest.Metafunc) -> bool:
 
 
 def _redefined(metafunc: pytest.Metafunc) -> bool:
-    definitions: Mapping[str, Sequence[Any]] = getattr(metafunc, "_arg2fixturedefs", {})
-    found = definitions.get(FIXTURE, ())
-    return bool(found) and not found[-1].func.__module__.startswith(f"{__package__}.")
+    """Whether the `graph_device` that the test sees is a fixture of the project's own."""
+    by_name: Mapping[str, Sequence[Any]] = getattr(metafunc, "_arg2fixturedefs", {})
+    definitions = by_name.get(FIXTURE, ())
+    return bool(definitions) and not definitions[-1].func.__module__.startswith(f"{__package__}.")
 
 
 def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool) -> torch.device:
-    """The device of the running test.
+    """The `torch.device` of the running test.
 
-    An absent one skips the test, or fails it where `required`, with the reason.
+    Args:
+        request: the request of the fixture, with the device's name as its parameter. A test that
+            gets the fixture by `getfixturevalue` has none; it gets the only device of `names`.
+        names: the selected devices.
+        required: whether they were named on the command line.
+
+    Raises:
+        pytest.skip.Exception: where torch cannot use the device; with the reason.
+        pytest.fail.Exception: the same where it is required, and where there is no parameter and
+            more than one device.
     """
     name = getattr(request, "param", None)
     if name is None:
@@ -179,7 +222,7 @@ def select(request: pytest.FixtureRequest, names: Sequence[str], required: bool)
 
 
 def why_absent(device: torch.device) -> str | None:
-    """Why torch cannot use this device; None if it can."""
+    """The reason why torch cannot use this device, in words; None if it can."""
     import torch
 
     if device.type in ("cpu", "meta"):
@@ -201,6 +244,7 @@ def why_absent(device: torch.device) -> str | None:
 
 
 def _built(kind: str) -> str:
+    """What torch was built with, for a device type that is not available."""
     import torch
 
     if kind == "cuda":

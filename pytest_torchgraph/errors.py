@@ -1,23 +1,43 @@
-"""The exceptions of pytest-torchgraph. Failed checks are plain `AssertionError`."""
+"""The exceptions of pytest-torchgraph.
+
+A failed check is a plain `AssertionError`, a wrong argument a `ValueError` or `TypeError`, and a
+wrong option, ini value or marker a `pytest.UsageError`.
+"""
 
 from __future__ import annotations
 
 
 class TorchGraphError(Exception):
-    """Base class of every error that pytest-torchgraph raises itself."""
+    """The base class of our errors, for whoever wants to catch all of them.
+
+    Raised as itself where this torch lacks a private name that a feature needs, where a watch
+    cannot read what torch reports, where a stored graph cannot be read or written, where a
+    comparison without a name is in a loop or under hypothesis, where no renderer can draw a graph,
+    and where a command of the command line finds nothing to show or to draw.
+    """
 
 
 class CaptureError(TorchGraphError):
-    """A capture gave no usable graph, or was asked for something that it cannot know."""
+    """A capture failed, or was asked for something that it cannot know.
+
+    Raised by `graph_capture(...)` where nothing was captured, where the target changes its
+    parameters, where `backward=True` cannot be met, or inside an open `watch()`; the message says
+    why. Raised by a `Capture` for what its mechanism does not record, as the graph breaks of a
+    torch.fx trace, for `forward` and `backward` where there is not exactly one such graph, and for
+    a level that it does not have.
+    """
 
 
 class GraphFormatError(TorchGraphError, ValueError):
     """A `.tgraph` text is malformed, truncated, or of a version that this release cannot read.
 
+    Raised by `Graph.from_text`, `load`, comparisons with a stored graph, and the command line.
+
     Attributes:
-        line: 1-based line of the offending text.
-        column: 1-based column of the offending text.
-        path: the file that was read, or None for a string.
+        problem: the problem, in one line.
+        line: the line of the offending text, from 1.
+        column: the column of the offending text, from 1.
+        path: the file that was read; None for a string.
     """
 
     def __init__(self, problem: str, line: int = 1, column: int = 1, path: str | None = None):

@@ -1,4 +1,10 @@
-"""A test begins with a fresh compiler, and leaves its settings as it found them."""
+"""Isolation of one test: it begins with a fresh compiler, and its settings end with it.
+
+begin   under pytest-xdist: the worker's own cache directories
+note the settings and counters; clear the compile context, reset Dynamo, clear counters
+test    compiles, and assigns whatever it likes
+end     settings, counters and environment variables as noted
+"""
 
 from __future__ import annotations
 
@@ -8,18 +14,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
+"""The environment variables that name a cache directory of compiled code.
+
+Each with the directory that it stands for where it is not set, relative to inductor's.
+"""
 
 
 @contextlib.contextmanager
 def isolated(worker: str = "") -> Iterator[None]:
-    """Forget what was compiled, and put back afterwards what can be set about compilation.
+    """Reset the compiler, and put its settings back afterwards.
 
-    Dynamo's compiled code and counters are fresh inside. Afterwards the configs of Dynamo,
-    inductor, functorch and torch.fx, the stance, torch's logs, the precision of float32 matmuls and
-    the counters are what they were, whatever was assigned meanwhile.
+    Inside, Dynamo has compiled nothing, and its counters are empty. Afterwards the configs of
+    Dynamo, inductor, functorch, torch.fx and torch.compiler, the stance, torch's logs, the
+    precision of float32 matmuls and the counters are what they were, whatever was assigned
+    meanwhile.
 
     Args:
-        worker: name of the pytest-xdist worker, whose caches of compiled code are its own then.
+        worker: the name of the pytest-xdist worker, which gets its own cache directories of
+            compiled code then; "" (the default) for none.
     """
     from . import torch_private
 
@@ -31,7 +43,7 @@ def isolated(worker: str = "") -> Iterator[None]:
         torch_private.logs_restored(),
         torch_private.matmul_precision_restored(),
     ):
-        torch_private.leave_compilation()
+        torch_private.forget_aborted_compilation()
         torch_private.reset_dynamo()
         torch_private.get("counters").clear()
         yield
@@ -39,6 +51,11 @@ def isolated(worker: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_caches(worker: str) -> Iterator[None]:
+    """Let `CACHES` name directories of this worker's own, below those of the user.
+
+    Only these variables are put back. `unittest.mock.patch.dict` empties `os.environ` and fills it
+    with all of its former values, and would undo what pytest and the test's fixtures set meanwhile.
+    """
     if not worker:
         yield
         return
@@ -46,9 +63,9 @@ def _own_caches(worker: str) -> Iterator[None]:
 
     before = {name: os.environ.get(name) for name in CACHES}
     common = before["TORCHINDUCTOR_CACHE_DIR"] or torch_private.get("cache_dir")()
-    for name, below in CACHES.items():
-        base = Path(before[name] or Path(common, below))
-        os.environ[name] = str(base / worker)
+    for name, relative in CACHES.items():
+        directory = Path(before[name] or Path(common, relative))
+        os.environ[name] = str(directory / worker)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from torch._dynamo.compiled_autograd import AutogradCompilerInstance
 
 from pytest_torchgraph import torch_private, watch
 from pytest_torchgraph.isolation import isolated
-from pytest_torchgraph.torch_private.settings import _matmul_precision
+from pytest_torchgraph.torch_private.restore import matmul_precision
 
 dynamo, inductor = torch._dynamo.config, torch._inductor.config
 functorch: Any = torch._functorch.config
@@ -189,7 +189,7 @@ def precisions() -> list[object]:
         cudnn = None
     flags = [matmul.allow_fp16_accumulation, matmul.allow_fp16_reduced_precision_reduction]
     flags += [matmul.allow_bf16_reduced_precision_reduction, cudnn]
-    return [_matmul_precision(), *flags, *(place.fp32_precision for place in places)]
+    return [matmul_precision(), *flags, *(place.fp32_precision for place in places)]
 
 
 def precise(place: Any, value: Any, name: str = "fp32_precision") -> Callable[[], None]:
@@ -333,6 +333,16 @@ def test_caches_of_a_worker_are_below_those_that_the_user_chose(
         assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "of triton" / "gw1")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "of inductor")
     assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "of triton")
+
+
+@pytest.mark.usefixtures("unset")
+def test_other_variables_are_those_that_were_set_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (setup)")
+    with isolated("gw1"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", "a test (teardown)")
+        monkeypatch.setenv("OF_A_FIXTURE_OF_THE_SESSION", "1")
+    assert os.environ["PYTEST_CURRENT_TEST"] == "a test (teardown)"
+    assert os.environ["OF_A_FIXTURE_OF_THE_SESSION"] == "1"
 
 
 @pytest.mark.usefixtures("unset")

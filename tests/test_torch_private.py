@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import logging
 import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +18,10 @@ from packaging.version import Version
 from torch._logging import trace_structured
 
 from pytest_torchgraph import TorchGraphError, torch_private
+from pytest_torchgraph.torch_private import observers
+from pytest_torchgraph.watching.observe.hub import RUN_WHILE_COMPILING
+
+SEAM = Path(torch_private.__file__).parent
 
 
 def test_this_torch_has_every_private_name() -> None:
@@ -22,8 +33,24 @@ def test_this_torch_has_every_private_name() -> None:
     assert later <= {"skip_reason"}
 
 
+@pytest.mark.parametrize("name", torch_private.NAMES)
+def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
+    known = torch_private.NAMES[name]
+    assert re.fullmatch(r"(torch|functorch)[\w.]*:[\w.]+", known.path)
+    assert Version(known.since).release >= (1, 8)
+    assert known.purpose
+
+
+def test_every_private_name_is_needed() -> None:
+    """In a string of its own somewhere behind the table."""
+    table = SEAM / "private_names.py"
+    texts = [path.read_text() for path in SEAM.parent.rglob("*.py") if path != table]
+    unused = [n for n in torch_private.NAMES if not any(f'"{n}"' in text for text in texts)]
+    assert unused == []
+
+
 def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = torch_private.Private("torch._dynamo.utils:gone", "2.0", "capture by aot")
+    gone = torch_private.PrivateName("torch._dynamo.utils:gone", "2.0", "capture by aot")
     monkeypatch.setitem(torch_private.NAMES, "counters", gone)
     with pytest.raises(TorchGraphError, match=r"has no torch\._dynamo\.utils\.gone .*unavailable"):
         torch_private.get("counters")
@@ -31,15 +58,11 @@ def test_a_missing_name_says_what_is_unavailable(monkeypatch: pytest.MonkeyPatch
 
 
 def test_private_names_are_used_through_the_seam_alone() -> None:
-    from pathlib import Path
-
-    seam = Path(torch_private.__file__).parent
-    package = seam.parent
     private = re.compile(r"torch\.(_C|_dynamo|_functorch|_inductor|_logging)\b|functorch\.")
     found = [
         f"{path.name}:{number}: {line.strip()}"
-        for path in package.rglob("*.py")
-        if path.parent != seam
+        for path in SEAM.parent.rglob("*.py")
+        if path.parent != SEAM
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if private.search(line) and '"' not in line and "`" not in line
     ]
@@ -76,3 +99,59 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
         assert [type(handler) for handler in logger.handlers] == [logging.NullHandler]
     finally:
         logger.handlers = before
+
+
+@pytest.mark.parametrize("package", RUN_WHILE_COMPILING)
+def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """A module below a package of ours, and one of a package whose name merely begins alike."""
+    monkeypatch.setattr(observers, "_left_alone", set(observers._left_alone))
+    watching = RUN_WHILE_COMPILING[0]
+    made = {"below": ModuleType(f"{watching}.more"), "alike": ModuleType(f"{watching}_more")}
+    for module in made.values():
+        exec("def double(x):\n    return x * 2\n", vars(module))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return made
+
+
+@pytest.mark.parametrize(("name", "graphs"), [("below", 0), ("alike", 1)])
+def test_dynamo_leaves_alone_what_is_below_a_package(
+    modules: dict[str, ModuleType], name: str, graphs: int
+) -> None:
+    compiled: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph
+
+    torch_private.leave_alone(*RUN_WHILE_COMPILING)
+    torch.compile(modules[name].double, backend=backend)(torch.ones(2))
+    assert len(compiled) == graphs
+
+
+def test_the_functions_that_call_torch_are_ours() -> None:
+    """`leave_alone` knows them by name, so a function that is renamed would be forgotten."""
+    names = {
+        code.co_name
+        for package in (torch_private.__name__, *RUN_WHILE_COMPILING)
+        for name, module in list(sys.modules.items())
+        if f"{name}.".startswith(f"{package}.")
+        for value in vars(module).values()
+        for function in (vars(value).values() if isinstance(value, type) else [value])
+        if hasattr(inspect.unwrap(function) if callable(function) else None, "__code__")
+        for code in nested(inspect.unwrap(function).__code__)
+    }
+    assert names >= observers._CALLING_TORCH
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from nested(constant)

@@ -130,7 +130,7 @@ def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
 
 def _never_looked_at(callee: CompiledCallable) -> str:
     """The likely cause where Dynamo gives none."""
-    if callee.code is not None and callee.code in torch_private.recompiled_to_the_limit():
+    if callee.code is not None and callee.code in torch_private.code_at_recompile_limit():
         return (
             "the recompile limit had been reached before: Dynamo compiles this code no more. "
             "torch._dynamo.reset() clears it"

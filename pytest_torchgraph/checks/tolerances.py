@@ -28,7 +28,7 @@ def tolerances(
     found = _for(rtol, tensor, "rtol"), _for(atol, tensor, "atol")
     if found.count(None) != 1:
         return found
-    default = torch_private.get("tolerances")(tensor.dtype)
+    default = torch_private.get("default_tolerances")(tensor.dtype)
     relative, absolute = (
         own if own is not None else torchs for own, torchs in zip(found, default, strict=True)
     )

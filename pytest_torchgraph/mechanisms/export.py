@@ -46,7 +46,7 @@ class Export:
         if invocation.loss_fn is not None:
             raise CaptureError("loss_fn has no use: torch.export has no backward; use via='aot'")
         module = target if isinstance(target, torch.nn.Module) else _Function(target, named)
-        with torch_private.quiet():
+        with torch_private.ignore_torch_warnings():
             try:
                 program = torch.export.export(
                     module,

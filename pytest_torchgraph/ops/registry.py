@@ -64,7 +64,7 @@ def function_exists(pattern: str) -> bool:
     A glob into a loaded package whose functions cannot be listed is taken to match.
     """
     if pattern.startswith("higher_order."):
-        known = torch_private.get("higher_order")
+        known = torch_private.get("higher_order_ops")
         return any(matches(f"higher_order.{name}", pattern) for name in known)
     if "*" not in pattern and "?" not in pattern:
         return _leads_somewhere(pattern)
@@ -72,7 +72,7 @@ def function_exists(pattern: str) -> bool:
 
     names = [f"{module}.{name}" for module in FUNCTION_MODULES for name in _public(module)]
     names += [f"{prefix}.{n}" for prefix in ("Tensor", "torch.Tensor") for n in dir(torch.Tensor)]
-    names += [f"higher_order.{name}" for name in torch_private.get("higher_order")]
+    names += [f"higher_order.{name}" for name in torch_private.get("higher_order_ops")]
     if any(matches(name, pattern) for name in names):
         return True
     # The functions of other packages cannot be listed: a package that is loaded may hold some.

@@ -1,8 +1,16 @@
-"""Every private name of torch that the package touches, each with what it is for and a probe.
+"""Every private name of torch that the package touches, and what is done with it.
 
 torch makes no promise for these. A name that is missing makes the feature that needs it
-unavailable, with a message that says so; it never makes a check pass. `probe()` says what is
-missing, and the test suite runs it on every supported release.
+unavailable, with a message that says so; it never makes a check pass. `probe()` lists the missing
+ones, and the test suite runs it on every supported release.
+
+    private_names  the table of names
+    dynamo         Dynamo's state: reset, stance, what keeps it from compiling
+    compiled       what Dynamo compiled: bytecode, graphs, autograd functions
+    observers      callbacks at entries, skipped frames, graph breaks and captures
+    trace          the structured trace
+    autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
+    restore        settings and counters that a test changes, put back afterwards
 """
 
 from __future__ import annotations
@@ -21,11 +29,11 @@ from .autograd import (
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
+    code_at_recompile_limit,
     compiled_code,
-    inlined,
     is_compiled_code,
     origin_of,
-    recompiled_to_the_limit,
+    unwrap_inline,
 )
 from .dynamo import (
     compile_is_disabled,
@@ -38,75 +46,74 @@ from .dynamo import (
     reset_dynamo,
     stance,
 )
-from .names import NAMES, Private, get, probe, replaced
 from .observers import (
-    autograd_reasons,
     compiled_autograd_is_on,
+    compiled_autograd_reasons,
     current_stance,
     guard_hook,
     leave_alone,
     on_break_stack,
-    on_capture,
+    on_compiled_autograd_capture,
     on_entry,
-    on_rest_left,
     on_skip,
+    on_step_graph_break,
     traced_files,
 )
 from .ops import is_composite, registered_ops
-from .settings import (
+from .private_names import NAMES, PrivateName, get, probe, replaced
+from .restore import (
     CONFIGS,
     configs_restored,
     counters_restored,
-    leave_compilation,
+    forget_aborted_compilation,
     logs_restored,
     matmul_precision_restored,
     stance_restored,
 )
-from .trace import quiet, structured_trace
+from .trace import ignore_torch_warnings, structured_trace
 
 __all__ = [
     "CONFIGS",
     "NAMES",
-    "Private",
+    "PrivateName",
     "TorchDispatchMode",
     "accumulating_leaves",
     "aot_autograd",
     "aot_autograd_functions",
     "autograd_functions_behind",
-    "autograd_reasons",
     "boxed",
+    "code_at_recompile_limit",
     "compile_is_disabled",
     "compiled_autograd_is_on",
+    "compiled_autograd_reasons",
     "compiled_code",
     "configs_restored",
     "counters_restored",
     "current_autograd_node",
     "current_stance",
+    "forget_aborted_compilation",
     "frames_seen",
     "fresh_dynamo",
     "get",
     "guard_hook",
-    "inlined",
+    "ignore_torch_warnings",
     "is_compiled",
     "is_compiled_code",
     "is_composite",
     "is_fake",
     "leave_alone",
-    "leave_compilation",
     "logs_restored",
     "marks_gradient_sums",
     "matmul_precision_restored",
     "modes_that_stop_compilation",
     "on_break_stack",
-    "on_capture",
+    "on_compiled_autograd_capture",
     "on_compiled_region",
     "on_entry",
-    "on_rest_left",
     "on_skip",
+    "on_step_graph_break",
     "origin_of",
     "probe",
-    "quiet",
-    "recompiled_to_the_limit",
     "registered_ops",
     "replaced",
     "reset_dynamo",
@@ -116,4 +123,5 @@ __all__ = [
     "storage_ref",
     "structured_trace",
     "traced_files",
+    "unwrap_inline",
 ]

@@ -1,4 +1,4 @@
-"""The state of Dynamo: reset, stance, what keeps it from compiling."""
+"""Dynamo's state: resets, the stance, and what keeps it from compiling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from .names import get
+from .private_names import get, replaced
 
 
 def reset_dynamo() -> None:
-    """Reset Dynamo, keeping the compilation callbacks, which the reset would drop."""
-    handler = get("callbacks")
+    """`torch._dynamo.reset()`, but the callbacks of `on_compile_start` and `_end` stay."""
+    handler = get("callback_handler")
     start, end = list(handler.start_callbacks), list(handler.end_callbacks)
     get("reset")()
     handler.start_callbacks[:] = start
@@ -25,11 +25,11 @@ def reset_dynamo() -> None:
 
 @contextlib.contextmanager
 def fresh_dynamo() -> Iterator[None]:
-    """Reset Dynamo before and after, and let go of what it would keep for ever.
+    """Reset Dynamo before and after, and release the finalizers of its guards.
 
-    Dynamo's guards watch the objects that they depend on with `weakref.finalize`. For the functions
-    and modules of torch that is until the process ends, and each holds the fake tensors of its
-    compilation: about 250 kB for a small model. After a reset there is nothing left to invalidate.
+    Dynamo's guards watch the objects that they depend on with `weakref.finalize`. Those on the
+    functions and modules of torch stay until the process ends, and each holds the fake tensors of
+    its compilation: about 250 kB for a small model. After a reset they have nothing to invalidate.
     """
     reset_dynamo()
     registry: Any = getattr(weakref.finalize, "_registry", {})
@@ -46,12 +46,12 @@ def fresh_dynamo() -> Iterator[None]:
 
 
 def stance() -> str:
-    """The stance that `torch.compiler.set_stance` set; "default" lets things compile."""
+    """The stance that `torch.compiler.set_stance` set; "default" lets Dynamo compile."""
     return str(get("stance").stance)
 
 
 def compile_is_disabled() -> str:
-    """What switches `torch.compile` off for the whole process, or ""."""
+    """The setting that switches `torch.compile` off for the whole process, "" for none."""
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable, "0") == "1":
             return f"the environment variable {variable}=1"
@@ -59,8 +59,8 @@ def compile_is_disabled() -> str:
 
 
 def is_compiled(target: Any) -> bool:
-    """Whether a target has been through `torch.compile` already."""
-    if isinstance(target, get("optimized")):
+    """Whether a function or module is a result of `torch.compile`, or of `Module.compile()`."""
+    if isinstance(target, get("optimized_module")):
         return True
     if isinstance(target, torch.nn.Module):
         return getattr(target, "_compiled_call_impl", None) is not None
@@ -71,10 +71,10 @@ def is_compiled(target: Any) -> bool:
 def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
     """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
 
-    Every entry calls the wrapped global, from the frame `compile_wrapper` for a compiled function.
+    Every entry calls `_callback_from_stance`: a compiled function from the frame
+    `compile_wrapper`, whose local `fn` is what was compiled.
     """
-    original = get("entry")
-    module = sys.modules["torch._dynamo.eval_frame"]
+    original = get("callback_from_stance")
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1)
@@ -82,26 +82,25 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
             entered(caller.f_locals.get("fn"))
         return original(*args, **kwargs)
 
-    module._callback_from_stance = wrapped  # type: ignore[attr-defined]
-    try:
+    with replaced("callback_from_stance", wrapped):
         yield
-    finally:
-        module._callback_from_stance = original  # type: ignore[attr-defined]
 
 
 def frames_seen() -> int:
-    """How many frames Dynamo looked at since its counters were cleared."""
+    """The sum of Dynamo's frame counters: 0 where it tried to compile no frame since a reset."""
     return sum(get("counters")["frames"].values())
 
 
 def modes_that_stop_compilation() -> list[str]:
     """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first."""
-    get("ignore")
+    get("ignore_compile_internals")  # every mode has it, or the error says that torch does not
     return [
-        type(mode).__name__ for mode in get("modes")() if not type(mode).ignore_compile_internals()
+        type(mode).__name__
+        for mode in get("dispatch_modes")()
+        if not type(mode).ignore_compile_internals()
     ]
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is fake: it has a shape and no memory."""
+    """Whether a tensor is a FakeTensor: it has a shape and no memory."""
     return isinstance(tensor, get("fake_tensor"))

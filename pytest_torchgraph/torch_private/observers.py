@@ -1,4 +1,16 @@
-"""Observers of compiled code: entries, skipped frames, breaks, captures, found code."""
+"""Callbacks while Dynamo and compiled autograd compile and run code.
+
+    on_entry                        a compiled callable is called
+    guard_hook                      Dynamo looked for compiled code of a frame
+    on_skip                         Dynamo leaves a whole frame to the interpreter
+    on_break_stack                  Dynamo is about to report a graph break
+    on_step_graph_break             Dynamo leaves the rest of a frame to the interpreter
+    on_compiled_autograd_capture    compiled autograd has captured a backward
+    compiled_autograd_reasons       why it did, in the structured trace
+
+Each is a context manager that puts a function in the place of one of torch's, which it calls, and
+takes it out at the end. `leave_alone` keeps Dynamo from tracing those functions of ours.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +21,62 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from .names import get, has, replaced
+from .private_names import get, has, replaced
 
 
 @contextlib.contextmanager
 def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iterator[None]:
-    """Put `observer(original)` in the place of a function without arguments that torch calls, from
-    the frame `compile_wrapper`, whenever a compiled callable is called, before any of it runs.
+    """Put `observer(original)` in the place of `_is_skip_guard_eval_unsafe_stance`.
 
-    The frame's local `fn` is what was compiled.
+    torch calls that, without arguments, whenever a compiled callable is called, before any of it
+    runs: from the frame `compile_wrapper`, whose local `fn` is what was compiled.
     """
-    with replaced("unsafe_stance", observer(get("unsafe_stance"))):
+    with replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe"))):
         yield
 
 
 def current_stance() -> Callable[[str], Any]:
-    """A function, in C, that gives a global of the module that keeps the stance, `_stance`."""
+    """The getter of the globals of `eval_frame`: called with "_stance", it gives the stance.
+
+    It is a method of a dict, written in C, so that a warm call costs no further Python frame.
+    """
     get("stance")
     return vars(sys.modules["torch._dynamo.eval_frame"]).__getitem__
 
 
 _OURS = __package__.partition(".")[0]
+
 _left_alone: set[str] = set()
+"""The modules whose functions Dynamo skips already."""
 
 
 def leave_alone(*packages: str) -> None:
-    """Keep Dynamo from looking at the code of some of our packages, and of this one.
+    """Keep Dynamo from tracing the functions of this package and of some others of ours.
 
-    With compiled autograd the observers run inside compiled regions.
+    With compiled autograd the observers run inside compiled code. A module that is imported later
+    is not included until the next call.
+
+    Args:
+        packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
+            a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
-    ours = tuple(f"{package}." for package in (__package__, *packages))
     for name, module in list(sys.modules.items()):
-        if name not in _left_alone and f"{name}.".startswith(ours):
+        if name not in _left_alone and _is_in(name, __package__, *packages):
             _left_alone.add(name)
             for value in vars(module).values():
                 _skip_code_of(value)
 
 
+def _is_in(module: str, *packages: str) -> bool:
+    """Whether a module is one of these packages, or below one."""
+    return f"{module}.".startswith(tuple(f"{package}." for package in packages))
+
+
 def _skip_code_of(value: Any) -> None:
-    if isinstance(value, FunctionType) and value.__module__.startswith(_OURS):
+    """Keep Dynamo from a function of ours, or from the methods and properties of a class."""
+    if isinstance(value, FunctionType) and _is_in(value.__module__, _OURS):
         _skip_code(inspect.unwrap(value).__code__)
-    elif isinstance(value, type) and value.__module__.startswith(_OURS):
+    elif isinstance(value, type) and _is_in(value.__module__, _OURS):
         for each in vars(value).values():
             function = getattr(each, "fget", getattr(each, "__func__", each))
             if isinstance(function, FunctionType):
@@ -57,7 +84,10 @@ def _skip_code_of(value: Any) -> None:
 
 
 def _skip_code(code: CodeType) -> None:
-    """Keep Dynamo from a function, and from what it calls but for the calls of torch's own."""
+    """Keep Dynamo from a function, from those inside it, and from the functions that they call.
+
+    Functions of `_CALLING_TORCH` call torch's original, which Dynamo treats as always.
+    """
     action = get("frame_action")
     calls = action.DEFAULT if code.co_name in _CALLING_TORCH else action.SKIP
     get("skip_code")(code, get("frame_strategy")(action.SKIP, calls))
@@ -67,12 +97,19 @@ def _skip_code(code: CodeType) -> None:
 
 
 _CALLING_TORCH = frozenset({"entered", "observed", "armed_again"})
-"""Functions that stand in for one of torch's, and call it."""
+"""The names of our functions that stand in the place of one of torch's, and call it."""
 
 
 @contextlib.contextmanager
 def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter."""
+    """Call `skipped(reason, frame)` for each frame that Dynamo leaves to the interpreter.
+
+    The reason is torch's own text since torch 2.13; before, "frame is in the Dynamo skipfiles list"
+    or that this release does not say why.
+
+    Raises:
+        TorchGraphError: where this torch has none of the functions that tell.
+    """
     if not has("skip_reason"):
         with _on_skip_without_reasons(skipped):
             yield
@@ -89,8 +126,8 @@ def on_skip(skipped: Callable[[str, Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[None]:
-    """The same where Dynamo keeps its reasons to itself: those that can be known are."""
-    original = get("convert")
+    """`on_skip` for a torch that does not report reasons: reports those that can be inferred."""
+    original = get("convert_frame")
     in_skipfiles = get("in_skipfiles")
 
     def observed(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,20 +139,25 @@ def _on_skip_without_reasons(skipped: Callable[[str, Any], None]) -> Iterator[No
                 skipped("this release of torch does not say why", frame)
         return result
 
-    with replaced("convert", observed):
+    with replaced("convert_frame", observed):
         yield
 
 
 @contextlib.contextmanager
 def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
-    """Call `reported(frames, module)` with the stack that Dynamo is about to report a break with,
-    and with its name of the module whose code broke, "" for the one that is compiled.
+    """Call `reported(frames, module)` when Dynamo is about to report a graph break.
 
-    The report itself has it after `collapse_resume_frames`, which takes every call between two
-    functions of one name for the rest of the first: of a `forward` that calls a `forward` it shows
-    the inner one alone.
+    `frames` is the whole stack. The report itself has it after `collapse_resume_frames`, which
+    takes a function called by one of the same name for a resume function: of a `forward` that calls
+    a `forward` it shows the inner one alone.
+
+    `module` is Dynamo's source of the submodule whose code broke, as `L['self'].layers.0`; "" for
+    the compiled module itself.
+
+    Raises:
+        TorchGraphError: where this torch has no `collapse_resume_frames`.
     """
-    original = get("collapse")
+    original = get("collapse_resume_frames")
 
     def observed(frames: Any) -> Any:
         caller = sys._getframe(1)
@@ -124,46 +166,52 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
         reported(frames, _module_of(caller.f_locals.get("exc")))
         return original(frames)
 
-    with replaced("collapse", observed):
+    with replaced("collapse_resume_frames", observed):
         yield
 
 
 def _module_of(error: BaseException | None) -> str:
-    """The module that Dynamo was tracing where this was raised, as `L['self'].layers.0`."""
-    found = ""
-    while error is not None and not found:
+    """The source of the submodule that Dynamo was tracing where this was raised, "" for none.
+
+    The innermost translator in the traceback knows it.
+    """
+    module = ""
+    while error is not None and not module:
         traceback = error.__traceback__
         while traceback is not None:
             translator = traceback.tb_frame.f_locals.get("self")
             stack = getattr(translator, "nn_module_stack", None)
             if isinstance(stack, dict) and stack:
-                found = str(list(stack.values())[-1][0])
+                module = str(list(stack.values())[-1][0])
             traceback = traceback.tb_next
         error = error.__context__  # of a break behind which Dynamo could not resume
-    return found
+    return module
 
 
 @contextlib.contextmanager
-def on_rest_left(left: Callable[[CodeType, int], None]) -> Iterator[None]:
-    """Call `left(code, line)` where Dynamo compiles a frame as far as that line, and leaves all
-    that comes behind it to the interpreter, because it cannot resume there.
+def on_step_graph_break(broken: Callable[[CodeType, int], None]) -> Iterator[None]:
+    """Call `broken(code, line)` where Dynamo compiles a frame only as far as that line.
 
-    The code is what Dynamo traced: the rest of a function has a name of its own.
+    It cannot resume there, in a loop for example, so the interpreter runs the rest of the frame.
+    The code is what Dynamo traced, a function of the user or a resume function.
     """
-    original = get("rest_left")
+    original = get("step_graph_break")
 
     def observed(self: Any, instruction: Any) -> Any:
         line = getattr(instruction.positions, "lineno", None) or instruction.starts_line
-        left(self.f_code, line or self.lineno)
+        broken(self.f_code, line or self.lineno)
         return original(self, instruction)
 
-    with replaced("rest_left", observed):
+    with replaced("step_graph_break", observed):
         yield
 
 
 @contextlib.contextmanager
-def on_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
-    """Let `captured(number, call)` replace what compiled autograd will call for a capture."""
+def on_compiled_autograd_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
+    """Replace each function that compiled autograd compiles by `captured(id, function)`.
+
+    The id is the capture's, as in `!0`.
+    """
     original = get("end_capture")
 
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,56 +224,60 @@ def on_capture(captured: Callable[[int, Any], Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def guard_hook(hook: Callable[[bool], Any]) -> Iterator[None]:
-    """Call `hook(found)` whenever Dynamo has looked for compiled code.
+    """Call `hook(hit)` whenever Dynamo has looked in its cache for compiled code of a frame.
 
-    A hook that is there already decides: then ours is called first, and its answer dropped.
+    The hook's answer decides whether Dynamo takes what it found. Where another hook is installed
+    already, ours is called first, and the other one's answer decides.
     """
     install = get("guard_hook")
     before = install(None)
-    install(hook if before is None else lambda found: (bool(hook(found)), before(found))[1])
+    install(hook if before is None else lambda hit: (bool(hook(hit)), before(hit))[1])
     try:
         yield
     finally:
         install(before)
 
 
-class _Silent:
-    """A logger for compiled autograd: that there is one makes it trace its reasons."""
+class _SilentLogger:
+    """A verbose logger for compiled autograd that drops the messages.
+
+    Compiled autograd writes its reasons into the structured trace only where there is a logger.
+    """
 
     def debug(self, *args: Any) -> None:
-        """Take a message."""
+        """Drop a message."""
 
 
-_silent = _Silent()
-"""Kept for ever: torch borrows the pointer."""
+_SILENT = _SilentLogger()
+"""One for the whole process, never freed: torch keeps the pointer without a reference."""
 
 
 @contextlib.contextmanager
-def autograd_reasons() -> Iterator[None]:
+def compiled_autograd_reasons() -> Iterator[None]:
     """Have compiled autograd put the reason for each capture into the structured trace."""
-    if get("autograd_verbose")():
+    if get("verbose_logging_enabled")():
         yield
         return
-    install, reset = get("autograd_logger"), get("autograd_reset")
+    install, reset = get("set_verbose_logger"), get("reset_compiled_autograd")
 
     def armed_again() -> None:
         reset()
-        install(_silent)
+        install(_SILENT)
 
-    install(_silent)
+    install(_SILENT)
     try:
-        with replaced("autograd_reset", armed_again):
+        with replaced("reset_compiled_autograd", armed_again):
             yield
     finally:
         install(None)
 
 
 def traced_files() -> frozenset[str]:
-    """The files of the functions that the compilation in progress has traced."""
-    context = get("tracing")()
+    """The files of the functions that the compilation in progress has traced so far."""
+    context = get("tracing_context")()
     return frozenset(code.co_filename for code in getattr(context, "traced_code", ()))
 
 
 def compiled_autograd_is_on() -> bool:
-    """Whether compiled autograd takes over the backward at this moment."""
+    """Whether compiled autograd is enabled: a backward would be captured now."""
     return bool(get("compiled_autograd_enabled"))

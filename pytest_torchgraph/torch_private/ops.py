@@ -1,15 +1,15 @@
-"""The dispatcher's registry."""
+"""The dispatcher's registry of ops."""
 
 from __future__ import annotations
 
-from .names import get
+from .private_names import get
 
 
 def registered_ops() -> list[str]:
-    """All registered ops, as `aten::add.Tensor`."""
-    return list(get("ops")())
+    """The schema names of all registered ops, as `aten::add.Tensor`."""
+    return list(get("op_names")())
 
 
 def is_composite(schema_name: str) -> bool:
-    """Whether an op is taken apart before it is dispatched (CompositeImplicitAutograd)."""
-    return bool(get("kernel")(schema_name, "CompositeImplicitAutograd"))
+    """Whether an op is decomposed before it is dispatched (CompositeImplicitAutograd)."""
+    return bool(get("has_kernel")(schema_name, "CompositeImplicitAutograd"))

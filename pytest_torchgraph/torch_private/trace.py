@@ -1,4 +1,4 @@
-"""torch's structured trace, and the warnings that it raises about itself."""
+"""torch's structured trace, and the warnings that torch raises about its own code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Ignore warnings that torch raises about itself while it compiles.
+def ignore_torch_warnings() -> Iterator[None]:
+    """Ignore the warnings about torch's own code that are raised while it compiles.
 
     Under `-W error` they would end the compilation of code that is fine. Warnings about the code of
     the user are attributed to that code, and stay.
@@ -31,6 +31,8 @@ def structured_trace(
     The records' format is not promised either; `torch._logging._internal` writes them.
 
     Args:
+        emit: takes a record's metadata, a dict with the record's name as a key, and its payload,
+            "" where it has none.
         names: the records that are wanted, artifacts by their own name; None for all. Others are
             not even made where nobody else listens: what torch writes about the guards and inputs
             of a BERT takes a tenth of the time in which Dynamo traces it.
@@ -49,7 +51,12 @@ def structured_trace(
 
 
 class _TraceHandler(logging.Handler):
-    """Hands on the records that are wanted."""
+    """A handler that calls a function with each record that is wanted.
+
+    Attributes:
+        hand_on: the function.
+        names: the names of the wanted records; None for all.
+    """
 
     def __init__(
         self, emit: Callable[[dict[str, Any], str], None], names: Container[str] | None
@@ -62,16 +69,17 @@ class _TraceHandler(logging.Handler):
         metadata = getattr(record, "metadata", {})
         if self.names is not None:
             artifact = metadata.get("artifact")
-            told = (artifact.get("name"),) if isinstance(artifact, dict) else metadata
-            if not any(name in self.names for name in told):
+            names = (artifact.get("name"),) if isinstance(artifact, dict) else metadata
+            if not any(name in self.names for name in names):
                 return
         self.hand_on(metadata, getattr(record, "payload", None) or "")
 
 
 class _TraceHandlers(list[logging.Handler]):
-    """The trace's handlers, which count as none for a record that none of them wants.
+    """The handlers of the trace's logger: false for a record that none of them wants.
 
-    `trace_structured` asks whether there are handlers before it makes a record.
+    `trace_structured` tests `trace_log.handlers` before it makes a record. Anybody else who tests
+    the list learns whether it is empty.
     """
 
     def __bool__(self) -> bool:

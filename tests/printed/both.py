@@ -160,7 +160,7 @@ def watching() -> Iterator[Seen]:
         patch.setattr(torch.fx.graph_module, "_print_readable", printing)
         torch_private.reset_dynamo()
         try:
-            with torch_private.quiet(), torch_private.structured_trace(emit):
+            with torch_private.ignore_torch_warnings(), torch_private.structured_trace(emit):
                 yield seen
         finally:
             torch_private.reset_dynamo()

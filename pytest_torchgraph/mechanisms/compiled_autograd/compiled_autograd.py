@@ -130,7 +130,7 @@ class _Recorder:
             return
         torch_private.reset_dynamo()
         try:
-            with torch_private.quiet():
+            with torch_private.ignore_torch_warnings():
                 self.step.run(None, self.enabled_and_noting, self.enabled)
         finally:
             torch_private.reset_dynamo()
@@ -155,7 +155,7 @@ class _Recorder:
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
-        if id(module) in self.known or torch_private.get("tracing")() is not None:
+        if id(module) in self.known or torch_private.get("tracing_context")() is not None:
             return module(*lists)  # the compiler itself differentiates bodies such as that of scan
         if self.options.backward_fullgraph or _runs_python(module):
             fullgraph = self.options.backward_fullgraph
@@ -259,7 +259,7 @@ def _trace(
     try:
         compiled = torch.compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
         compiled(list(inputs), *others)
-    except torch_private.get("backend_failed") as error:
+    except torch_private.get("backend_compiler_failed") as error:
         if not isinstance(error.inner_exception, _OnlyTraced):
             raise
 

@@ -18,7 +18,7 @@ def compiler_restored() -> Iterator[None]:
     Inside, the config says that there is none: with `torch._dynamo.config.compiled_autograd` each
     compiled region would put a compiler of its own in the place of ours.
     """
-    set_compiler = torch_private.get("autograd_compiler")
+    set_compiler = torch_private.get("set_autograd_compiler")
     enabled = torch_private.get("compiled_autograd_enabled")
     compiler, dynamic = set_compiler(None, False)
     set_compiler(compiler, dynamic)
@@ -40,7 +40,7 @@ def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]
         compiler: returns what is then called with inputs, sizes, scalars, hooks and packed data.
         dynamic: whether sizes are inputs of the graph from the start, not only once they change.
     """
-    with torch_private.get("compiled_autograd")(compiler, dynamic=dynamic):
+    with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
         yield
 
 
@@ -50,14 +50,14 @@ def on_backward(started: Callable[[Sequence[Any], Sequence[Any]], None]) -> Iter
 
     Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
     """
-    original = torch_private.get("engine")
+    original = torch_private.get("engine_run_backward")
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
         started(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ())
         return original(roots, *args, **kwargs)
 
-    with torch_private.replaced("engine", wrapped):
+    with torch_private.replaced("engine_run_backward", wrapped):
         yield
 
 

@@ -24,7 +24,7 @@ def with_fake_tensors(invocation: Invocation, device: torch.device | None) -> It
     Args:
         device: where the fake tensors are; None for where the real ones are.
     """
-    mode = torch_private.get("fake_mode")(allow_non_fake_inputs=True)
+    mode = torch_private.get("fake_tensor_mode")(allow_non_fake_inputs=True)
     fake_tensor = torch_private.get("fake_tensor")
     made: dict[int, torch.Tensor] = {}
 

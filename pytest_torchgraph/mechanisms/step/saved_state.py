@@ -136,7 +136,7 @@ class _Saved:
                 tensor.data = value
         if self.version != -1 and version(tensor) != self.version:
             # A graph that saved the tensor before stays valid: it holds the same value again.
-            torch_private.get("set_versions")((tensor,), (self.version,))
+            torch_private.get("set_version_counter")((tensor,), (self.version,))
 
 
 def _same_form(a: torch.Tensor, b: torch.Tensor) -> bool:

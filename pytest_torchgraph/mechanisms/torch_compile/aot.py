@@ -101,7 +101,7 @@ class _Recorder:
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":
             return self.options.decompositions
-        return torch_private.get("decompositions")()
+        return torch_private.get("inductor_decompositions")()
 
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
@@ -124,5 +124,5 @@ class _Recorder:
         """Record the joint graph, then split it as the options say."""
         self.joints.append(frame.lowered(joint, "joint", "aot").graph)
         cut = self.options.partition == "min_cut"
-        split = torch_private.get("min_cut" if cut else "default_partition")
+        split = torch_private.get("min_cut_partition" if cut else "default_partition")
         return split(joint, *args, **kwargs)

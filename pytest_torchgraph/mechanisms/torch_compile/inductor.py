@@ -84,7 +84,7 @@ class _Recorder:
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
-        inner = torch_private.get("compile_inner")
+        inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             before = self.current
@@ -96,7 +96,9 @@ class _Recorder:
 
         patches = dict(self.options.options or {})
         if self.options.mode is not None:
-            of_mode = torch_private.get("mode_options")(self.options.mode, self.options.dynamic)
+            of_mode = torch_private.get("inductor_mode_options")(
+                self.options.mode, self.options.dynamic
+            )
             patches = {**of_mode, **patches}
         patches.update(NO_GRAPH_CACHE)
         return torch_private.get("compile_fx")(  # type: ignore[no-any-return]

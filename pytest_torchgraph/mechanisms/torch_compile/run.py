@@ -92,9 +92,9 @@ def run_compiled(
     compiled = torch.compile(step.invocation.target, backend=backend, **options)
     with (
         torch_private.fresh_dynamo(),
-        torch_private.quiet(),
+        torch_private.ignore_torch_warnings(),
         torch_private.on_break_stack(found.at_break),
-        torch_private.on_rest_left(found.rest_left),
+        torch_private.on_step_graph_break(found.rest_left),
         torch_private.structured_trace(emit, _RECORDS),
     ):
         step.run(compiled, forward, backward)

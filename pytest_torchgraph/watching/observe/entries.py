@@ -101,7 +101,7 @@ class CompiledCallable:
     def of(cls, call: Any) -> CompiledCallable:
         """Describe a callable that was not called yet."""
         code = getattr(call, "__code__", None)
-        wrapped = torch_private.inlined(call)
+        wrapped = torch_private.unwrap_inline(call)
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
         name = getattr(target, "__qualname__", type(call).__qualname__)
@@ -321,7 +321,7 @@ class CompiledCallables:
         """
         by_id = self._by_id
         stance_of = torch_private.current_stance()
-        modes = torch_private.get("mode_count")
+        modes = torch_private.get("dispatch_mode_count")
         local = self._local
 
         def entered() -> Any:

@@ -134,8 +134,8 @@ class Hub:
                 stack.enter_context(torch_private.on_skip(self._skipped))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_break_stack(self._at_break))
-            stack.enter_context(torch_private.on_capture(self._captured))
-            stack.enter_context(torch_private.autograd_reasons())
+            stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
+            stack.enter_context(torch_private.compiled_autograd_reasons())
             self._installed = stack.pop_all()
 
     def _cache_hit_hook(self) -> Callable[[bool], Any]:

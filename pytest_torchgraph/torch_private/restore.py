@@ -1,4 +1,8 @@
-"""What can be set about compilation, and putting it back."""
+"""Settings and counters of torch that a test changes, put back to what they were before.
+
+Each `*_restored` is a context manager that notes the values at its begin, and assigns them at its
+end where they differ.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ from typing import Any
 
 import torch
 
-from .names import get, replaced
+from .private_names import get, replaced
 
 
 @contextlib.contextmanager
 def counters_restored() -> Iterator[None]:
-    """Put Dynamo's counters back as they were."""
+    """Put `torch._dynamo.utils.counters` back."""
     counters = get("counters")
     before = {key: Counter(value) for key, value in counters.items()}
     try:
@@ -32,17 +36,19 @@ def counters_restored() -> Iterator[None]:
 
 
 CONFIGS = ("config", "inductor_config", "functorch_config", "fx_config", "compiler_config")
+"""The config modules of Dynamo, inductor, functorch, torch.fx and torch.compiler, in `NAMES`.
+
+torch.compiler keeps some of inductor's entries since torch 2.8.
+"""
 
 
 @contextlib.contextmanager
 def configs_restored() -> Iterator[None]:
-    """Put the configs of Dynamo, inductor, functorch and torch.fx back as they were.
+    """Put the config modules of `CONFIGS` back: values that were assigned, and deleted entries.
 
-    And that of torch.compiler, where some of inductor's entries are kept since torch 2.8.
-
-    An entry holds what was assigned to it: in a ContextVar since torch 2.13, so that it is only of
-    this thread, in an attribute before. One that was deleted is hidden: the monkeypatch of pytest
-    9.2 does that when it undoes an assignment.
+    An entry keeps the assigned value as `user_override`: since torch 2.13 in a ContextVar, so that
+    it holds for this thread alone, before as an attribute. Deleting an entry sets its `hide`; the
+    monkeypatch of pytest 9.2 does that when it undoes an assignment.
     """
     before = [
         (module, name, entry, _copied(_override(entry)), entry.hide)
@@ -60,11 +66,13 @@ def configs_restored() -> Iterator[None]:
 
 
 def _override(entry: Any) -> Any:
+    """The value that was assigned to an entry of a config."""
     value = entry.user_override
     return value.get() if isinstance(value, ContextVar) else value
 
 
 def _copied(value: Any) -> Any:
+    """A copy of a collection, which a test may change in place; else the value itself."""
     if not isinstance(value, list | dict | set):
         return value
     try:
@@ -74,6 +82,7 @@ def _copied(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Whether a value need not be assigned again. Objects of other types have no `==` to trust."""
     return a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and bool(a == b))
 
 
@@ -92,14 +101,14 @@ def _assign_override(module: Any, name: str, entry: Any, value: Any) -> None:
 
 @contextlib.contextmanager
 def stance_restored() -> Iterator[None]:
-    """Put back the stance of `torch.compiler.set_stance`."""
+    """Put the stance of `torch.compiler.set_stance` back."""
     with replaced("stance", get("stance")):
         yield
 
 
 @contextlib.contextmanager
 def logs_restored() -> Iterator[None]:
-    """Put back what `torch._logging.set_logs` set, and the levels of torch's loggers."""
+    """Put the state of `torch._logging.set_logs` back, and the levels of torch's loggers."""
     state = get("log_state")
     before = dict(state.log_qname_to_level), set(state.artifact_names)
     levels = {logger: logger.level for logger in _loggers()}
@@ -117,6 +126,7 @@ def logs_restored() -> Iterator[None]:
 
 
 def _loggers() -> list[logging.Logger]:
+    """The loggers `torch` and below."""
     known = logging.root.manager.loggerDict
     return [
         logger
@@ -127,22 +137,24 @@ def _loggers() -> list[logging.Logger]:
 
 @contextlib.contextmanager
 def matmul_precision_restored() -> Iterator[None]:
-    """Put back `torch.set_float32_matmul_precision`, and `fp32_precision` of `torch.backends`.
+    """Put back the settings that let torch compute with less than float32 precision.
 
-    And the flags of `torch.backends.cuda.matmul` and `cudnn` that let CUDA compute less precisely.
+    Those are `torch.set_float32_matmul_precision`, every `fp32_precision` of `torch.backends`, and
+    the flags of `torch.backends.cuda.matmul` and of `cudnn`. Assigning the first also assigns some
+    of the second. Where the first cannot be read, each of its values is tried.
     """
-    general, each, flags = _matmul_precision(), _precisions(), _flags()
+    general, precisions, flags = matmul_precision(), _precisions(), _flags()
     try:
         yield
     finally:
         for (owner, name), value in flags.items():
             if _flags().get((owner, name)) != value:
                 setattr(owner, name, value)
-        for tried in ("highest", "high", "medium") if general is None else (general,):
-            if (_matmul_precision(), _precisions()) == (general, each):
+        for candidate in ("highest", "high", "medium") if general is None else (general,):
+            if (matmul_precision(), _precisions()) == (general, precisions):
                 break
-            torch.set_float32_matmul_precision(tried)
-            _assign_precisions(each)
+            torch.set_float32_matmul_precision(candidate)
+            _assign_precisions(precisions)
 
 
 _PRECISIONS = (
@@ -150,27 +162,32 @@ _PRECISIONS = (
     *((backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")),
 )
 
+"""The backends and ops that have an `fp32_precision`, as torch names them."""
+
 
 def _flags() -> dict[tuple[Any, str], Any]:
-    """The flags, without those that torch refuses to tell: TF32 where `fp32_precision` differs."""
+    """The flags for reduced precision on CUDA, each by its owner and name.
+
+    `allow_tf32` is left out where it cannot be read: torch raises where `fp32_precision` differs.
+    """
     matmul: Any = torch.backends.cuda.matmul
-    names = [(matmul, name) for name in _REDUCED if hasattr(matmul, name)]
-    found = {}
+    names = [(matmul, name) for name in _MATMUL_FLAGS if hasattr(matmul, name)]
+    flags = {}
     for owner, name in [*names, (torch.backends.cudnn, "allow_tf32")]:
         with contextlib.suppress(RuntimeError):
-            found[owner, name] = getattr(owner, name)
-    return found
+            flags[owner, name] = getattr(owner, name)
+    return flags
 
 
-_REDUCED = (
+_MATMUL_FLAGS = (
     "allow_fp16_accumulation",
     "allow_fp16_reduced_precision_reduction",
     "allow_bf16_reduced_precision_reduction",
 )
 
 
-def _matmul_precision() -> str | None:
-    """None where `fp32_precision` was set, of which torch cannot tell this one."""
+def matmul_precision() -> str | None:
+    """`torch.get_float32_matmul_precision()`; None where torch raises, by an `fp32_precision`."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -178,22 +195,23 @@ def _matmul_precision() -> str | None:
 
 
 def _precisions() -> dict[tuple[str, str], str]:
-    precision = get("precision")
+    """Every `fp32_precision`, by backend and op."""
+    precision = get("get_fp32_precision")
     return {key: precision(*key) for key in _PRECISIONS}
 
 
 def _assign_precisions(values: dict[tuple[str, str], str]) -> None:
-    assign = get("assign_precision")
+    assign = get("set_fp32_precision")
     for key, value in values.items():
-        for candidate in ("none", value):  # "none": the one that holds for all of the backend
+        for candidate in ("none", value):  # "none": as is set for the whole backend
             if _precisions()[key] != value:
                 assign(*key, candidate)
 
 
-def leave_compilation() -> None:
-    """Forget a compilation that was left by an exception.
+def forget_aborted_compilation() -> None:
+    """Clear this thread's compile context, which a capture that failed leaves behind.
 
-    Where compiled autograd fails to capture, torch keeps its id, and gives it to all that is
-    compiled afterwards; a reset does not help.
+    Where compiled autograd fails to capture, torch keeps the capture's id, and gives it to whatever
+    is compiled afterwards. A reset of Dynamo does not clear it.
     """
-    get("compiling").compile_context = None
+    get("guards_tls").compile_context = None

@@ -1,0 +1,53 @@
+"""`render FILE OUT`: draw a graph, or with `--against=OLD` the difference of two files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import TorchGraphError
+from .documents import read_document, select_graphs
+from .exit_codes import SAME
+
+
+def add_command(commands: Any) -> None:
+    """Declare the command and its arguments.
+
+    Args:
+        commands: the subparsers of argparse.
+    """
+    parser = commands.add_parser("render", help="draw a graph: .svg, .png, .pdf or .dot")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--graph", metavar="NAME", help="which one, where the file has several")
+    parser.add_argument(
+        "--against", metavar="OLD", type=Path, help="draw what distinguishes the file from this one"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw, and print the path of the picture.
+
+    Raises:
+        TorchGraphError: where there is not exactly one graph to draw, or no difference.
+    """
+    from ..graph.diff.report import diff_graphs
+    from ..render.to_file import render
+
+    document = read_document(options.file)
+    if options.against is not None:
+        difference = diff_graphs(read_document(options.against).graphs, document.graphs)
+        if not difference:
+            raise TorchGraphError("nothing differs, so there is nothing to draw")
+        print(render(difference, options.out))
+        return SAME
+    graphs = select_graphs(document.graphs, options.graph, options.file)
+    if len(graphs) != 1:
+        names = ", ".join(graph.name for graph in graphs) or "none"
+        raise TorchGraphError(
+            f"{options.file} has {len(graphs)} graphs ({names}): choose one with --graph"
+        )
+    print(render(graphs[0], options.out))
+    return SAME

@@ -1,0 +1,60 @@
+"""`show FILE`: print the graphs of a file, as text, as a table, or as op counts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import TorchGraphError
+from .documents import read_document, select_graphs
+from .exit_codes import SAME
+
+
+def add_command(commands: Any) -> None:
+    """Declare the command and its arguments.
+
+    Args:
+        commands: the subparsers of argparse.
+    """
+    parser = commands.add_parser("show", help="print the graphs of a file")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--graph", metavar="NAME", help="only this one")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--table", action="store_true", help="as a table of nodes, as torch.fx does")
+    form.add_argument("--ops", action="store_true", help="how often which op occurs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the graphs.
+
+    Raises:
+        TorchGraphError: for a graph that the file does not have, or a table of a file that holds
+            op counts alone.
+    """
+    from ..graph.text import format_document
+
+    document = read_document(options.file)
+    if document.counts and not document.graphs:
+        if options.table:
+            raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
+        _print_counts([(name, c) for name, c in document.counts if options.graph in (None, name)])
+        return SAME
+    graphs = select_graphs(document.graphs, options.graph, options.file)
+    if options.table:
+        print("\n\n".join(f"{graph.name}\n{graph.to_table()}" for graph in graphs))
+    elif options.ops:
+        _print_counts([(graph.name, graph.op_counts) for graph in graphs])
+    else:
+        print(format_document(graphs, document.header, document.header.detail), end="")
+    return SAME
+
+
+def _print_counts(graphs: Sequence[tuple[str, dict[str, int]]]) -> None:
+    """Print each graph's name and its ops, the most frequent one first."""
+    for name, counts in graphs:
+        print(name)
+        for op, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            print(f"  {count:6} {op}")

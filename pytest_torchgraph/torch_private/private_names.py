@@ -1,0 +1,325 @@
+"""The table of torch's private names, and access to the objects behind them.
+
+NAMES          where each is, since which release, and what needs it
+get, has       the object, and whether this torch has it
+replaced       another object in its place, for as long as a context lasts
+probe          all that this torch lacks
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import TorchGraphError
+
+
+@dataclass(frozen=True)
+class PrivateName:
+    """A private name of torch.
+
+    Attributes:
+        path: `module:attribute`, where the attribute may be dotted.
+        since: the first torch release that has it in this form.
+        purpose: the feature that needs it. The user reads it where the name is missing, behind
+            "which pytest-torchgraph needs for".
+    """
+
+    path: str
+    since: str
+    purpose: str
+
+
+NAMES = {
+    # Dynamo: its settings and its state.
+    "counters": PrivateName(
+        "torch._dynamo.utils:counters", "2.0", "leaving Dynamo's counters alone"
+    ),
+    "reset": PrivateName("torch._dynamo:reset", "2.0", "captures through Dynamo"),
+    "callback_handler": PrivateName(
+        "torch._dynamo.callback:callback_handler", "2.3", "keeping compilation callbacks"
+    ),
+    "config": PrivateName("torch._dynamo:config", "2.0", "saying why nothing compiled"),
+    "stance": PrivateName("torch._dynamo.eval_frame:_stance", "2.6", "saying why nothing compiled"),
+    "optimized_module": PrivateName(
+        "torch._dynamo.eval_frame:OptimizedModule", "2.0", "capture by dispatch"
+    ),
+    "tracing_context": PrivateName(
+        "torch._guards:TracingContext.try_get", "2.1", "capture by compiled_autograd"
+    ),
+    "guards_tls": PrivateName("torch._guards:_TLS", "2.1", "isolating tests"),
+    # Dynamo: what it compiled, and which frames it skips.
+    "cleanup_manager": PrivateName(
+        "torch._dynamo.utils:CleanupManager", "2.0", "counting the runs of compiled graphs"
+    ),
+    "orig_code_map": PrivateName(
+        "torch._dynamo.utils:orig_code_map", "2.0", "counting the runs of compiled graphs"
+    ),
+    "cache_entries": PrivateName(
+        "torch._C:_dynamo.eval_frame._debug_get_cache_entry_list",
+        "2.0",
+        "counting the runs of compiled graphs",
+    ),
+    "input_codes": PrivateName(
+        "torch._dynamo.convert_frame:input_codes", "2.0", "saying why nothing compiled"
+    ),
+    "wrap_inline": PrivateName(
+        "torch._dynamo.external_utils:wrap_inline", "2.1", "the names of compiled modules"
+    ),
+    "skip_code": PrivateName(
+        "torch._dynamo.eval_frame:set_code_exec_strategy",
+        "2.7",
+        "keeping Dynamo away from our own code",
+    ),
+    "frame_strategy": PrivateName(
+        "torch._dynamo.eval_frame:FrameExecStrategy", "2.7", "keeping Dynamo away from our own code"
+    ),
+    "frame_action": PrivateName(
+        "torch._dynamo.eval_frame:FrameAction", "2.7", "keeping Dynamo away from our own code"
+    ),
+    # Dynamo: functions that are observed.
+    "callback_from_stance": PrivateName(
+        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "capture by dispatch"
+    ),
+    "skip_guard_eval_unsafe": PrivateName(
+        "torch._dynamo.eval_frame:_is_skip_guard_eval_unsafe_stance",
+        "2.6",
+        "seeing that compiled code is entered",
+    ),
+    "guard_hook": PrivateName(
+        "torch._C:_dynamo.eval_frame.set_guard_complete_hook",
+        "2.9",
+        "seeing that compiled code is served from the cache",
+    ),
+    "convert_frame": PrivateName(
+        "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
+        "2.0",
+        "saying that a frame was skipped",
+    ),
+    "in_skipfiles": PrivateName(
+        "torch._dynamo.trace_rules:check", "2.2", "saying why a frame was skipped"
+    ),
+    "skip_reason": PrivateName(
+        "torch._dynamo.convert_frame:add_skip_reason", "2.13", "saying why a frame was skipped"
+    ),
+    "collapse_resume_frames": PrivateName(
+        "torch._dynamo.symbolic_convert:collapse_resume_frames",
+        "2.9",
+        "the whole stack at a graph break",
+    ),
+    "step_graph_break": PrivateName(
+        "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step_graph_break",
+        "2.0",
+        "captures through Dynamo",
+    ),
+    "backend_compiler_failed": PrivateName(
+        "torch._dynamo.exc:BackendCompilerFailed",
+        "2.0",
+        "CompiledAutograd(backward_fullgraph=True)",
+    ),
+    # Dispatch, and the registry of ops.
+    "dispatch_modes": PrivateName(
+        "torch.utils._python_dispatch:_get_current_dispatch_mode_stack",
+        "2.0",
+        "saying why nothing compiled",
+    ),
+    "dispatch_mode_count": PrivateName(
+        "torch._C:_len_torch_dispatch_stack", "2.0", "saying why nothing compiled"
+    ),
+    "ignore_compile_internals": PrivateName(
+        "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",
+        "2.9",
+        "capture by dispatch",
+    ),
+    "higher_order_ops": PrivateName("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
+    "op_names": PrivateName("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
+    "has_kernel": PrivateName(
+        "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"
+    ),
+    # Autograd, and tensors.
+    "sequence_nr": PrivateName(
+        "torch._C:_autograd._get_sequence_nr", "1.13", "module paths of backward ops"
+    ),
+    "current_node": PrivateName(
+        "torch._C:_current_autograd_node", "1.13", "module paths of backward ops"
+    ),
+    "engine_run_backward": PrivateName(
+        "torch.autograd:_engine_run_backward", "2.3", "module paths under compiled autograd"
+    ),
+    "set_version_counter": PrivateName(
+        "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
+    ),
+    "storage_weak_ref": PrivateName(
+        "torch.multiprocessing.reductions:StorageWeakRef", "1.8", "capture by dispatch"
+    ),
+    "fake_tensor_mode": PrivateName(
+        "torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "fake=True"
+    ),
+    "fake_tensor": PrivateName("torch._subclasses.fake_tensor:FakeTensor", "2.0", "fake=True"),
+    "default_tolerances": PrivateName(
+        "torch.testing._comparison:default_tolerances", "1.9", "assert_matches_eager(rtol=...)"
+    ),
+    # AOTAutograd.
+    "aot_autograd": PrivateName(
+        "torch._dynamo.backends.common:aot_autograd", "2.0", "capture by aot"
+    ),
+    "make_boxed_func": PrivateName("functorch.compile:make_boxed_func", "2.0", "capture by aot"),
+    "default_partition": PrivateName(
+        "torch._functorch.partitioners:default_partition", "2.0", "capture.joint"
+    ),
+    "min_cut_partition": PrivateName(
+        "torch._functorch.partitioners:min_cut_rematerialization_partition",
+        "2.0",
+        "Aot(partition='min_cut')",
+    ),
+    "functorch_config": PrivateName("torch._functorch:config", "2.0", "capture by inductor"),
+    # Inductor.
+    "compile_fx": PrivateName(
+        "torch._inductor.compile_fx:compile_fx", "2.0", "capture by inductor"
+    ),
+    "compile_fx_inner": PrivateName(
+        "torch._inductor.compile_fx:compile_fx_inner", "2.0", "capture by inductor"
+    ),
+    "post_grad_passes": PrivateName(
+        "torch._inductor.compile_fx:_recursive_post_grad_passes", "2.4", "capture by inductor"
+    ),
+    "inductor_mode_options": PrivateName(
+        "torch._inductor:list_mode_options", "2.0", "capture by inductor"
+    ),
+    "inductor_decompositions": PrivateName(
+        "torch._inductor.decomposition:select_decomp_table", "2.0", "Aot(decompositions='inductor')"
+    ),
+    "inductor_config": PrivateName("torch._inductor:config", "2.0", "capture by inductor"),
+    "cache_dir": PrivateName(
+        "torch._inductor.runtime.runtime_utils:default_cache_dir", "2.5", "isolating tests"
+    ),
+    # Compiled autograd.
+    "enable_compiled_autograd": PrivateName(
+        "torch._dynamo.compiled_autograd:_enable", "2.6", "capture by compiled_autograd"
+    ),
+    "compiled_autograd_enabled": PrivateName(
+        "torch._dynamo.compiled_autograd:compiled_autograd_enabled",
+        "2.1",
+        "leaving compiled autograd as it was",
+    ),
+    "set_autograd_compiler": PrivateName(
+        "torch._C:_dynamo.compiled_autograd.set_autograd_compiler",
+        "2.1",
+        "leaving compiled autograd as it was",
+    ),
+    "reset_compiled_autograd": PrivateName(
+        "torch._dynamo.compiled_autograd:reset",
+        "2.1",
+        "saying why compiled autograd captured again",
+    ),
+    "end_capture": PrivateName(
+        "torch._dynamo.compiled_autograd:AutogradCompilerInstance.end_capture",
+        "2.1",
+        "counting the runs of compiled autograd's graphs",
+    ),
+    "set_verbose_logger": PrivateName(
+        "torch._C:_dynamo.compiled_autograd.set_verbose_logger",
+        "2.4",
+        "saying why compiled autograd captured again",
+    ),
+    "verbose_logging_enabled": PrivateName(
+        "torch._dynamo.compiled_autograd:snapshot_verbose_logging_enabled",
+        "2.4",
+        "leaving compiled autograd's log as it was",
+    ),
+    "unwrap_size": PrivateName(
+        "torch._dynamo.external_utils:unwrap_maybe_dynamic_int",
+        "2.7",
+        "capture by compiled_autograd",
+    ),
+    "accumulate_grad": PrivateName(
+        "torch._dynamo.external_utils:call_accumulate_grad", "2.8", "capture by compiled_autograd"
+    ),
+    "call_hook": PrivateName(
+        "torch._dynamo.external_utils:call_hook", "2.1", "capture by compiled_autograd"
+    ),
+    # Other settings that are put back after a test.
+    "compiler_config": PrivateName("torch.compiler:config", "2.6", "isolating tests"),
+    "fx_config": PrivateName("torch.fx.experimental:_config", "2.0", "isolating tests"),
+    "log_state": PrivateName("torch._logging._internal:log_state", "2.0", "isolating tests"),
+    "init_logs": PrivateName("torch._logging._internal:_init_logs", "2.0", "isolating tests"),
+    "get_fp32_precision": PrivateName(
+        "torch._C:_get_fp32_precision_getter", "2.9", "isolating tests"
+    ),
+    "set_fp32_precision": PrivateName(
+        "torch._C:_set_fp32_precision_setter", "2.9", "isolating tests"
+    ),
+}
+"""Every private name that is touched, by a name of ours. Nearly always that is torch's own."""
+
+
+def get(name: str) -> Any:
+    """The object behind one of `NAMES`. Imports its module where nobody has yet.
+
+    Raises:
+        TorchGraphError: if this torch does not have it; the message names what needs it.
+    """
+    known = NAMES[name]
+    module, _, attributes = known.path.partition(":")
+    try:
+        value: Any = sys.modules.get(module)
+        if value is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                value = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            value = getattr(value, attribute)
+    except (ImportError, AttributeError):
+        raise TorchGraphError(
+            f"torch {torch.__version__} has no {known.path.replace(':', '.')} (there since "
+            f"{known.since}), which pytest-torchgraph needs for {known.purpose}: that is "
+            "unavailable with this release"
+        ) from None
+    return value
+
+
+@contextlib.contextmanager
+def replaced(name: str, value: Any) -> Iterator[None]:
+    """Put `value` in the place of one of `NAMES`, and put back what was there.
+
+    Raises:
+        TorchGraphError: if this torch does not have it.
+    """
+    before = get(name)
+    module, _, attributes = NAMES[name].path.partition(":")
+    *path, last = attributes.split(".")
+    owner: Any = sys.modules[module]
+    for attribute in path:
+        owner = getattr(owner, attribute)
+    setattr(owner, last, value)
+    try:
+        yield
+    finally:
+        setattr(owner, last, before)
+
+
+def has(name: str) -> bool:
+    """Whether this torch has one of `NAMES`: for names that something else can stand in for."""
+    try:
+        get(name)
+    except TorchGraphError:
+        return False
+    return True
+
+
+def probe() -> dict[str, str]:
+    """The names of `NAMES` that this torch lacks, each with the message that a user would see."""
+    missing = {}
+    for name in NAMES:
+        try:
+            get(name)
+        except TorchGraphError as error:
+            missing[name] = str(error)
+    return missing
