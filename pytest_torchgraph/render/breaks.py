@@ -53,7 +53,7 @@ MAX_REASON = 5
 MAX_ENDS = 4
 """How many of the inputs behind a break are tied to it."""
 NEIGHBOURS = 2
-"""How many operands, and how many users, of the ends of a graph are drawn for certain."""
+"""How many operands, and how many users, of the ends of a graph get boxes while there is room."""
 
 
 def to_dot(capture: Compiled) -> graphviz.Digraph:

@@ -63,7 +63,7 @@ def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
         accept="pytest test_a.py::test_step --torchgraph-update",
         lines=difflib.unified_diff(*texts, "stored", "now", lineterm=""),
         diff=diff,
-        picture=drawing,
+        drawing=drawing,
         svg=drawn.path.read_text(),
         note=drawn.note or "",
     )

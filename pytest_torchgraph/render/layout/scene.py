@@ -29,8 +29,8 @@ MAX_TITLE = 120
 MAX_CLUSTER_LABEL = 80
 """Characters in the label of a cluster; its tooltip has up to `MAX_TOOLTIP_LINE`."""
 LARGE = 2500
-"""With more boxes than this, edges have a `taillabel` in place of a `label`: a label that has a
-place of its own in the layout doubles the ranks, and makes `dot` six times slower on 5,000 boxes."""
+"""With more boxes than this, edges have a `taillabel` in place of a `label`, which is laid out like
+a box: that doubles the ranks, and makes `dot` six times slower on 5,000 boxes."""
 FONT = "Helvetica,Arial,sans-serif"
 GREY = "#666666"
 

@@ -34,7 +34,7 @@ DRAW_PATIENCE = 20.0
 MAX_ERROR = 500
 """Characters of an unexpected error in the note of a `RenderResult`."""
 HEAD, TAIL = 4096, 1024
-"""Bytes at the start and at the end of a picture in which the marks of its format are looked for."""
+"""Bytes at the start and at the end of a file, in which the marks of its format must be."""
 INSTALL = (
     "install Graphviz (https://graphviz.org/download) so that `dot` is on the PATH, "
     "or `pip install pygraphviz`"

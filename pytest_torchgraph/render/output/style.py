@@ -33,7 +33,7 @@ DARK: dict[Paint, Paint] = {
     CHANGE_PAINTS["added"]: Paint("#33C79B", "#0F7458"),
     CHANGE_PAINTS["rewired"]: Paint("#4095C5", "#12456B"),
 }
-"""Paints for which `dark` has no formula: the formula would give two that are hard to tell apart."""
+"""Paints for which the formula of `dark` would give two that are hard to tell apart."""
 _FILLED = ':is(path, polygon, ellipse):not([fill="none"])'
 _DRAWN = ":is(path, polygon, polyline, ellipse)"
 _OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
