@@ -97,9 +97,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with marker.watched(limits) if limits is not None else nullcontext():
         result = yield
     if item.stash.get(MISMATCHES, None):
-        from .report.mismatch import fail_unheard
+        from .report.mismatch import fail_ignored_mismatches
 
-        fail_unheard(item)
+        fail_ignored_mismatches(item)
     elif item.stash.get(USED, True) is False:
         from .report.mismatch import fail_unused
 
@@ -114,13 +114,13 @@ def pytest_runtest_makereport(
     """Explain failed comparisons in the report, and note there what was stored."""
     report = yield
     if call.excinfo is not None and report.failed:
-        from .report.failed_check import complete_report as draw
+        from .report.failed_check import add_picture
 
-        draw(item, report, call.excinfo.value)
+        add_picture(item, report, call.excinfo.value)
     if COMPARED in item.stash:
-        from .report.mismatch import complete_report
+        from .report.mismatch import add_comparisons
 
-        complete_report(item, report)
+        add_comparisons(item, report)
     return report
 
 

@@ -7,36 +7,39 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph.diff.report import Change, GraphDiff
 from ..graph.model import Graph
-from .layout.canvas import Canvas, Edge, Look, Piece
-from .layout.elements import MAX_RETURNED
-from .layout.scene import Element, Place, Scene, Segment, module_place
+from .drawing import Drawing
+from .layout.canvas import Canvas, Drawable, Edge, Look
+from .layout.placed_graph import MAX_RETURNED
+from .layout.scene import Element, Scene, graph_cluster, module_cluster
 from .look import labels
 from .look.change_labels import change_lines, source_line
-from .look.change_marks import PAINT, SIGNS, MarkKind
+from .look.change_marks import CHANGE_PAINTS, SIGNS, ChangeMarkKind
 from .look.op_categories import Paint
-from .overlay import Item, Overlay
-from .whole import folded_label
+from .overlay import OverlaidNode, Overlay
 
 if TYPE_CHECKING:
     import graphviz
 
-    from .picture import Picture
-
 MAX_BOXES = 150
+"""How many boxes the drawing of a difference, or of surplus ops, has at most without ports."""
 NEIGHBOURS = 5
 """How many operands, and how many users, of a box are context at most, the nearest first."""
 LAYER = 24
 """How many boxes the module around a change has at most for all of it to be shown."""
+MAX_FOLDED = 2
+"""How many parameters, buffers and constants a box lists at most."""
 
 CONTEXT = {"color": "#AAAAAA", "fillcolor": "#FFFFFF", "fontcolor": "#555555"}
+"""The DOT attributes of a box without a change mark."""
 KEY = ", ".join(f"{SIGNS[kind]} {kind}" for kind in ("added", "removed", "changed", "rewired"))
+"""The explanation of the signs, a line above the drawing."""
 
 
-class _Spot(NamedTuple):
-    """An item of one of the overlaid pairs of graphs."""
+class _PairNode(NamedTuple):
+    """A node of one of the overlaid pairs of graphs."""
 
     overlay: Overlay
-    item: Item
+    node: OverlaidNode
 
 
 def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
@@ -52,13 +55,16 @@ def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
         diff: what to draw; nothing in it gives a drawing that says so.
         hops: how much context, 0 for none.
     """
-    return picture(diff, hops).digraph
+    return drawing(diff, hops).digraph
 
 
-def picture(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Picture:
-    """The same as `diff_to_dot`, with what each element of the SVG stands for."""
-    from .picture import Picture
+def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
+    """The same as `diff_to_dot`, with the meaning of each element of the SVG.
 
+    Args:
+        diff, hops: as in `diff_to_dot`.
+        prefix: the beginning of every `id`, for a page that holds several drawings.
+    """
     title = [diff.heading(), f"{KEY}; dashed: a consequence"]
     scene = Scene("difference", title, prefix)
     for pair in diff.graphs:
@@ -66,58 +72,66 @@ def picture(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Picture:
             scene.classes.update(graph.classes if graph is not None else {})
     changes = [c for finding in diff.findings for c in (*finding.changes, *finding.consequences)]
     overlays = [Overlay(pair, changes) for pair in diff.graphs]
-    canvas = Canvas(scene, look, port_paint)
-    spots = _Spots(diff, overlays, hops)
-    numbers: dict[_Spot, int] = {}
+    canvas = Canvas(scene, change_look, change_paint)
+    focus = _Focus(diff, overlays, hops)
+    numbers: dict[_PairNode, int] = {}
     for number, overlay in enumerate(overlays):
         if overlay.pair.before is None or overlay.pair.after is None:
             _whole_graph(scene, overlay.pair.after or overlay.pair.before, overlay)
         else:
-            _add(canvas, overlay, number, spots, numbers)
-    focus = [numbers[spot] for spot in spots.wanted if spot in numbers]
-    units = canvas.draw(MAX_BOXES, focus, compact=True) if canvas.pieces else []
-    folded = sum(
-        canvas.pieces[n].mark is not None for unit in units if unit.is_group for n in unit.members
-    )
+            _add_nodes(canvas, overlay, number, focus, numbers)
+            _add_edges(canvas, overlay, numbers)
+    if canvas.drawables:
+        wanted = [numbers[node] for node in focus.nodes if node in numbers]
+        canvas.draw(MAX_BOXES, wanted, compact=True)
+    folded = canvas.count_marks_in_groups()
     if folded:
         scene.title.append(
             f"{folded:,} more changed nodes are counted in the boxes that they are folded into"
         )
-    return Picture.of(scene)
+    return Drawing.of(scene)
 
 
-class _Spots:
-    """What is to be seen, in the order of importance."""
+class _Focus:
+    """The nodes that are to have boxes of their own, in the order of importance.
+
+    The order: edits, what is at most `hops` edges away from these, the rest of their modules,
+    consequences, the neighbours of these.
+
+    Attributes:
+        nodes: the nodes.
+        consequences: those that follow from edits elsewhere.
+    """
 
     def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
-        primary, derived = _spots(diff, overlays)
-        self.consequences = derived
-        self.wanted = dict.fromkeys(primary)
-        self._surround(primary, hops)
+        edits, self.consequences = _changed_nodes(diff, overlays)
+        self.nodes = dict.fromkeys(edits)
+        self._surround(edits, hops)
         if hops:
-            layers = dict.fromkeys((spot.overlay, _layer(spot)) for spot in primary)
+            layers = dict.fromkeys((edit.overlay, _layer(edit)) for edit in edits)
             for overlay, path in list(layers)[:MAX_BOXES]:
-                self.wanted.update((_Spot(overlay, item), None) for item in overlay.members(path))
-        self.wanted.update(dict.fromkeys(derived))
-        self._surround(derived, min(hops, 1))
+                members = (_PairNode(overlay, node) for node in overlay.members(path))
+                self.nodes.update(dict.fromkeys(members))
+        self.nodes.update(dict.fromkeys(self.consequences))
+        self._surround(self.consequences, min(hops, 1))
 
-    def _surround(self, spots: Iterable[_Spot], hops: int) -> None:
-        border = list(spots)
+    def _surround(self, nodes: Iterable[_PairNode], hops: int) -> None:
+        border = list(nodes)
         for _ in range(hops):
             border = [
-                _Spot(overlay, near)
-                for overlay, item in border
-                for near in overlay.around(item, NEIGHBOURS)
-                if _Spot(overlay, near) not in self.wanted
+                _PairNode(overlay, near)
+                for overlay, node in border
+                for near in overlay.neighbours(node, NEIGHBOURS)
+                if _PairNode(overlay, near) not in self.nodes
             ]
             border = list(dict.fromkeys(border))
-            self.wanted.update(dict.fromkeys(border))
+            self.nodes.update(dict.fromkeys(border))
 
 
-def _layer(spot: _Spot) -> str:
-    """The largest module around an item that is small enough for all of it to be shown, or ""."""
-    overlay, item = spot
-    path = overlay.box(item).node.module
+def _layer(pair_node: _PairNode) -> str:
+    """The largest module around a node that is small enough for all of it to be shown, or ""."""
+    overlay, node = pair_node
+    path = overlay.folded(node).node.module
     largest = ""
     while path and overlay.is_small(path, LAYER):
         largest = path
@@ -125,31 +139,36 @@ def _layer(spot: _Spot) -> str:
     return largest
 
 
-def _spots(diff: GraphDiff, overlays: list[Overlay]) -> tuple[dict[_Spot, None], dict[_Spot, None]]:
-    """The changed items that are edits, and those that follow from edits."""
-    spots = {
-        key: _Spot(overlay, item) for overlay in overlays for key, item in overlay.items_of.items()
+def _changed_nodes(
+    diff: GraphDiff, overlays: list[Overlay]
+) -> tuple[dict[_PairNode, None], dict[_PairNode, None]]:
+    """The changed nodes that are edits, and those that are consequences of edits."""
+    changed = {
+        key: _PairNode(overlay, node)
+        for overlay in overlays
+        for key, node in overlay.node_of.items()
     }
 
-    def found(changes: Iterable[Change]) -> Iterator[_Spot]:
+    def nodes_of(changes: Iterable[Change]) -> Iterator[_PairNode]:
         for change in changes:
             for node in (change.after, change.before):
-                if node is not None and id(node) in spots:
-                    yield spots[id(node)]
+                if node is not None and id(node) in changed:
+                    yield changed[id(node)]
 
-    derived = dict.fromkeys(found(c for finding in diff.findings for c in finding.consequences))
-    primary = dict.fromkeys(found(c for finding in diff.findings for c in finding.changes))
-    for spot in spots.values():
-        if spot not in derived:
-            primary.setdefault(spot)
-    return primary, {spot: None for spot in derived if spot not in primary}
+    derived = dict.fromkeys(nodes_of(c for finding in diff.findings for c in finding.consequences))
+    edits = dict.fromkeys(nodes_of(c for finding in diff.findings for c in finding.changes))
+    for node in changed.values():
+        if node not in derived:
+            edits.setdefault(node)
+    return edits, {node: None for node in derived if node not in edits}
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
+    """Draw a graph that only one side has as one box."""
     if graph is None or len(scene) >= MAX_BOXES:
         return
-    kind: MarkKind = "removed" if overlay.pair.after is None else "added"
-    border, fill = PAINT[kind]
+    kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
+    border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
     scene.add_box(
         [f"{SIGNS[kind]} {graph.kind} graph {graph.name}", f"{calls} ops"],
@@ -171,76 +190,87 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
     )
 
 
-def _add(
-    canvas: Canvas, overlay: Overlay, number: int, spots: _Spots, numbers: dict[_Spot, int]
+def _add_nodes(
+    canvas: Canvas,
+    overlay: Overlay,
+    number: int,
+    focus: _Focus,
+    numbers: dict[_PairNode, int],
 ) -> None:
-    """Put a pair of graphs on the canvas."""
+    """Put the nodes of a pair of graphs on the canvas, and their drawables into `numbers`."""
     graph = overlay.pair.after
     assert graph is not None
-    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
-    base: Place = (Segment("graph", f"{graph.name}{kind}", str(number)),)
-    for item in sorted(overlay.positions, key=overlay.positions.__getitem__):
-        if _is_busy_return(overlay, item) and item not in overlay.marks:
+    base = graph_cluster(graph, number)
+    for node in sorted(overlay.positions, key=overlay.positions.__getitem__):
+        if _is_busy_return(overlay, node) and node not in overlay.change_marks:
             continue
-        spot = _Spot(overlay, item)
-        box = overlay.box(item)
-        place = module_place(box.node.module, base)
-        mark = overlay.marks.get(item)
+        pair_node = _PairNode(overlay, node)
+        folded = overlay.folded(node)
+        cluster = module_cluster(folded.node.module, base)
+        mark = overlay.change_marks.get(node)
         if mark is not None:
-            mark.follows = spot in spots.consequences
-        piece = Piece(graph.name, box, place, mark, is_old=not item.is_new)
-        piece.no_box = box.node.op == "saved" and mark is None and bool(overlay.below.get(item))
-        numbers[spot] = canvas.add(piece)
+            mark.follows = pair_node in focus.consequences
+        drawable = Drawable(graph.name, folded, cluster, mark, is_old=not node.is_new)
+        drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])
+        numbers[pair_node] = canvas.add(drawable)
+
+
+def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
+    """Put the edges of a pair of graphs on the canvas."""
     for edge, (before, after) in overlay.edges.items():
         if _is_busy_return(overlay, edge.head) and None not in (before, after):
             continue
-        ends = [numbers.get(_Spot(overlay, item)) for item in (edge.tail, edge.head)]
-        if None in ends:
-            continue
-        tail, head = (end for end in ends if end is not None)
-        if after is None:
-            canvas.edges.append(Edge(tail, head, edge.path, before or "", "removed"))
-        elif before is None:
-            canvas.edges.append(Edge(tail, head, edge.path, after, "added"))
-        elif before != after:
-            label = f"{before} \N{RIGHTWARDS ARROW} {after}"
-            canvas.edges.append(Edge(tail, head, edge.path, label, "changed"))
-        else:
-            canvas.edges.append(Edge(tail, head, edge.path, after))
+        tail = numbers.get(_PairNode(overlay, edge.tail))
+        head = numbers.get(_PairNode(overlay, edge.head))
+        if tail is not None and head is not None:
+            canvas.edges.append(Edge(tail, head, edge.path, *_label_and_kind(before, after)))
 
 
-def _is_busy_return(overlay: Overlay, item: Item) -> bool:
+def _label_and_kind(before: str | None, after: str | None) -> tuple[str, str]:
+    """The label and the kind of an edge with these labels in the old and the new graph."""
+    if after is None:
+        return before or "", "removed"
+    if before is None:
+        return after, "added"
+    if before != after:
+        return f"{before} \N{RIGHTWARDS ARROW} {after}", "changed"
+    return after, "value"
+
+
+def _is_busy_return(overlay: Overlay, node: OverlaidNode) -> bool:
     """Whether so much is returned that edges to the return would hide everything else."""
-    return overlay.box(item).node.kind == "output" and len(overlay.above[item]) > MAX_RETURNED
+    return overlay.folded(node).node.kind == "output" and len(overlay.operands[node]) > MAX_RETURNED
 
 
-def look(piece: Piece, named: bool) -> Look:
-    """What a box looks like where marks are what matters: what has none is pale."""
-    node, mark = piece.node, piece.mark
-    if mark is None:
-        lines = labels.node_lines(node)
-        lines += [folded_label(each, node) for each in piece.box.folded[:2]]
-    else:
-        lines = change_lines(mark, node)
-        if not mark.lines:
-            lines += [folded_label(each, node) for each in piece.box.folded[:2]]
+def change_look(drawable: Drawable, named: bool) -> Look:
+    """The look of a box in a drawing whose colours show changes; without a change it is pale.
+
+    Args:
+        drawable: the content of the box.
+        named: whether a port refers to the node, so that the box has to show its name.
+    """
+    node, mark = drawable.node, drawable.mark
+    lines = labels.node_lines(node) if mark is None else change_lines(mark, node)
+    if mark is None or not mark.lines:
+        folded = drawable.folded.folded_inputs[:MAX_FOLDED]
+        lines += [labels.folded_label(each, node) for each in folded]
     if named and node.kind != "placeholder":
         lines.append(f"= {node.name}")
-    lines += piece.lines
+    lines += drawable.lines
     if mark is None:
         return Look(lines[: labels.MAX_LINES], CONTEXT, ("context",))
     lines = [*lines, *source_line(node)][: labels.MAX_LINES]
-    return Look(lines, *_paint(PAINT[mark.kind], mark.kind, mark.follows))
+    return Look(lines, *_style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows))
 
 
-def port_paint(piece: Piece) -> tuple[Paint, str]:
-    """The paint of a port where marks are what matters, and its class."""
-    if piece.mark is None:
+def change_paint(drawable: Drawable) -> tuple[Paint, str]:
+    """The paint and the CSS class of a port where colours show changes."""
+    if drawable.mark is None:
         return Paint(CONTEXT["color"], CONTEXT["fillcolor"]), "context"
-    return PAINT[piece.mark.kind], piece.mark.kind
+    return CHANGE_PAINTS[drawable.mark.kind], drawable.mark.kind
 
 
-def _paint(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tuple[str, ...]]:
+def _style(paint: Paint, kind: str, follows: bool) -> tuple[dict[str, str], tuple[str, ...]]:
     style = "filled,rounded"
     if follows:
         attributes = {"color": paint.border, "fillcolor": "#FFFFFF", "style": f"{style},dashed"}

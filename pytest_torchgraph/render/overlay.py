@@ -1,4 +1,4 @@
-"""Two graphs laid over each other: what is in both becomes one, the rest is marked.
+"""Two graphs laid over each other: nodes that are in both become one, the others are marked.
 
 A difference names only the nodes that differ. To draw their surroundings the nodes that do not
 differ must be known to be the same: after the differing ones are taken out, equal ops in the same
@@ -13,122 +13,140 @@ from typing import NamedTuple
 
 from ..graph.diff.report import Change, ChangeKind, PairDiff
 from ..graph.model import Graph, Node
-from .layout.fold import Box, Folded
-from .look.change_marks import Mark
+from .layout.fold import FoldedGraph, FoldedNode, Value
+from .look.change_marks import ChangeMark
 from .look.labels import value_label
 
 EMPTY = Graph(())
+CORRESPONDENCE: tuple[Callable[[Node], Hashable], ...] = (
+    lambda node: (node.kind == "placeholder" or node.op, node.module, value_label(node)),
+    lambda node: (node.kind == "placeholder" or node.op, value_label(node)),
+    lambda node: node.op,
+)
+"""Keys by which unchanged nodes of the two graphs correspond, the strictest first."""
 
 
-class Item(NamedTuple):
-    """Something to draw: a box of the new graph, or one that only the old graph has."""
+class OverlaidNode(NamedTuple):
+    """A drawn node of an overlay.
+
+    Attributes:
+        is_new: False for a node that only the old graph has.
+        name: its name, in the new graph or else in the old one.
+    """
 
     is_new: bool
     name: str
 
 
-class Edge(NamedTuple):
-    """A value flowing between two items."""
+class OverlaidEdge(NamedTuple):
+    """A value that flows between two nodes of an overlay.
 
-    tail: Item
+    Attributes:
+        tail: the node that makes it.
+        path: which of the results of the tail it is, one index for each nested projection.
+        head: the node that reads it.
+    """
+
+    tail: OverlaidNode
     path: tuple[int, ...]
-    head: Item
+    head: OverlaidNode
 
 
 class Overlay:
-    """The two graphs of a `PairDiff`.
+    """The two graphs of a `PairDiff` as one, from which `difference` makes drawables and edges.
+
+    Args:
+        pair: the graphs, and the nodes that differ.
+        changes: further changes, of any graph; those of other graphs are left out.
 
     Attributes:
-        marks: the items that differ.
+        pair: the graphs.
+        old, new: the graphs, reduced to the nodes that are drawn.
+        change_marks: the nodes that differ.
         edges: every edge, with its label in the old and in the new graph; None where it is not.
-        positions: where each item is in the order of the new graph.
-        items_of: the item that shows a node which differs, by `id(node)`.
+        positions: where each node is in the order of the new graph.
+        node_of: the node that shows a node of one of the graphs which differs, by `id(node)`.
+        operands, users: the nodes at the tails and the heads of each node's edges.
     """
 
     def __init__(self, pair: PairDiff, changes: Iterable[Change] = ()):
-        """Lay a pair of graphs over each other; `changes` are further ones, of any graph."""
         self.pair = pair
         self._further = list(changes)
-        self.old = Folded(pair.before or EMPTY)
-        self.new = Folded(pair.after or EMPTY)
-        self.marks: dict[Item, Mark] = {}
-        self.items_of: dict[int, Item] = {}
+        self.old = FoldedGraph(pair.before or EMPTY)
+        self.new = FoldedGraph(pair.after or EMPTY)
+        self.change_marks: dict[OverlaidNode, ChangeMark] = {}
+        self.node_of: dict[int, OverlaidNode] = {}
         self._partner = self._pairing()
-        self._mark_boxes()
+        self._mark_drawn()
         self._mark_folded()
         self.edges = self._edges()
         self.positions = self._positions()
-        self.above: defaultdict[Item, list[Item]] = defaultdict(list)
-        self.below: defaultdict[Item, list[Item]] = defaultdict(list)
+        self.operands: defaultdict[OverlaidNode, list[OverlaidNode]] = defaultdict(list)
+        self.users: defaultdict[OverlaidNode, list[OverlaidNode]] = defaultdict(list)
         for edge in self.edges:
-            self.below[edge.tail].append(edge.head)
-            self.above[edge.head].append(edge.tail)
-        self._own: defaultdict[str, list[Item]] = defaultdict(list)
-        for item in self.positions:
-            self._own[self.box(item).node.module].append(item)
+            self.users[edge.tail].append(edge.head)
+            self.operands[edge.head].append(edge.tail)
+        self._by_module: defaultdict[str, list[OverlaidNode]] = defaultdict(list)
+        for node in self.positions:
+            self._by_module[self.folded(node).node.module].append(node)
         self._sizes: Counter[str] = Counter()
-        for path, items in self._own.items():
+        for path, nodes in self._by_module.items():
             while path:
-                self._sizes[path] += len(items)
+                self._sizes[path] += len(nodes)
                 path = path.rpartition(".")[0]
 
     def is_small(self, path: str, most: int) -> bool:
-        """Whether at most so many items are in a module and the modules in it."""
+        """Whether a module has at most `most` nodes, those of its submodules included."""
         return self._sizes[path] <= most
 
-    def members(self, path: str) -> list[Item]:
-        """The items in a module and the modules in it; none outside of any module."""
+    def members(self, path: str) -> list[OverlaidNode]:
+        """The nodes in a module and its submodules; none for ""."""
         if not path:
             return []
         return [
-            item
-            for module, items in self._own.items()
+            node
+            for module, nodes in self._by_module.items()
             if module == path or module.startswith(f"{path}.")
-            for item in items
+            for node in nodes
         ]
 
-    def box(self, item: Item) -> Box:
-        """The box of an item."""
-        return (self.new if item.is_new else self.old).boxes[item.name]
+    def folded(self, node: OverlaidNode) -> FoldedNode:
+        """The node in its graph, with what is folded into it."""
+        return (self.new if node.is_new else self.old).nodes[node.name]
 
-    def item(self, name: str, *, is_new: bool) -> Item:
-        """The item that a node of one of the graphs became."""
+    def overlaid(self, name: str, *, is_new: bool) -> OverlaidNode:
+        """The node of the overlay that a drawn node of the new or of the old graph became."""
         if is_new:
-            return Item(True, name)
+            return OverlaidNode(True, name)
         partner = self._partner.get(name)
-        return Item(False, name) if partner is None else Item(True, partner)
+        return OverlaidNode(False, name) if partner is None else OverlaidNode(True, partner)
 
     # -- which nodes are the same ------------------------------------------------------------------
 
     def _pairing(self) -> dict[str, str]:
-        """The boxes of the old graph that are in the new one, by name."""
+        """The names in the new graph of the old graph's drawn nodes that are in both."""
         pair = self.pair
         both = (*pair.changed, *pair.rewired)
         partner = {
-            a.name: b.name for a, b in both if a.name in self.old.boxes and b.name in self.new.boxes
+            a.name: b.name for a, b in both if a.name in self.old.nodes and b.name in self.new.nodes
         }
         gone = {id(node) for node in (*pair.removed, *(a for a, _ in both))}
         come = {id(node) for node in (*pair.added, *(b for _, b in both))}
-        left = [box.node for box in self.old.boxes.values() if id(box.node) not in gone]
-        right = [box.node for box in self.new.boxes.values() if id(box.node) not in come]
-        keys: tuple[Callable[[Node], Hashable], ...] = (
-            lambda node: (node.kind == "placeholder" or node.op, node.module, value_label(node)),
-            lambda node: (node.kind == "placeholder" or node.op, value_label(node)),
-            lambda node: node.op,
-        )
-        for key in keys:
+        old = [folded.node for folded in self.old.nodes.values() if id(folded.node) not in gone]
+        new = [folded.node for folded in self.new.nodes.values() if id(folded.node) not in come]
+        for key in CORRESPONDENCE:
             waiting: defaultdict[Hashable, list[Node]] = defaultdict(list)
-            for node in reversed(right):
+            for node in reversed(new):
                 waiting[key(node)].append(node)
-            for node in left:
+            for node in old:
                 if waiting[key(node)]:
                     partner[node.name] = waiting[key(node)].pop().name
             taken = set(partner.values())
-            left = [node for node in left if node.name not in partner]
-            right = [node for node in right if node.name not in taken]
+            old = [node for node in old if node.name not in partner]
+            new = [node for node in new if node.name not in taken]
         return partner
 
-    # -- marks -------------------------------------------------------------------------------------
+    # -- change marks ------------------------------------------------------------------------------
 
     def _changes(self) -> Iterator[tuple[ChangeKind, Node | None, Node | None]]:
         for node in self.pair.added:
@@ -142,31 +160,29 @@ class Overlay:
         listed = (*self.pair.added, *self.pair.removed)
         known = {id(node) for node in listed}
         known |= {id(b) for pairs in (self.pair.changed, self.pair.rewired) for _, b in pairs}
-        own = {id(box.node) for folded in (self.old, self.new) for box in folded.boxes.values()}
+        own = {id(each.node) for graph in (self.old, self.new) for each in graph.nodes.values()}
         for change in self._further:
             if id(change.node) in own and id(change.node) not in known:
                 yield change.kind, change.before, change.after
 
-    def _mark_boxes(self) -> None:
+    def _mark_drawn(self) -> None:
+        """Mark the drawn nodes that differ."""
         for kind, before, after in self._changes():
-            if after is not None and after.name in self.new.boxes:
-                item = Item(True, after.name)
-            elif after is None and before is not None and before.name in self.old.boxes:
-                item = Item(False, before.name)
+            if after is not None and after.name in self.new.nodes:
+                node = OverlaidNode(True, after.name)
+            elif after is None and before is not None and before.name in self.old.nodes:
+                node = OverlaidNode(False, before.name)
             else:
                 continue
-            mark = self.marks[item] = Mark(kind, before, after)
+            mark = self.change_marks[node] = ChangeMark(kind, before, after)
             if kind == "changed" and after is not None and after.kind == "output":
                 mark.lines += self._saved_lines()
-            self._note(item, before, after)
+            self._note(node, before, after)
 
     def _saved_lines(self) -> Iterator[tuple[ChangeKind, str]]:
-        """What is saved for backward in only one of the two graphs."""
-        old = {
-            (self.item(value.producer.name, is_new=False), value.path): value
-            for value in self.old.saved
-        }
-        new = {(Item(True, value.producer.name), value.path): value for value in self.new.saved}
+        """The values that only one of the two graphs saves for backward."""
+        old = {self._key(value, is_new=False): value for value in self.old.saved}
+        new = {self._key(value, is_new=True): value for value in self.new.saved}
         for key, value in new.items():
             if key not in old:
                 yield "added", f"save {value.producer.name} {value.edge_label}"
@@ -174,48 +190,52 @@ class Overlay:
             if key not in new:
                 yield "removed", f"save {value.producer.name} {value.edge_label}"
 
+    def _key(self, value: Value, *, is_new: bool) -> tuple[OverlaidNode, tuple[int, ...]]:
+        return self.overlaid(value.producer.name, is_new=is_new), value.path
+
     def _mark_folded(self) -> None:
-        """Parameters and projections that differ mark the box that shows them."""
+        """Mark the drawn nodes whose parameters or projections differ."""
         for kind, before, after in self._changes():
             node = after or before
             assert node is not None
-            if id(node) in self.items_of:
+            if id(node) in self.node_of:
                 continue
-            folded = self.old if after is None else self.new
-            box = folded.folded_into(node)
-            if box is None:
+            graph = self.old if after is None else self.new
+            shown_in = graph.folded_into(node)
+            if shown_in is None:
                 continue
-            item = self.item(box.node.name, is_new=after is not None)
-            mark = self.marks.setdefault(item, Mark("changed", None, None))
+            overlaid = self.overlaid(shown_in.node.name, is_new=after is not None)
+            mark = self.change_marks.setdefault(overlaid, ChangeMark("changed", None, None))
             if mark.kind not in ("added", "removed"):
-                text = _folded_text(folded, node)
+                text = _folded_text(graph, node)
                 if kind == "changed" and before is not None and after is not None:
                     was, now = value_label(before), value_label(after)
                     text = f"{text.removesuffix(now)}{was} \N{RIGHTWARDS ARROW} {now}"
                 mark.lines.append((kind, text))
-            self._note(item, before, after)
+            self._note(overlaid, before, after)
 
-    def _note(self, item: Item, before: Node | None, after: Node | None) -> None:
+    def _note(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
         for node in (before, after):
             if node is not None:
-                self.items_of[id(node)] = item
+                self.node_of[id(node)] = overlaid
 
     # -- edges and positions -----------------------------------------------------------------------
 
-    def _edges(self) -> dict[Edge, tuple[str | None, str | None]]:
-        edges: dict[Edge, tuple[str | None, str | None]] = {}
-        for box in self.new.boxes.values():
-            for value in box.operands:
-                edge = Edge(Item(True, value.producer.name), value.path, Item(True, box.node.name))
-                edges[edge] = (None, value.edge_label)
-        for box in self.old.boxes.values():
-            head = self.item(box.node.name, is_new=False)
-            for value in box.operands:
-                tail = self.item(value.producer.name, is_new=False)
-                edge = Edge(tail, value.path, head)
+    def _edges(self) -> dict[OverlaidEdge, tuple[str | None, str | None]]:
+        edges: dict[OverlaidEdge, tuple[str | None, str | None]] = {}
+        for name, folded in self.new.nodes.items():
+            head = self.overlaid(name, is_new=True)
+            for value in folded.operands:
+                tail, path = self._key(value, is_new=True)
+                edges[OverlaidEdge(tail, path, head)] = (None, value.edge_label)
+        for name, folded in self.old.nodes.items():
+            head = self.overlaid(name, is_new=False)
+            for value in folded.operands:
+                tail, path = self._key(value, is_new=False)
+                edge = OverlaidEdge(tail, path, head)
                 edges[edge] = (value.edge_label, edges.get(edge, (None, None))[1])
         for edge, (before, after) in list(edges.items()):
-            if edge.tail in self.marks or edge.head in self.marks:
+            if edge.tail in self.change_marks or edge.head in self.change_marks:
                 continue
             if after is None:
                 del edges[edge]
@@ -223,30 +243,37 @@ class Overlay:
                 edges[edge] = (after, after)  # what goes around a removed node is nothing new
         return edges
 
-    def _positions(self) -> dict[Item, tuple[int, int]]:
-        positions = {Item(True, name): (box.position, 0) for name, box in self.new.boxes.items()}
+    def _positions(self) -> dict[OverlaidNode, tuple[int, int]]:
+        """A removed node stands behind the node that it followed in the old graph."""
+        positions = {
+            OverlaidNode(True, name): (folded.position, 0)
+            for name, folded in self.new.nodes.items()
+        }
         last = 0
-        for name, box in self.old.boxes.items():
-            item = self.item(name, is_new=False)
-            if item.is_new:
-                last = positions[item][0]
+        for name, folded in self.old.nodes.items():
+            node = self.overlaid(name, is_new=False)
+            if node.is_new:
+                last = positions[node][0]
             else:
-                positions[item] = (last, box.position + 1)
+                positions[node] = (last, folded.position + 1)
         return positions
 
     # -- surroundings ------------------------------------------------------------------------------
 
-    def around(self, item: Item, most: int) -> Iterable[Item]:
-        """The neighbours of an item, at most so many in each direction, the nearest first."""
-        if self.box(item).node.kind == "output":
+    def neighbours(self, node: OverlaidNode, most: int) -> Iterable[OverlaidNode]:
+        """The operands and users of a node, at most `most` of each, the nearest first.
+
+        The output node has none: its operands are anywhere in the graph.
+        """
+        if self.folded(node).node.kind == "output":
             return ()
-        above = sorted(set(self.above[item]), key=self.positions.__getitem__, reverse=True)
-        below = sorted(set(self.below[item]), key=self.positions.__getitem__)
-        return (*above[:most], *below[:most])
+        operands = sorted(set(self.operands[node]), key=self.positions.__getitem__, reverse=True)
+        users = sorted(set(self.users[node]), key=self.positions.__getitem__)
+        return (*operands[:most], *users[:most])
 
 
-def _folded_text(folded: Folded, node: Node) -> str:
-    value = folded.value(node.name)
+def _folded_text(graph: FoldedGraph, node: Node) -> str:
+    value = graph.value(node.name)
     if value is not None:
         return f"result {value.edge_label}"
     return f"{node.target or node.name} {value_label(node)}".strip()

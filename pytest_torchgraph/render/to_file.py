@@ -9,7 +9,7 @@ from ..errors import TorchGraphError
 from ..graph.diff.report import GraphDiff
 from ..graph.model import Graph
 from .difference import diff_to_dot
-from .output.drawing import INSTALL, PATIENCE, SUFFIXES, format_of, write
+from .output.rendering import INSTALL, PATIENCE, SUFFIXES, format_of, write
 from .whole import to_dot
 
 if TYPE_CHECKING:
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 
 
 def render(what: Graph | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
-    """Draw a graph, a difference or finished DOT into a file, and return its path.
+    """Draw a graph, a difference or finished DOT into a file.
 
     Args:
         what: what to draw.
         path: where to; the suffix names the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
             folders are made, an existing file is replaced.
 
+    Returns:
+        The path of the file.
+
     Raises:
         ValueError: for another suffix.
-        TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+        TorchGraphError: if neither `dot` nor pygraphviz is there, or both failed.
     """
     path = Path(path)
     kind = format_of(path)

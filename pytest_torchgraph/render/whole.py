@@ -11,20 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ..graph.model import Graph, Node
-from .layout.canvas import Canvas, Look, Piece
-from .layout.elements import SAVED, Added, add_graph
+from ..graph.model import Graph
+from .drawing import Drawing
+from .layout.canvas import Canvas, Drawable, Look
+from .layout.placed_graph import RETURNED, SAVED, PlacedGraph, add_graph
 from .layout.scene import Scene, Segment
 from .look import labels
-from .look.op_categories import FAMILIES, Paint, family
+from .look.op_categories import CATEGORY_PAINTS, Paint, op_category
 
 if TYPE_CHECKING:
     import graphviz
 
-    from .picture import Picture
-
 MAX_BOXES = 240
-"""How many boxes the picture of a graph has at most, ports and the legend not counted."""
+"""How many boxes the drawing of a graph has at most, ports and the legend not counted."""
 
 
 def to_dot(
@@ -33,8 +32,8 @@ def to_dot(
     """Draw a whole graph, its subgraphs included.
 
     Modules are nested clusters. Parameters, buffers and constants are lines in the boxes of their
-    users, not boxes. Colours show families of ops; edges carry dtype and shape; the tooltip has the
-    full node and the user's line. A value saved for backward has a double border.
+    users, not boxes. Colours show categories of ops; edges carry dtype and shape; the tooltip has
+    the full node and the user's line. A value saved for backward has a double border.
 
     Args:
         graph: what to draw.
@@ -45,83 +44,80 @@ def to_dot(
     Raises:
         KeyError: for a name in `focus` that no node has.
     """
-    return picture(graph, focus=focus, limit=limit).digraph
+    return drawing(graph, focus=focus, limit=limit).digraph
 
 
-def picture(
+def drawing(
     graph: Graph,
     *,
     focus: Collection[str] = (),
     limit: int | None = MAX_BOXES,
     prefix: str = "",
-) -> Picture:
-    """The same as `to_dot`, with what each element of the SVG stands for."""
-    from .picture import Picture
+) -> Drawing:
+    """The same as `to_dot`, with the meaning of each element of the SVG.
 
+    Args:
+        graph, focus, limit: as in `to_dot`.
+        prefix: the beginning of every `id`, for a page that holds several drawings.
+
+    Raises:
+        KeyError: for a name in `focus` that no node has.
+    """
     count = sum(len(each.nodes) for each in graph.walk())
     title = [f"{graph.name}: {graph.kind} graph at level {graph.level}, {count:,} nodes"]
     scene = Scene(graph.name, title, prefix)
-    canvas = Canvas(scene, look, family_paint)
-    added = add_graph(canvas, graph)
-    wanted = with_neighbours(canvas, _numbers(added, focus))
-    folded = [unit for unit in canvas.draw(limit, wanted) if unit.is_group]
-    if folded:
-        ops = sum(canvas.pieces[n].node.is_call for unit in folded for n in unit.members)
-        scene.title.append(f"{ops:,} ops are folded into {len(folded)} boxes")
-    shown = [canvas.pieces[n].node for n in canvas.drawn]
-    _legend(scene, {family(node) for node in shown if node.kind != "output"})
-    return Picture.of(scene)
+    canvas = Canvas(scene, category_look, category_paint)
+    placed = add_graph(canvas, graph)
+    wanted = canvas.with_neighbours(_drawables(placed, focus))
+    groups = [unit for unit in canvas.draw(limit, wanted) if unit.is_group]
+    if groups:
+        ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
+        scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
+    shown = [canvas.drawables[n].node for n in canvas.drawn]
+    _legend(scene, {op_category(node) for node in shown if node.kind != "output"})
+    return Drawing.of(scene)
 
 
-def _numbers(added: Added, names: Iterable[str]) -> list[int]:
-    found = []
+def _drawables(placed: PlacedGraph, names: Iterable[str]) -> list[int]:
+    """The drawables that show the nodes of these names, in the graph or in a subgraph."""
+    numbers = []
     for name in names:
         nodes = [
-            each.folded.graph.by_name[name]
-            for each in added.walk()
-            if name in each.folded.graph.by_name
+            graph.folded.graph.by_name[name]
+            for graph in placed.walk()
+            if name in graph.folded.graph.by_name
         ]
         if not nodes:
             raise KeyError(name)
-        found += [n for node in nodes if (n := added.piece_of(node)) is not None]
-    return found
+        numbers += [n for node in nodes if (n := placed.drawable_of(node)) is not None]
+    return numbers
 
 
-def with_neighbours(canvas: Canvas, focus: Collection[int], most: int = 5) -> list[int]:
-    """Pieces and, behind them, at most so many of the pieces before and behind each of them."""
-    near: dict[int, list[int]] = {number: [] for number in focus}
-    behind: dict[int, list[int]] = {number: [] for number in focus}
-    for edge in canvas.edges:
-        if edge.head in near:
-            near[edge.head].append(edge.tail)
-        if edge.tail in behind:
-            behind[edge.tail].append(edge.head)
-    found = dict.fromkeys(focus)
-    for number in focus:
-        found.update(dict.fromkeys(sorted(set(near[number]), reverse=True)[:most]))
-        found.update(dict.fromkeys(sorted(set(behind[number]))[:most]))
-    return list(found)
+def category_look(drawable: Drawable, named: bool) -> Look:
+    """The look of a box in a drawing whose colours show categories of ops.
 
-
-def look(piece: Piece, named: bool) -> Look:
-    """What a box looks like where nothing but the graph itself is to be shown."""
-    node = piece.node
+    Args:
+        drawable: the content of the box.
+        named: whether a port refers to the node, so that the box has to show its name.
+    """
+    node = drawable.node
     lines = labels.node_lines(node)
     if named and node.kind != "placeholder":
         lines.append(f"= {node.name}")
-    lines += [folded_label(param, node) for param in piece.box.folded]
-    if len(lines) + len(piece.lines) > labels.MAX_LINES:
-        kept = max(1, labels.MAX_LINES - len(piece.lines) - 1)
+    lines += [labels.folded_label(param, node) for param in drawable.folded.folded_inputs]
+    if len(lines) + len(drawable.lines) > labels.MAX_LINES:
+        kept = max(1, labels.MAX_LINES - len(drawable.lines) - 1)
         lines[kept:] = [f"... and {len(lines) - kept} more"]
-    lines += piece.lines
-    kind = "return" if node.kind == "output" else family(node)
-    border, fill = FAMILIES["other" if node.kind == "output" else kind]
+    lines += drawable.lines
+    category = "other" if node.kind == "output" else op_category(node)
+    border, fill = CATEGORY_PAINTS[category]
     attributes = {"color": border, "fillcolor": fill}
+    kind = "return" if node.kind == "output" else category
     classes = ["op", kind] if node.is_call else [kind]
-    if SAVED in piece.notes:
+    if SAVED in drawable.notes:
         attributes["peripheries"] = "2"
         classes.append("saved")
-    if "returned" in piece.notes:
+    if RETURNED in drawable.notes:
         attributes["penwidth"] = "2"
     if node.effects:
         classes.append("effect")
@@ -131,23 +127,14 @@ def look(piece: Piece, named: bool) -> Look:
     return Look(lines, attributes, tuple(classes))
 
 
-def family_paint(piece: Piece) -> tuple[Paint, str]:
-    """The paint of a port where families are what is shown, and its class."""
-    kind = family(piece.node)
-    return FAMILIES[kind], kind
+def category_paint(drawable: Drawable) -> tuple[Paint, str]:
+    """The paint and the CSS class of a port where colours show categories of ops."""
+    category = op_category(drawable.node)
+    return CATEGORY_PAINTS[category], category
 
 
-def folded_label(node: Node, user: Node) -> str:
-    """The line of a parameter in its user's box, shorter where the user's module owns it."""
-    name = node.target or node.name
-    if user.module and name.startswith(user.module + "."):
-        owner = user.module.rpartition(".")[2]
-        name = f"{owner}.{name.removeprefix(user.module + '.')}"
-    return f"{labels.cut(name, labels.MAX_LINE - 16)} {labels.value_label(node)}".strip()
-
-
-def _legend(scene: Scene, families: Collection[str]) -> None:
-    for name, (border, fill) in FAMILIES.items():
-        if name in families:
-            place = (Segment("legend", "families of ops"),)
-            scene.add_box([name], place, " ", [name], color=border, fillcolor=fill, fontsize="8")
+def _legend(scene: Scene, categories: Collection[str]) -> None:
+    cluster = (Segment("legend", "families of ops"),)
+    for name, (border, fill) in CATEGORY_PAINTS.items():
+        if name in categories:
+            scene.add_box([name], cluster, " ", [name], color=border, fillcolor=fill, fontsize="8")

@@ -1,1 +1,1 @@
-"""What is shown of a run: failed comparisons and checks, artifacts, the page."""
+"""Reports of a run: sections of failed comparisons and checks, their artifacts, the page."""

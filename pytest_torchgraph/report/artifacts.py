@@ -1,4 +1,4 @@
-"""Where pictures and texts of failures go, and who is told of them."""
+"""The directory of the pictures and texts of failures, and their links in JUnit and pytest-html."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from ..settings import config as settings
 from ..snapshot.file_names import picture_stem
 
 _TEMPORARY = pytest.StashKey[Path]()
+"""The directory of a run without pytest's cache."""
 
 
 def path(item: pytest.Item, name: str, suffix: str) -> Path:
-    """The file for a picture or text of a test, in a directory that exists.
+    """The path of a picture or text of a test, in a directory that exists.
 
     Args:
-        name: tells several of one test apart.
+        item: the test.
+        name: tells several files of one test apart.
+        suffix: the end of the file's name, with its dot.
     """
     return directory(item.config) / f"{picture_stem(item.nodeid, name)}{suffix}"
 
 
 def directory(config: pytest.Config) -> Path:
     """The directory that was asked for, or one in pytest's cache, or a temporary one."""
-    found = settings.get(config).artifacts
-    if found is not None:
-        found.mkdir(parents=True, exist_ok=True)
-        return found
+    chosen = settings.get(config).artifacts
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        return chosen
     cache = getattr(config, "cache", None)
     if cache is not None:
         return Path(cache.mkdir("torchgraph"))
@@ -37,7 +40,14 @@ def directory(config: pytest.Config) -> Path:
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:
-    """Tell JUnit's properties and pytest-html of a picture."""
+    """Add a picture to the JUnit properties of a test and, where it is in use, to pytest-html.
+
+    Args:
+        item: the test.
+        report: its report, which gets the `extras` that pytest-html shows.
+        picture: the path of an SVG.
+        name: the name of the picture in pytest-html.
+    """
     item.user_properties.append(("torchgraph_picture", str(picture)))
     if item.config.pluginmanager.hasplugin("html"):
         from pytest_html import extras

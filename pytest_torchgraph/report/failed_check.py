@@ -1,4 +1,4 @@
-"""Pictures of failed checks: into the artifacts, the report's section, and the page of the run.
+"""Pictures of failed checks, for the artifacts, the section `torchgraph` and the page of the run.
 
 Nothing in here may change the outcome of a test: what goes wrong is said in the section.
 """
@@ -17,39 +17,45 @@ from . import artifacts
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..render.picture import Picture
+    from ..render.drawing import Drawing
 
 
-def complete_report(item: pytest.Item, report: pytest.TestReport, error: BaseException) -> None:
-    """Add a picture of what is wrong to the report of a failed check; to others nothing."""
-    shows = shown_by(error)
-    if shows is None:
+def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseException) -> None:
+    """Add a picture of what is wrong to the report of a failed check.
+
+    Args:
+        item: the test.
+        report: the report of the phase that failed.
+        error: what it failed with; nothing is added for an error that has no `Failure`.
+    """
+    failure = shown_by(error)
+    if failure is None:
         return
-    from ..render.output.drawing import draw
+    from ..render.output.rendering import draw
 
     try:
-        title, graphs, picture = _picture(shows)
+        title, graphs, drawing = _drawing(failure)
         path = artifacts.path(item, title, ".svg")
-        drawn = draw(picture.digraph, path)
+        rendered = draw(drawing.digraph, path)
     except Exception as error:
         line = f"picture: none, {brief(error)}"
         report.sections.append(("torchgraph", line))
         return
-    if drawn.renderer is None:
-        report.sections.append(("torchgraph", f"picture: none, {drawn.note}"))
+    if rendered.renderer is None:
+        report.sections.append(("torchgraph", f"picture: none, {rendered.note}"))
         svg = ""
     else:
-        note = f" ({drawn.note})" if drawn.note else ""
-        shown = settings.shown(item.config, drawn.path)
+        note = f" ({rendered.note})" if rendered.note else ""
+        shown = settings.shown(item.config, rendered.path)
         report.sections.append(("torchgraph", f"picture: {shown}{note}"))
-        svg = drawn.path.read_text(encoding="utf-8")
-        artifacts.attach(item, report, drawn.path, title)
+        svg = rendered.path.read_text(encoding="utf-8")
+        artifacts.attach(item, report, rendered.path, title)
     if settings.get(item.config).report is not None:
         from .page.collect import picture_data
         from .page.gather import PICTURES
 
         try:
-            data = picture_data(title, graphs, picture, svg, drawn.note or "")
+            data = picture_data(title, graphs, drawing, svg, rendered.note)
         except Exception as error:
             line = f"not in the page of this run: {brief(error)}"
             report.sections.append(("torchgraph", line))
@@ -57,13 +63,14 @@ def complete_report(item: pytest.Item, report: pytest.TestReport, error: BaseExc
             item.stash.setdefault(PICTURES, []).append(data)
 
 
-def _picture(shows: Failure) -> tuple[str, tuple[Graph, ...], Picture]:
-    if isinstance(shows, UnexpectedBreaks):
+def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
+    """The title, the graphs and the drawing of what is wrong."""
+    if isinstance(failure, UnexpectedBreaks):
         from ..render import breaks
 
-        return "graph breaks", shows.capture.forwards, breaks.picture(shows.capture)
-    assert isinstance(shows, UnexpectedOps)
+        return "graph breaks", failure.capture.forwards, breaks.drawing(failure.capture)
+    assert isinstance(failure, UnexpectedOps)
     from ..render import surplus
 
-    picture = surplus.picture(shows.graphs, shows.nodes, shows.title)
-    return shows.title, tuple(shows.graphs), picture
+    drawing = surplus.drawing(failure.graphs, failure.nodes, failure.title)
+    return failure.title, tuple(failure.graphs), drawing

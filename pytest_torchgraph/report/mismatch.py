@@ -1,4 +1,4 @@
-"""What a failed comparison shows: the short assertion message, the report's section, the picture.
+"""The report of a failed comparison: the assertion message, the section `torchgraph`, the picture.
 
 Nothing in here may change the outcome of a test: what goes wrong while a failure is explained is
 said in one line of the explanation.
@@ -22,26 +22,40 @@ from . import artifacts
 
 if TYPE_CHECKING:
     from ..graph.diff.report import GraphDiff
-    from ..render.picture import Picture
+    from ..render.drawing import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
 UPDATE = "--torchgraph-update"
 MAX_LINES = 60
-"""How much of one comparison the section shows; the text file beside the picture has all of it."""
+"""Lines of findings in the section of a comparison; the text file beside the picture has all."""
+MAX_CHANGES = 2
+"""How many further nodes, and how many consequences, of an only finding are listed: ten lines at
+most, so that all of the section is seen at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A difference and its picture, as the page shows them."""
+class DrawnDifference:
+    """A difference that was drawn, for the page of the run.
+
+    Attributes:
+        diff: the difference.
+        drawing: its drawing, for the `id`s of its elements.
+        svg: the text of the SVG, "" where none could be made.
+        note: what went wrong while it was drawn, "" where nothing did.
+    """
 
     diff: GraphDiff
-    picture: Picture
+    drawing: Drawing
     svg: str
     note: str
 
 
-def complete_report(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Add to the report of a phase what its comparisons left in the stash, and empty that."""
+def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Move the comparisons of a phase from the item's stash into its report.
+
+    The report gets the files that were compared and stored and, where the phase failed, a section
+    for each comparison that failed.
+    """
     # Attributes of plain data: xdist sends them to the controller.
     # Once each: hypothesis compares with one file for every example.
     compared, stored = item.stash[COMPARED], item.stash.setdefault(STORED, [])
@@ -55,10 +69,13 @@ def complete_report(item: pytest.Item, report: pytest.TestReport) -> None:
         report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
 
 
-def fail_unheard(item: pytest.Item) -> None:
+def fail_ignored_mismatches(item: pytest.Item) -> None:
     """Fail a test that passed although a comparison in it failed.
 
-    A forgotten `assert`, `or True`, or something that swallows the failure: it would pass for ever.
+    The `assert` is missing, or something swallows the failure: the test would always pass.
+
+    Raises:
+        pytest.fail.Exception: always.
     """
     mismatches = item.stash[MISMATCHES].values()
     files = [f"  {each.path}: {_headline(each)}" for each in mismatches]
@@ -89,7 +106,12 @@ def fail_unused(item: pytest.Item) -> None:
 
 
 def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
-    """The message of the failed assertion: few lines, because pytest cuts off all beyond eight."""
+    """The message of a failed assertion: few lines, because pytest cuts off all beyond eight.
+
+    Args:
+        op: the operator of the comparison, "==" or "!=".
+        snapshot: the side of it that stands for the stored graphs.
+    """
     mismatch = snapshot.mismatch
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
@@ -133,21 +155,21 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
         yield f"... and {len(lines) - MAX_LINES} more lines"
     yield f"file:    {mismatch.path}"
     yield f"accept:  {_accept(item)}"
-    shown: Shown | None = None
+    drawn: DrawnDifference | None = None
     try:
-        _keep_texts(item, mismatch)
-        shown = yield from _artifacts(item, report, mismatch, headline)
+        _write_texts(item, mismatch)
+        drawn = yield from _draw(item, report, mismatch, headline)
     except Exception as error:
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
         try:
-            _tell_page(item, mismatch, headline, lines, shown)
+            _add_to_page(item, mismatch, headline, lines, drawn)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
 
 
-def _keep_texts(item: pytest.Item, mismatch: Mismatch) -> None:
-    """Put what was expected, what came and the difference where the user collects such files."""
+def _write_texts(item: pytest.Item, mismatch: Mismatch) -> None:
+    """Write the expected text, the received one and their diff, where `artifacts` is set."""
     if settings.get(item.config).artifacts is None:
         return
     stored = mismatch.stored
@@ -160,8 +182,12 @@ def _keep_texts(item: pytest.Item, mismatch: Mismatch) -> None:
         artifacts.path(item, mismatch.name, suffix).write_text(text, encoding="utf-8")
 
 
-def _tell_page(
-    item: pytest.Item, mismatch: Mismatch, headline: str, lines: list[str], shown: Shown | None
+def _add_to_page(
+    item: pytest.Item,
+    mismatch: Mismatch,
+    headline: str,
+    lines: list[str],
+    drawn: DrawnDifference | None,
 ) -> None:
     from .page.collect import difference_data
     from .page.gather import DIFFERENCES
@@ -171,10 +197,10 @@ def _tell_page(
         headline=headline,
         accept=_accept(item),
         lines=mismatch.text_diff or lines,
-        diff=shown.diff if shown else None,
-        picture=shown.picture if shown else None,
-        svg=shown.svg if shown else "",
-        note=shown.note if shown else "",
+        diff=drawn.diff if drawn else None,
+        drawing=drawn.drawing if drawn else None,
+        svg=drawn.svg if drawn else "",
+        note=drawn.note if drawn else "",
     )
     item.stash.setdefault(DIFFERENCES, []).append(data)
 
@@ -183,37 +209,37 @@ def _findings(mismatch: Mismatch) -> list[str]:
     diff = mismatch.diff
     if not diff:
         return []
-    # One finding in ten lines at most, so that all of the section is seen at once.
-    few = len(diff.findings) == 1
-    text = diff.findings[0].to_text(limit=2) if few else diff.to_text()
-    return text.splitlines()
+    if len(diff.findings) == 1:
+        return diff.findings[0].to_text(limit=MAX_CHANGES).splitlines()
+    return diff.to_text().splitlines()
 
 
-def _artifacts(
+def _draw(
     item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, headline: str
-) -> Generator[str, None, Shown | None]:
+) -> Generator[str, None, DrawnDifference | None]:
+    """Write all findings into a text file and the picture beside it; yields the section's line."""
     diff = mismatch.diff
     if not diff:
         return None
     text = artifacts.path(item, mismatch.name, ".txt")
-    every = "\n".join(
+    findings = "\n".join(
         finding.to_text(limit=len(finding.changes) + len(finding.consequences))
         for finding in diff.findings
     )
-    text.write_text(f"{item.nodeid}\n{headline}\n{every}\n", encoding="utf-8")
-    from ..render.difference import picture
-    from ..render.output.drawing import draw
+    text.write_text(f"{item.nodeid}\n{headline}\n{findings}\n", encoding="utf-8")
+    from ..render.difference import drawing as drawing_of
+    from ..render.output.rendering import draw
 
-    drawing = picture(diff)
-    drawn = draw(drawing.digraph, text.with_suffix(".svg"))
-    if drawn.renderer is None:
-        yield f"picture: none, {drawn.note}"
-        return Shown(diff, drawing, "", f"no picture: {drawn.note}")
-    path = drawn.path
-    notes = [drawn.note] if drawn.note else []
-    if len(every.splitlines()) > len(_findings(mismatch)):
+    drawing = drawing_of(diff)
+    rendered = draw(drawing.digraph, text.with_suffix(".svg"))
+    if rendered.renderer is None:
+        yield f"picture: none, {rendered.note}"
+        return DrawnDifference(diff, drawing, "", f"no picture: {rendered.note}")
+    path = rendered.path
+    notes = [rendered.note] if rendered.note else []
+    if len(findings.splitlines()) > len(_findings(mismatch)):
         notes.append("and all of the text beside it, .txt")
     note = f" ({'; '.join(notes)})" if notes else ""
     yield f"picture: {settings.shown(item.config, path)}{note}"
     artifacts.attach(item, report, path, mismatch.name)
-    return Shown(diff, drawing, path.read_text(encoding="utf-8"), drawn.note or "")
+    return DrawnDifference(diff, drawing, path.read_text(encoding="utf-8"), rendered.note)

@@ -150,7 +150,7 @@ def measure(graph: Graph) -> dict[str, Any]:
     """Draw a graph in both ways. To be called once in a process: memory is its peak."""
     from pytest_torchgraph.render import whole
     from pytest_torchgraph.render.difference import diff_to_dot
-    from pytest_torchgraph.render.output.drawing import draw
+    from pytest_torchgraph.render.output.rendering import draw
 
     calls = [number for number, node in enumerate(graph.nodes) if node.is_call]
     number = calls[len(calls) * 2 // 3]
@@ -161,7 +161,7 @@ def measure(graph: Graph) -> dict[str, Any]:
     row: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        picture = whole.picture(graph, focus=[node.name])
+        picture = whole.drawing(graph, focus=[node.name])
         digraph = picture.digraph
         row["whole: to_dot s"] = time.perf_counter() - start
         drawn = draw(digraph, Path(folder, "g.svg"), 60)

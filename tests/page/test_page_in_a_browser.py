@@ -11,8 +11,8 @@ import pytest
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.render.difference import picture
-from pytest_torchgraph.render.output.drawing import draw
+from pytest_torchgraph.render.difference import drawing as drawing_of
+from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.snapshot.compare import subject_of
@@ -52,7 +52,7 @@ class Captured:
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
     diff = diff_graphs((before,), (after,))
-    drawing = picture(diff)
+    drawing = drawing_of(diff)
     drawn = draw(drawing.digraph, directory / "difference.svg")
     if drawn.renderer is None:
         pytest.skip("there is no dot")
@@ -63,7 +63,7 @@ def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
         accept="pytest test_a.py::test_step --torchgraph-update",
         lines=difflib.unified_diff(*texts, "stored", "now", lineterm=""),
         diff=diff,
-        picture=drawing,
+        drawing=drawing,
         svg=drawn.path.read_text(),
         note=drawn.note or "",
     )

@@ -125,7 +125,7 @@ def test_large_graphs_are_folded_but_for_what_is_next_to_the_break(look):
 
 
 def test_a_break_is_an_element_of_the_picture():
-    picture = breaks.picture(cut("0/0", "1/0"), prefix="p-")
+    picture = breaks.drawing(cut("0/0", "1/0"), prefix="p-")
 
     (found,) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
     assert found[0].startswith("p-box-")

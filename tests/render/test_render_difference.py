@@ -10,10 +10,10 @@ import pytest
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff.report import Change, PairDiff
 from pytest_torchgraph.render.difference import diff_to_dot
-from pytest_torchgraph.render.look.change_marks import PAINT
+from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
 
 GREEN, RED, ORANGE, BLUE = (
-    PAINT[kind].border for kind in ("added", "removed", "changed", "rewired")
+    CHANGE_PAINTS[kind].border for kind in ("added", "removed", "changed", "rewired")
 )
 
 

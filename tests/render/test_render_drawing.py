@@ -1,348 +1,369 @@
-"""From DOT to a file, with renderers that are there, missing, broken, or hang."""
+"""What a page can rely on: ids, classes, elements, and both backgrounds."""
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
-import stat
-import sys
-import time
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
-import graphviz
 import pytest
 
-from pytest_torchgraph.errors import TorchGraphError
-from pytest_torchgraph.graph import Graph, GraphDiff
-from pytest_torchgraph.render.output.drawing import Drawing, draw
+from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.render import difference, surplus, whole
+from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.render.layout.scene import Element
+from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
+from pytest_torchgraph.render.look.op_categories import CATEGORY_PAINTS
+from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
 from pytest_torchgraph.render.to_file import render
+from pytest_torchgraph.render.whole import to_dot
 
-GRAPH = Graph.from_text("""torchgraph 1
+pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
+
+MLP = Graph.from_text("""torchgraph 1
 
 forward @ aot {
-  %x = input : f32[2]
-  %relu = aten.relu.default(%x) : f32[2]
+  %x = input : f32[2, 16]
+  %fc.weight = parameter : f32[4, 16]
+  %fc/t = aten.t.default(%fc.weight) : f32[16, 4]
+  %fc/mm = aten.mm.default(%x, %fc/t) : f32[2, 4]
+  %max = aten.max.dim(%fc/mm, 1) : (f32[2], i64[2])
+  %max#0 = operator.getitem(%max, 0) : f32[2]
+  %relu = aten.relu.default(%max#0) : f32[2]
   return %relu
+  save %relu
 }
 """)
-STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "dot": b"digraph"}
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
-posix = pytest.mark.skipif(os.name != "posix", reason="the fake renderers are shell scripts")
+TIMES = "\N{MULTIPLICATION SIGN}"
+META = TensorMeta("float32", (2,))
 
 
-@pytest.fixture
-def digraph() -> graphviz.Digraph:
-    digraph = graphviz.Digraph()
-    digraph.edge("aa", "bb")
-    return digraph
+def layers(count: int, width: int = 10) -> Graph:
+    """So many layers of so many ops each, one behind the other."""
+    nodes = [Node("x", "placeholder", "input", result=META)]
+    for layer in range(count):
+        for step in range(width):
+            module = f"encoder.layer.{layer}"
+            name, operand = f"{module}/op{step}", Ref(nodes[-1].name)
+            op = f"aten.{('sin', 'mul', 'mm')[step % 3]}.default"
+            nodes.append(Node(name, "call_function", op, (operand,), {}, META, module))
+    output = Node("output", "output", "output", (Ref(nodes[-1].name),))
+    return Graph((*nodes, output), name="forward", level="aot")
 
 
-@pytest.fixture
-def no_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+def drawn(picture: Drawing, folder: Path) -> ET.Element:
+    return ET.parse(render(picture.digraph, folder / "g.svg")).getroot()
 
 
-@pytest.fixture
-def no_pygraphviz(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+def classes(svg: ET.Element) -> dict[str, list[str]]:
+    """The classes of each element that has an id."""
+    return {e.get("id", ""): e.get("class", "").split() for e in svg.iter() if e.get("id")}
 
 
-@pytest.fixture
-def fake_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Put a shell script in the place of `dot`. It is called `-Tsvg -o OUT IN`."""
+def test_every_element_is_in_the_svg_under_its_id_and_ids_are_unique(tmp_path):
+    picture = whole.drawing(MLP, prefix="t1-")
 
-    def fake_dot(script: str) -> None:
-        folder = tmp_path / "fake"
-        folder.mkdir()
-        dot = folder / "dot"
-        dot.write_text(f"#!/bin/sh\n{script}\n")
-        dot.chmod(dot.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.defpath}")
+    svg = drawn(picture, tmp_path)
 
-    return fake_dot
+    ids = [e.get("id") for e in svg.iter() if e.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(picture.elements) <= set(ids)
+    assert "t1-picture" in ids
+    assert all(each.removeprefix("a_").startswith("t1-") for each in ids)
 
 
-def left_over(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if p.name.startswith("."))
+def test_a_node_leads_to_its_box_and_the_box_to_all_that_is_folded_into_it(tmp_path):
+    picture = whole.drawing(MLP)
+
+    weight, t = (picture.id_of("forward", name) for name in ("fc.weight", "fc/t"))
+    assert weight == t is not None
+    assert picture.elements[t] == Element("node", "forward", ("fc/t", "fc.weight"))
+    assert picture.id_of("forward", "max#0") == picture.id_of("forward", "max")
+    assert picture.id_of("forward", "nothing") is None
+    svg = drawn(picture, tmp_path)
+    (box,) = (e for e in svg.iter() if e.get("id") == picture.id_of("forward", "relu"))
+    assert "aten.relu" in "".join(box.itertext())
 
 
-# -- render ----------------------------------------------------------------------------------------
+def test_what_the_backward_reads_from_the_forward_leads_to_its_port():
+    nodes = [
+        Node("mask", "placeholder", "saved", result=META),
+        Node("grad", "placeholder", "tangent", result=META),
+        Node("mul", "call_function", "aten.mul.Tensor", (Ref("grad"), Ref("mask")), {}, META),
+    ]
+    picture = whole.drawing(Graph(tuple(nodes), name="backward", kind="backward"))
+
+    assert picture.elements[picture.id_of("backward", "mask") or ""].kind == "port"
 
 
-@needs_dot
-@pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "dot", "SVG"])
-def test_the_suffix_names_the_format(tmp_path, suffix):
-    path = render(GRAPH, tmp_path / "new" / f"g.{suffix}")
+def test_the_nodes_of_a_group_lead_to_the_group():
+    picture = whole.drawing(layers(40), limit=50)
 
-    assert path == tmp_path / "new" / f"g.{suffix}"
-    assert path.read_bytes().startswith(STARTS[suffix.lower()])
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    element = picture.elements[picture.id_of("forward", "encoder.layer.3/op4") or ""]
 
-
-@needs_dot
-def test_a_graph_a_difference_and_finished_dot_can_be_rendered(tmp_path, digraph):
-    for what, expected in (
-        (GRAPH, "aten.relu"),
-        (GraphDiff((), ()), "no difference"),
-        (digraph, "aa"),
-    ):
-        assert expected in render(what, str(tmp_path / "g.svg")).read_text()
+    assert element.kind == "group"
+    assert element.label == "encoder.layer.3"
+    assert len(element.nodes) == 10
 
 
-def test_another_suffix_is_an_error_that_lists_the_known_ones(tmp_path):
-    with pytest.raises(ValueError, match=r"'g\.gif'.*\.svg, \.png, \.pdf, \.dot"):
-        render(GRAPH, tmp_path / "g.gif")
-    assert list(tmp_path.iterdir()) == []
+def test_a_removed_node_is_found_as_one_of_the_old_graph():
+    old = layers(3)
+    nodes = [n for n in old.nodes if n.name != "encoder.layer.1/op4"]
+    index = next(i for i, n in enumerate(nodes) if n.name == "encoder.layer.1/op5")
+    nodes[index] = replace(nodes[index], args=(Ref("encoder.layer.1/op3"),))
+
+    picture = difference.drawing(diff_graphs((old,), (replace(old, nodes=tuple(nodes)),)))
+
+    gone = picture.id_of("forward", "encoder.layer.1/op4", is_old=True)
+    assert gone is not None
+    assert picture.elements[gone].change == "removed"
 
 
-def test_without_any_renderer_the_error_says_what_to_install(tmp_path, no_dot, no_pygraphviz):
-    with pytest.raises(TorchGraphError) as caught:
-        render(GRAPH, tmp_path / "g.svg")
+def test_a_change_leads_to_its_box_also_where_the_graphs_have_other_names():
+    old, new = layers(3), replace(layers(3), name="other")
+    nodes = list(new.nodes)
+    nodes[5] = replace(nodes[5], op="aten.relu.default")
+    found = diff_graphs((old,), (replace(new, nodes=tuple(nodes)),))
+    (change,) = found.findings[0].changes
 
-    message = str(caught.value)
-    assert "dot: not found on the PATH" in message
-    assert "pygraphviz: not installed" in message
-    assert "pip install pygraphviz" in message
-    assert not (tmp_path / "g.svg").exists()
-    assert left_over(tmp_path) == []
+    picture = difference.drawing(found)
 
-
-def test_dot_text_needs_no_renderer(tmp_path, no_dot, no_pygraphviz):
-    assert "aten.relu" in render(GRAPH, tmp_path / "g.dot").read_text()
+    assert change.graph == "forward -> other"
+    assert picture.elements[picture.id_of(change.graph, change.node.name) or ""].change == "changed"
 
 
-# -- draw ------------------------------------------------------------------------------------------
+def test_classes_say_family_and_change(tmp_path):
+    whole_picture = whole.drawing(MLP)
+    found = classes(drawn(whole_picture, tmp_path))
+    assert {"node", "tg-op", "tg-matmul"} <= set(found[whole_picture.id_of("forward", "fc/mm")])
+    assert {"tg-pointwise", "tg-saved"} <= set(found[whole_picture.id_of("forward", "relu")])
+    assert "tg-input" in found[whole_picture.id_of("forward", "x")]
+
+    edited = replace(
+        MLP,
+        nodes=tuple(
+            replace(n, op="aten.gelu.default") if n.name == "relu" else n for n in MLP.nodes
+        ),
+    )
+    picture = difference.drawing(diff_graphs((MLP,), (edited,)))
+    found = classes(drawn(picture, tmp_path))
+    assert "tg-changed" in found[picture.id_of("forward", "relu")]
+    assert "tg-context" in found[picture.id_of("forward", "max")]
 
 
-@needs_dot
-def test_dot_is_the_first_choice(tmp_path, digraph):
-    drawing = draw(digraph, tmp_path / "g.svg")
+def test_clusters_are_elements_with_their_paths():
+    picture = whole.drawing(layers(2))
 
-    assert drawing == Drawing(tmp_path / "g.svg", "dot", "")
-    assert ">aa</text>" in drawing.path.read_text()
+    modules = {e.label for e in picture.elements.values() if e.kind == "module"}
 
-
-@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
-def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix):
-    pytest.importorskip("pygraphviz")
-
-    drawing = draw(digraph, tmp_path / f"g.{suffix}", timeout=120)
-
-    assert drawing.renderer == "pygraphviz"
-    assert drawing.note == "dot: not found on the PATH"
-    assert drawing.path == tmp_path / f"g.{suffix}"
-    assert drawing.path.read_bytes().startswith(STARTS[suffix])
+    assert modules == {"encoder.layer", "encoder.layer.0", "encoder.layer.1"}
 
 
-def test_without_a_renderer_the_dot_text_is_written_with_advice(
-    tmp_path, digraph, no_dot, no_pygraphviz
-):
-    (tmp_path / "g.svg").write_text("an older picture")
+def test_the_same_graph_gives_the_same_picture():
+    one, other = (whole.drawing(layers(60), focus=["encoder.layer.7/op3"], limit=70) for _ in "ab")
 
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert drawing.path == tmp_path / "g.dot"
-    assert "aa -> bb" in drawing.path.read_text()
-    assert not (tmp_path / "g.svg").exists(), "an older picture would be taken for this one"
-    assert "install Graphviz" in drawing.note
-    assert str(drawing.path) in drawing.note
-    assert "\n" not in drawing.note
-    assert left_over(tmp_path) == []
+    assert one.digraph.source == other.digraph.source
+    assert one.elements == other.elements
 
 
-BROKEN = {
-    "crashes": ("echo out of cheese >&2; exit 3", "dot: exit status 3: out of cheese"),
-    "is killed": ("kill -9 $$", "dot: killed by signal 9"),
-    "prints garbage": ("echo garbage", "dot: wrote no picture"),
-    "writes garbage": ('echo garbage > "$3"', "dot: wrote something that is no SVG"),
-    "writes broken XML": ('echo "<svg><g></svg>" > "$3"', "dot: wrote something that is no SVG"),
-    "writes half": ('echo "<svg>" > "$3"', "dot: wrote something that is no SVG"),
-    "writes nothing": (': > "$3"', "dot: wrote an empty file"),
-    "is no program": ("", "dot: wrote no picture"),
+# -- any size --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "width"), [(12, 100), (1, 2000), (700, 3)])
+def test_a_large_graph_is_folded_to_a_few_hundred_boxes_with_the_focus_in_sight(look, count, width):
+    graph = layers(count, width)
+    name = graph.nodes[len(graph.nodes) // 2].name
+    digraph = to_dot(graph, focus=[name])
+
+    seen = look(digraph)
+
+    assert 10 < seen.count <= 300
+    picture = whole.drawing(graph, focus=[name])
+    node = graph[name]
+    user = next(n for n in graph.nodes if name in n.refs)
+    for each in (node.name, *node.refs, user.name):
+        assert picture.elements[picture.id_of("forward", each) or ""].kind == "node"
+    assert node.module in seen.clusters
+    assert "ops are folded into" in digraph.source
+
+
+def test_a_group_says_what_is_in_it(look):
+    nodes = layers(40).nodes
+    random = Node("r", "call_function", "aten.rand.default", module="encoder.layer.0")
+    graph = Graph((nodes[0], random, *nodes[1:]), name="forward", saved=(Ref(nodes[5].name),))
+
+    seen = look(to_dot(graph, limit=50))
+
+    box = next(text for text in seen.boxes if text.startswith("encoder.layer.0\n"))
+    assert box.splitlines()[1:] == [
+        "11 ops",
+        f"4 {TIMES} aten.sin, 3 {TIMES} aten.mul, 3 {TIMES} aten.mm",
+        f"1 {TIMES} aten.rand",
+        "1 saved for backward",
+    ]
+    assert seen.edge("encoder.layer.0", "encoder.layer.1")["text"] == "f32[2]"
+
+
+def test_several_values_between_two_groups_are_one_edge_with_their_number(look):
+    nodes = [Node("x", "placeholder", "input", result=META)]
+    for i in range(10):
+        nodes.append(Node(f"a{i}", "call_function", "aten.sin.default", (Ref("x"),), {}, META, "a"))
+    for i in range(10):
+        node = Node(f"b{i}", "call_function", "aten.cos.default", (Ref(f"a{i}"),), {}, META, "b")
+        nodes.append(node)
+
+    seen = look(to_dot(Graph(tuple(nodes)), limit=3))
+
+    assert seen.edge("a\n", "b\n")["text"] == f"10 {TIMES} f32[2]"
+
+
+def test_bodies_of_higher_order_ops_are_folded_too(look):
+    body = replace(layers(30), name="body_0")
+    call = Node("call", "call_function", "higher_order.wrap", (), module="head")
+    graph = Graph((call,), name="forward", subgraphs=(body,))
+
+    seen = look(to_dot(graph, limit=40))
+
+    assert seen.count <= 40
+    assert any(text.startswith("encoder.layer.3\n10 ops") for text in seen.boxes)
+
+
+def test_nothing_is_folded_without_a_limit(look):
+    assert look(to_dot(layers(40), limit=None)).count == 400 + 2 + 3  # and the legend
+
+
+def test_a_name_that_no_node_has_is_an_error():
+    with pytest.raises(KeyError, match="missing"):
+        to_dot(MLP, focus=["missing"])
+
+
+# -- colours ---------------------------------------------------------------------------------------
+
+Triple = tuple[float, float, float]
+VISIONS: dict[str, tuple[Triple, Triple, Triple]] = {
+    # Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB
+    "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
 }
 
 
-@posix
-@pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script, problem):
-    pytest.importorskip("pygraphviz")
-    fake_dot(script)
-
-    drawing = draw(digraph, tmp_path / "g.svg", timeout=120)
-
-    assert drawing == Drawing(tmp_path / "g.svg", "pygraphviz", problem)
-    assert ">aa</text>" in drawing.path.read_text()
+def linear(colour: str) -> Triple:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return r, g, b
 
 
-@posix
-@pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_renderer_alone_leads_to_dot_text(
-    tmp_path, digraph, fake_dot, no_pygraphviz, script, problem
-):
-    fake_dot(script)
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert problem in drawing.note
-    assert "dot -Tsvg" in drawing.note
-    assert "aa -> bb" in drawing.path.read_text()
-    assert not (tmp_path / "g.svg").exists()
-    assert left_over(tmp_path) == []
+def luminance(colour: str) -> float:
+    r, g, b = linear(colour)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
-@posix
-def test_a_renderer_that_hangs_is_killed_with_what_it_started(
-    tmp_path, digraph, fake_dot, no_pygraphviz
-):
-    fake_dot(f"sleep 600 & echo $! > {tmp_path}/child; wait")
-
-    drawing = draw(digraph, tmp_path / "g.svg", timeout=1)
-
-    assert drawing.renderer is None
-    assert "dot: not finished after 1 s" in drawing.note
-    assert f"dot -Tsvg {tmp_path}/g.dot -o {tmp_path}/g.svg" in drawing.note
-    child = int((tmp_path / "child").read_text())
-    for _ in range(200):
-        if not _runs(child):
-            break
-        time.sleep(0.05)
-    assert not _runs(child)
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process exists and is no zombie that nobody has buried yet."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-@posix
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_a_renderer_has_limited_memory(tmp_path, digraph, fake_dot, no_pygraphviz):
-    fake_dot(f"sleep 0.5; ulimit -v > {tmp_path}/limit; ulimit -f > {tmp_path}/size; exit 1")
-
-    draw(digraph, tmp_path / "g.svg")
-
-    assert (tmp_path / "limit").read_text().strip() == str((1 << 30) // 1024)
-    assert (tmp_path / "size").read_text().strip() != "unlimited"
-
-
-@posix
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
-def test_a_renderer_that_wants_more_memory_than_that_fails_alone(
-    tmp_path, digraph, fake_dot, no_pygraphviz
-):
-    hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
-    fake_dot(f"exec {sys.executable} -S -c '{hungry}'")
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert "dot: exit status 1: MemoryError" in drawing.note
-
-
-@posix
-def test_a_renderer_that_fills_the_disk_is_stopped(tmp_path, digraph, fake_dot, no_pygraphviz):
-    fake_dot('exec head -c 400000000 /dev/zero > "$3"')
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert drawing.renderer is None
-    assert "dot: " in drawing.note
-    assert left_over(tmp_path) == []
-
-
-@posix
-def test_an_executable_that_cannot_be_started_is_no_error(
-    tmp_path, digraph, fake_dot, no_pygraphviz
-):
-    fake_dot("")
-    (tmp_path / "fake" / "dot").write_bytes(b"\x7fELF nonsense")
-
-    drawing = draw(digraph, tmp_path / "g.svg")
-
-    assert "dot: could not be started" in drawing.note
-    assert drawing.path == tmp_path / "g.dot"
-
-
-def test_an_unknown_suffix_gives_dot_text(tmp_path, digraph):
-    drawing = draw(digraph, tmp_path / "g.gif")
-
-    assert drawing.path == tmp_path / "g.dot"
-    assert "unknown suffix '.gif', known are .svg, .png, .pdf, .dot" in drawing.note
-    assert "aa -> bb" in drawing.path.read_text()
-
-
-def test_a_place_where_nothing_can_be_written_is_no_error(tmp_path, digraph):
-    (tmp_path / "file").write_text("in the way")
-
-    drawing = draw(digraph, tmp_path / "file" / "g.svg")
-
-    assert drawing.renderer is None
-    assert drawing.note.startswith("no picture: ")
-    assert "file" in drawing.note
-    assert (tmp_path / "file").read_text() == "in the way"
-
-
-@posix
-def test_the_callers_ctrl_c_stops_the_renderer(tmp_path, digraph, fake_dot, monkeypatch):
-    import subprocess
-
-    fake_dot("sleep 600")
-    started = []
-
-    def interrupted(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        monkeypatch.undo()
-        started.append(self)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
-
-    with pytest.raises(KeyboardInterrupt):
-        draw(digraph, tmp_path / "g.svg")
-
-    assert started[0].poll() is not None
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["fake"]
-
-
-@needs_dot
-def test_dot_is_looked_up_when_it_is_needed(tmp_path, digraph, monkeypatch):
-    found = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert draw(digraph, tmp_path / "a.svg").renderer is None
-
-    monkeypatch.setenv("PATH", found)
-
-    assert draw(digraph, tmp_path / "b.svg").renderer == "dot"
-
-
-@needs_dot
-def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, digraph, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    assert draw(digraph, Path("g.svg")) == Drawing(Path("g.svg"), "dot")
-    assert (tmp_path / "g.svg").exists()
-
-
-def test_importing_the_package_imports_nothing_heavy():
-    import subprocess
-
-    code = (
-        "import sys; from pytest_torchgraph.render import difference, to_file, whole;"
-        "from pytest_torchgraph.render.output import drawing;"
-        "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
-        "sys.exit(str(heavy) if heavy else 0)"
+def lab(colour: str, vision: str) -> Triple:
+    r, g, b = (
+        min(1.0, max(0.0, sum(x * y for x, y in zip(row, linear(colour), strict=True))))
+        for row in VISIONS[vision]
     )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
 
-    assert done.returncode == 0, done.stderr
+def distance(one: str, other: str, vision: str) -> float:
+    pairs = zip(lab(one, vision), lab(other, vision), strict=True)
+    return sum((a - b) ** 2 for a, b in pairs) ** 0.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("background", ["light", "dark"])
+@pytest.mark.parametrize(("what", "least"), [("families", 12), ("changes", 18)])
+def test_any_two_colours_can_be_told_apart(vision, background, what, least):
+    paints = (
+        CATEGORY_PAINTS
+        if what == "families"
+        else {k: p for k, p in CHANGE_PAINTS.items() if k != "surplus"}
+    )
+    if background == "dark":
+        paints = {kind: dark(paint) for kind, paint in paints.items()}
+
+    for (one, a), (other, b) in combinations(paints.items(), 2):
+        apart = max(distance(a.border, b.border, vision), distance(a.fill, b.fill, vision))
+        assert apart >= least, (one, other)
+
+
+@pytest.mark.parametrize("kind", [*CATEGORY_PAINTS, *CHANGE_PAINTS])
+def test_text_can_be_read_on_every_fill(kind):
+    paint = {**CATEGORY_PAINTS, **CHANGE_PAINTS}[kind]
+
+    assert contrast("#000000", paint.fill) >= 4.5
+    assert contrast(TEXT, dark(paint).fill) >= 4.5
+    assert contrast(TEXT, BACKGROUND) >= 4.5
+
+
+def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
+    svg = drawn(whole.drawing(MLP), tmp_path)
+
+    (style,) = (e for e in svg.iter() if e.tag.endswith("style"))
+    assert "@media (prefers-color-scheme: dark)" in (style.text or "")
+    assert dark_rules() in (style.text or "")
+
+
+def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
+    pictures = [
+        whole.drawing(MLP),
+        surplus.drawing([MLP], MLP.find("aten.relu")),
+        difference.drawing(diff_graphs((MLP,), (layers(2),))),
+    ]
+    used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}
+
+    known = {"tg-break", "tg-graph", "tg-cut", "tg-follows", "tg-group", "tg-return", "tg-context"}
+    named = set(re.findall(r"\.(tg-[a-z-]+)", dark_rules()))
+    assert {"tg-picture", "tg-matmul", "tg-changed", "tg-surplus", "tg-context"} <= named & used | {
+        "tg-changed"
+    }
+    families = {f"tg-{re.sub('[^a-z]', '-', name)}" for name in CATEGORY_PAINTS}
+    assert named <= used | known | families | {f"tg-{kind}" for kind in CHANGE_PAINTS}
+
+
+def test_rules_can_be_put_below_a_selector_of_the_page():
+    lines = dark_rules("html.dark").splitlines()
+
+    selectors = [
+        each.strip() for line in lines for each in re.split(r",(?![^(]*\))", line.split("{")[0])
+    ]
+    assert all(each.startswith("html.dark .tg-picture ") for each in selectors)
+
+
+def test_a_drawing_that_is_not_ours_is_left_alone(tmp_path):
+    import graphviz
+
+    digraph = graphviz.Digraph()
+    digraph.edge("a", "b")
+
+    assert "<style>" not in render(digraph, tmp_path / "g.svg").read_text()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render import breaks, difference, surplus, whole
-from pytest_torchgraph.render.output.drawing import draw
-from pytest_torchgraph.render.picture import Picture
+from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.render.output.rendering import draw
 
 pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
 
@@ -88,23 +88,23 @@ def edited(one: Graph) -> Graph:
     return replace(one, nodes=tuple(nodes))
 
 
-def of_breaks(text: str) -> Picture:
+def of_breaks(text: str) -> Drawing:
     found: Any = Break(text, text, text, text, 1, text, text)
-    return breaks.picture_of([graph(text), graph(text)], [found], ["0/0", "1/0"])
+    return breaks.drawing_of([graph(text), graph(text)], [found], ["0/0", "1/0"])
 
 
 PICTURES = {
-    "whole": lambda text: whole.picture(graph(text)),
-    "folded": lambda text: whole.picture(graph(text, 30), limit=5),
-    "difference": lambda text: difference.picture(
+    "whole": lambda text: whole.drawing(graph(text)),
+    "folded": lambda text: whole.drawing(graph(text, 30), limit=5),
+    "difference": lambda text: difference.drawing(
         diff_graphs((graph(text, 30),), (edited(graph(text, 30)),))
     ),
-    "surplus": lambda text: surplus.picture([graph(text)], graph(text).nodes[2:3], text),
+    "surplus": lambda text: surplus.drawing([graph(text)], graph(text).nodes[2:3], text),
     "breaks": of_breaks,
 }
 
 
-def checked(picture: Picture, folder: Path) -> ET.Element:
+def checked(picture: Drawing, folder: Path) -> ET.Element:
     """The SVG, in which nothing is but what Graphviz draws, and nothing leads anywhere."""
     drawing = draw(picture.digraph, folder / "g.svg")
     assert drawing.renderer == "dot", drawing.note

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Atom, Effect, Graph, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.render.look.op_categories import FAMILIES, family
+from pytest_torchgraph.render.look.op_categories import CATEGORY_PAINTS, op_category
 from pytest_torchgraph.render.whole import to_dot
 
 MLP = Graph.from_text("""torchgraph 1
@@ -209,9 +209,9 @@ def test_ops_are_coloured_by_family(look, op, expected):
 
     seen = look(to_dot(graph(nodes, "y")))
 
-    assert family(nodes[1]) == expected
+    assert op_category(nodes[1]) == expected
     box = seen.box(op.removesuffix(".default"))
-    assert (box["color"], box["fillcolor"]) == FAMILIES[expected]
+    assert (box["color"], box["fillcolor"]) == CATEGORY_PAINTS[expected]
     assert expected in seen.boxes, "the legend names the family"
 
 
@@ -346,7 +346,7 @@ def test_what_a_wrapper_wraps_decides_its_family():
 
     node = Node("y", "call_function", "higher_order.auto_functionalized_v2", wrapped)
 
-    assert family(node) == "custom"
+    assert op_category(node) == "custom"
 
 
 def test_what_hangs_on_parameters_alone_stands_in_its_module_and_not_at_the_top(look):

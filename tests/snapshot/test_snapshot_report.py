@@ -171,7 +171,7 @@ def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) ->
     assert "... and 141 more lines" in lines
 
 
-@pytest.mark.parametrize("name", ["difference.picture", "draw"])
+@pytest.mark.parametrize("name", ["difference.drawing", "output.rendering.draw"])
 def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
     pytester: pytest.Pytester, project: Run, name: str
 ) -> None:
@@ -179,6 +179,7 @@ def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
         f"""
         import pytest_torchgraph.render
         import pytest_torchgraph.render.difference
+        import pytest_torchgraph.render.output.rendering
 
         def broken(*args, **kwargs):
             raise RuntimeError("no ink\\nat all")

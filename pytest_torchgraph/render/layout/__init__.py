@@ -1,1 +1,1 @@
-"""Where things are in a drawing: clusters, ranks, boxes, edges."""
+"""Nodes become boxes, clusters and edges, as few as can be read, in the order of ranks."""

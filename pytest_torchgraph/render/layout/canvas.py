@@ -1,32 +1,43 @@
-"""What every drawing of graphs has in common: pieces, the edges between them, and what is folded.
+"""Drawables and edges on their way into a scene: what shares a box, and which edges are cut.
 
-A drawing says what its pieces look like; which of them get a box of their own, what stands for the
-others, and which edges are cut into ports is decided here.
+A kind of drawing (`whole`, `difference`, `surplus`, `breaks`) adds drawables and edges, and says
+what boxes look like. `Canvas.draw` then decides, in this order:
+
+1. which drawables get a box of their own, and which are folded into groups (`clustering`);
+2. which edges between the same two boxes are drawn as one (`_Bundle`);
+3. which of these are too long to be drawn and are cut: a port at the user stands for them.
+
+A port is a small labelled box that stands for a value made elsewhere, as an off-page connector does
+in a flow chart; it is no port of Graphviz, which is a point on a node.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...graph.model import Node
 from ..look import labels
-from ..look.change_marks import PAINT, Mark
+from ..look.change_marks import CHANGE_PAINTS, ChangeMark
 from ..look.op_categories import Paint
-from .clustering import Collapse, Unit, break_cycles
-from .fold import Box
+from .clustering import Clustering, Unit, break_cycles
+from .fold import FoldedNode
 from .groups import group_text
 from .ranks import Ranks
-from .scene import Element, Place, Scene
+from .scene import ClusterPath, Element, Scene
 
 LONG = 12
-"""An edge over more ranks than this is cut."""
+"""An edge over more ranks than this is cut: each rank costs `dot` an invisible node."""
 BUSY = 4
 """The edges of a value with more users than this are cut unless they are short."""
 SHORT = 3
+"""The edges of a busy value are drawn over at most so many ranks."""
+CYCLES = 3
+"""Cutting boxes that are on a cycle may give one box more for each so many of the limit."""
 PORT = {"shape": "cds", "style": "filled", "fontsize": "8", "margin": "0.06,0.02"}
+"""The DOT attributes of a port."""
 GROUP = {
     "shape": "box3d",
     "style": "filled",
@@ -34,10 +45,27 @@ GROUP = {
     "fillcolor": "#F4F4F4",
     "margin": "0.14,0.08",
 }
+"""The DOT attributes of a group without changes."""
+EDGE_STYLES: dict[str, dict[str, str]] = {
+    "value": {},
+    "added": {"color": CHANGE_PAINTS["added"].border, "penwidth": "2"},
+    "removed": {"color": CHANGE_PAINTS["removed"].border, "style": "dashed"},
+    "changed": {"color": CHANGE_PAINTS["changed"].border},
+    "order": {"style": "dotted"},
+    "body": {"style": "dashed", "arrowhead": "none"},
+    "cut": {"color": CHANGE_PAINTS["removed"].border, "style": "bold"},
+}
+"""The DOT attributes of an edge, by its kind."""
 
 
 class Look(NamedTuple):
-    """What one box looks like: plain lines, and attributes of DOT."""
+    """The label and the style of the box of one drawable, chosen by the kind of drawing.
+
+    Attributes:
+        lines: the lines of the label, as plain text.
+        attributes: DOT attributes, colours among them.
+        classes: names of CSS classes, without `tg-`.
+    """
 
     lines: list[str]
     attributes: dict[str, str]
@@ -45,24 +73,26 @@ class Look(NamedTuple):
 
 
 @dataclass(slots=True)
-class Piece:
-    """Something that can have a box of its own: an op with what is folded into it.
+class Drawable:
+    """A node on a canvas, with the nodes folded into it: what can have a box of its own.
+
+    `Canvas.draw` gives it a box, which looks as its `Look` says, or folds it into a group.
 
     Attributes:
         graph: name of the graph.
-        box: the op.
-        place: the cluster that it belongs into.
-        mark: what happened to it, where that is what the drawing is about.
-        is_old: whether only the old graph has it.
-        no_box: whether it is drawn at its users alone, as a port.
-        notes: what a group says of how many of its pieces.
-        lines: what its box says beyond what the node itself does.
+        folded: the node and what is folded into it.
+        cluster: the cluster that it belongs into.
+        mark: how it differs, in drawings of differences and of surplus ops; None where it does not.
+        is_old: whether only the old graph of a difference has it.
+        no_box: whether it has no box and is drawn at its users alone, as a port.
+        notes: facts that a group counts over its members, such as "saved for backward".
+        lines: lines of its label beyond those that the node itself gives.
     """
 
     graph: str
-    box: Box
-    place: Place
-    mark: Mark | None = None
+    folded: FoldedNode
+    cluster: ClusterPath
+    mark: ChangeMark | None = None
     is_old: bool = False
     no_box: bool = False
     notes: tuple[str, ...] = ()
@@ -70,17 +100,17 @@ class Piece:
 
     @property
     def node(self) -> Node:
-        """The op's node."""
-        return self.box.node
+        """The node."""
+        return self.folded.node
 
 
 class Edge(NamedTuple):
-    """An edge between pieces.
+    """An edge between drawables.
 
     Attributes:
-        tail, head: the pieces, by number.
+        tail, head: the drawables, by number.
         value: which of the results of the tail it is, one index for each nested projection.
-        label: what is written at it.
+        label: the label, as plain text.
         kind: "value", "added", "removed", "changed", "order" (one must run before the other),
             "body" (a call and what it calls) or "cut" (what a graph break interrupts).
     """
@@ -92,8 +122,14 @@ class Edge(NamedTuple):
     kind: str = "value"
 
 
-class _Arrow(NamedTuple):
-    """The edges between two boxes that are drawn as one."""
+class _Bundle(NamedTuple):
+    """The edges of one kind between the same two boxes, which are drawn as one.
+
+    Attributes:
+        tail, head: the boxes, by the number of their unit; the tail is -1 where it has no box.
+        kind: the kind of the edges.
+        edges: the edges.
+    """
 
     tail: int
     head: int
@@ -101,207 +137,264 @@ class _Arrow(NamedTuple):
     edges: list[Edge]
 
 
-LINKS: dict[str, dict[str, str]] = {
-    "value": {},
-    "added": {"color": PAINT["added"].border, "penwidth": "2"},
-    "removed": {"color": PAINT["removed"].border, "style": "dashed"},
-    "changed": {"color": PAINT["changed"].border},
-    "order": {"style": "dotted"},
-    "body": {"style": "dashed", "arrowhead": "none"},
-    "cut": {"color": PAINT["removed"].border, "style": "bold"},
-}
-
-
 @dataclass
 class Canvas:
-    """Collects pieces and edges, and draws them.
+    """Drawables and the edges between them, and their way into a scene.
 
     Attributes:
-        look: what the box of a piece looks like, given whether a port refers to it by name.
-        port_paint: the paint and the class of a port.
+        scene: takes the boxes and edges that `draw` makes.
+        look: gives the `Look` of a drawable, and is told whether ports refer to it by name.
+        port_paint: gives the paint and the CSS class of a port of a drawable.
+        drawables: the drawables, in the order of the graph.
+        edges: the edges between them.
+        units: the content of each box, once drawn.
+        unit_of: the number of the unit in which a drawable is, once drawn; none without a box.
+        drawn: the drawables that have boxes of their own, once drawn.
+        keys: the key in the scene of each unit's box, once drawn.
     """
 
     scene: Scene
-    look: Callable[[Piece, bool], Look]
-    port_paint: Callable[[Piece], tuple[Paint, str]]
-    pieces: list[Piece] = field(default_factory=list)
+    look: Callable[[Drawable, bool], Look]
+    port_paint: Callable[[Drawable], tuple[Paint, str]]
+    drawables: list[Drawable] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    unit_of: dict[int, int] = field(default_factory=dict)
     drawn: set[int] = field(default_factory=set)
+    keys: list[str] = field(default_factory=list)
 
-    def add(self, piece: Piece) -> int:
-        """Add a piece and return its number. Pieces come in the order of the graph."""
-        self.pieces.append(piece)
-        return len(self.pieces) - 1
+    def add(self, drawable: Drawable) -> int:
+        """Add a drawable and return its number. Drawables come in the order of the graph."""
+        self.drawables.append(drawable)
+        return len(self.drawables) - 1
+
+    def with_neighbours(self, focus: Collection[int], most: int = 5) -> list[int]:
+        """Drawables and, behind all of them, the nearest operands and users of each.
+
+        Args:
+            focus: the drawables, by number.
+            most: how many operands, and how many users, of each at most.
+        """
+        operands: dict[int, list[int]] = {number: [] for number in focus}
+        users: dict[int, list[int]] = {number: [] for number in focus}
+        for edge in self.edges:
+            if edge.head in operands:
+                operands[edge.head].append(edge.tail)
+            if edge.tail in users:
+                users[edge.tail].append(edge.head)
+        numbers = dict.fromkeys(focus)
+        for number in focus:
+            numbers.update(dict.fromkeys(sorted(set(operands[number]), reverse=True)[:most]))
+            numbers.update(dict.fromkeys(sorted(set(users[number]))[:most]))
+        return list(numbers)
 
     def draw(
         self, limit: int | None, focus: Sequence[int] = (), *, compact: bool = False
     ) -> list[Unit]:
-        """Draw everything with at most `limit` boxes; see `Collapse.units`. Gives the boxes."""
-        shown = [n for n, piece in enumerate(self.pieces) if not piece.no_box]
+        """Draw everything into the scene, and return the content of each box.
+
+        Args:
+            limit: how many boxes at most, without ports, or None; up to a third more where
+                boxes on a cycle are cut.
+            focus: the drawables that are to have boxes of their own, the most important first.
+            compact: whether to open only what leads to `focus`; see `Clustering.units`.
+        """
+        self.units = self._choose_units(limit, focus, compact)
+        self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
+        self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
+        bundles, unboxed = self._bundle()
+        whole, cut = self._split(bundles)
+        for head, edges in unboxed.items():
+            if not self.units[head].is_group:
+                cut += [_Bundle(-1, head, "value", [edge]) for edge in edges.values()]
+        named = {edge.tail for bundle in cut for edge in bundle.edges}
+        self.keys = [
+            self._group_box(unit, len(unboxed.get(number, ())))
+            if unit.is_group
+            else self._box(unit, unit.members[0] in named)
+            for number, unit in enumerate(self.units)
+        ]
+        for bundle in whole:
+            self.scene.add_edge(
+                self.keys[bundle.tail],
+                self.keys[bundle.head],
+                _bundle_label(bundle.edges),
+                [bundle.kind],
+                **EDGE_STYLES[bundle.kind],
+            )
+        for bundle in cut:
+            self._port(bundle)
+        return self.units
+
+    def count_marks_in_groups(self) -> int:
+        """How many drawables with a change mark have no box of their own, once drawn."""
+        return sum(
+            self.drawables[n].mark is not None
+            for unit in self.units
+            if unit.is_group
+            for n in unit.members
+        )
+
+    def _choose_units(self, limit: int | None, focus: Sequence[int], compact: bool) -> list[Unit]:
+        shown = [n for n, drawable in enumerate(self.drawables) if not drawable.no_box]
         number_of = {n: i for i, n in enumerate(shown)}
-        places = [self.pieces[n].place for n in shown]
+        clusters = [self.drawables[n].cluster for n in shown]
         wanted = [number_of[n] for n in focus if n in number_of]
-        found = Collapse(places).units(limit, wanted, compact=compact)
-        links = [
+        units = Clustering(clusters).units(limit, wanted, compact=compact)
+        flow = [
             (number_of[e.tail], number_of[e.head])
             for e in self.edges
             if e.kind in ("value", "added", "changed") and e.tail in number_of
         ]
         if limit is not None:
-            found = break_cycles(found, links, limit + limit // 3)
-        self.units = [
-            unit._replace(members=tuple(shown[i] for i in unit.members)) for unit in found
-        ]
-        self.unit_of = {n: i for i, unit in enumerate(self.units) for n in unit.members}
-        self.drawn = {unit.members[0] for unit in self.units if not unit.is_group}
-        self._arrows()
-        whole, cut = self._split()
-        named = {edge.tail for arrow in cut for edge in arrow.edges}
-        self.keys = [self._box(unit, named) for unit in self.units]
-        for arrow in whole:
-            self.scene.add_link(
-                self.keys[arrow.tail],
-                self.keys[arrow.head],
-                _arrow_label(arrow.edges),
-                [arrow.kind],
-                **LINKS[arrow.kind],
-            )
-        for arrow in cut:
-            self._port(arrow)
-        return self.units
+            units = break_cycles(units, flow, limit + limit // CYCLES)
+        return [unit._replace(members=tuple(shown[i] for i in unit.members)) for unit in units]
 
     # -- edges -------------------------------------------------------------------------------------
 
-    def _arrows(self) -> None:
-        """One arrow for all edges of a kind between the same two boxes."""
-        arrows: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
-        self.read: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
+    def _bundle(self) -> tuple[list[_Bundle], Mapping[int, dict[int, Edge]]]:
+        """The bundles of edges, and for each unit, by tail, its edges from what has no box."""
+        bundles: dict[tuple[int, int, str], dict[Hashable, Edge]] = {}
+        unboxed: defaultdict[int, dict[int, Edge]] = defaultdict(dict)
         for edge in self.edges:
             head = self.unit_of[edge.head]
             tail = self.unit_of.get(edge.tail)
             if tail is None:
-                self.read[head].setdefault(edge.tail, edge)
+                unboxed[head].setdefault(edge.tail, edge)
             elif tail != head:
                 key = (tail, head, edge.kind)
-                arrows.setdefault(key, {}).setdefault((edge.tail, edge.value), edge)
-        self.arrows = [_Arrow(*key, list(edges.values())) for key, edges in arrows.items()]
+                bundles.setdefault(key, {}).setdefault((edge.tail, edge.value), edge)
+        return [_Bundle(*key, list(edges.values())) for key, edges in bundles.items()], unboxed
 
-    def _split(self) -> tuple[list[_Arrow], list[_Arrow]]:
-        """The arrows that are drawn, and those that are drawn as ports."""
-        values = [arrow for arrow in self.arrows if arrow.kind != "removed"]
+    def _split(self, bundles: Sequence[_Bundle]) -> tuple[list[_Bundle], list[_Bundle]]:
+        """The bundles that are drawn as edges, and those that are cut into ports.
+
+        A value that a box reads stays an edge where it is short, where it is the shortest edge to
+        that box, or where it leads to the nearest user.
+        """
+        flow = [bundle for bundle in bundles if bundle.kind != "removed"]
         ranks = Ranks(
-            (str(arrow.tail), str(arrow.head)) for arrow in values if arrow.kind != "order"
+            (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"
         ).of
 
-        def span(arrow: _Arrow) -> int:
-            return ranks.get(str(arrow.head), 0) - ranks.get(str(arrow.tail), 0)
+        def rank(unit: int) -> int:
+            return ranks.get(str(unit), 0)
 
-        users = Counter(arrow.tail for arrow in values if arrow.kind == "value")
-        nearest: dict[int, int] = {}
+        def span(bundle: _Bundle) -> int:
+            return rank(bundle.head) - rank(bundle.tail)
+
+        users = Counter(bundle.tail for bundle in flow if bundle.kind == "value")
+        nearest_user: dict[int, int] = {}
         shortest: dict[int, int] = {}
-        for arrow in values:
-            if arrow.kind != "order":
-                shortest[arrow.head] = min(shortest.get(arrow.head, 1 << 30), span(arrow))
-            known = nearest.get(arrow.tail)
-            if known is None or ranks.get(str(arrow.head), 0) < ranks.get(str(known), 0):
-                nearest[arrow.tail] = arrow.head
-        whole: list[_Arrow] = []
-        cut: list[_Arrow] = []
-        for arrow in self.arrows:
-            if arrow.kind == "value":
-                limit = SHORT if users[arrow.tail] > BUSY else LONG
-                short = (
-                    span(arrow) <= limit
-                    or span(arrow) == shortest[arrow.head]
-                    or nearest[arrow.tail] == arrow.head
-                )
-                (whole if short else cut).append(arrow)
-            elif arrow.kind != "order" or abs(span(arrow)) <= LONG:
-                whole.append(arrow)
-        for head, edges in self.read.items():
-            if not self.units[head].is_group:
-                cut += [_Arrow(-1, head, "value", [edge]) for edge in edges.values()]
+        for bundle in flow:
+            if bundle.kind != "order":
+                shortest[bundle.head] = min(shortest.get(bundle.head, span(bundle)), span(bundle))
+            known = nearest_user.get(bundle.tail)
+            if known is None or rank(bundle.head) < rank(known):
+                nearest_user[bundle.tail] = bundle.head
+
+        def is_drawn(bundle: _Bundle) -> bool:
+            if bundle.kind != "value":
+                return True
+            limit = SHORT if users[bundle.tail] > BUSY else LONG
+            return (
+                span(bundle) <= limit
+                or span(bundle) == shortest[bundle.head]
+                or nearest_user[bundle.tail] == bundle.head
+            )
+
+        whole: list[_Bundle] = []
+        cut: list[_Bundle] = []
+        for bundle in bundles:
+            if bundle.kind == "order" and abs(span(bundle)) > LONG:
+                continue  # there is no value that a port could stand for
+            (whole if is_drawn(bundle) else cut).append(bundle)
         return whole, cut
 
     # -- boxes -------------------------------------------------------------------------------------
 
-    def _box(self, unit: Unit, named: set[int]) -> str:
-        number = unit.members[0]
-        piece = self.pieces[number]
-        if not unit.is_group:
-            look = self.look(piece, number in named)
-            mark = "" if piece.mark is None else piece.mark.kind
-            element = Element(
-                "node", piece.graph, _names([piece]), change=mark, is_old=piece.is_old
-            )
-            return self.scene.add_box(
-                look.lines,
-                unit.place,
-                labels.tooltip(piece.node),
-                look.classes,
-                element,
-                **look.attributes,
-            )
-        pieces = [self.pieces[n] for n in unit.members]
-        marks: Counter[str] = Counter(piece.mark.kind for piece in pieces if piece.mark is not None)
-        notes = Counter(note for piece in pieces for note in piece.notes)
-        if read := self.read.get(self.unit_of[number]):
-            notes["values read from the forward"] = len(read)
-        title, lines, tooltip = group_text([piece.node for piece in pieces], unit, notes, marks)
-        kind = next(iter(marks), "")
+    def _box(self, unit: Unit, named: bool) -> str:
+        drawable = self.drawables[unit.members[0]]
+        look = self.look(drawable, named)
+        mark = "" if drawable.mark is None else drawable.mark.kind
+        element = Element(
+            "node", drawable.graph, _names([drawable]), change=mark, is_old=drawable.is_old
+        )
+        return self.scene.add_box(
+            look.lines,
+            unit.cluster,
+            labels.tooltip(drawable.node),
+            look.classes,
+            element,
+            **look.attributes,
+        )
+
+    def _group_box(self, unit: Unit, unboxed: int) -> str:
+        drawables = [self.drawables[n] for n in unit.members]
+        change_counts: Counter[str] = Counter(
+            drawable.mark.kind for drawable in drawables if drawable.mark is not None
+        )
+        notes = Counter(note for drawable in drawables for note in drawable.notes)
+        if unboxed:
+            notes["values read from the forward"] = unboxed
+        nodes = [drawable.node for drawable in drawables]
+        title, lines, tooltip = group_text(nodes, unit, notes, change_counts)
+        kind = next(iter(change_counts), "")
         attributes = dict(GROUP)
         if kind:
-            border, fill = PAINT[kind]
+            border, fill = CHANGE_PAINTS[kind]
             attributes |= {"color": border, "fillcolor": fill}
         return self.scene.add_box(
             lines,
-            unit.place,
+            unit.cluster,
             labels.dot_text(tooltip, labels.MAX_TOOLTIP_LINE),
             ("group", *([kind] if kind else ())),
-            Element("group", piece.graph, _names(pieces), title, kind),
+            Element("group", drawables[0].graph, _names(drawables), title, kind),
             **attributes,
         )
 
-    def _port(self, arrow: _Arrow) -> None:
-        head = self.units[arrow.head]
-        edge = arrow.edges[0]
-        piece = self.pieces[edge.tail]
-        (border, fill), kind = self.port_paint(piece)
-        module = self.pieces[head.members[0]].node.module
-        name = piece.node.name
+    def _port(self, bundle: _Bundle) -> None:
+        head = self.units[bundle.head]
+        edge = bundle.edges[0]
+        drawable = self.drawables[edge.tail]
+        (border, fill), kind = self.port_paint(drawable)
+        module = self.drawables[head.members[0]].node.module
+        name = drawable.node.name
         if not head.is_group and module:
             name = name.removeprefix(f"{module}/")
-        if len(arrow.edges) > 1:
-            name = f"{name} and {len(arrow.edges) - 1} more"
+        index = "".join(f"[{i}]" for i in edge.value)
+        if len(bundle.edges) > 1:
+            name, label = f"{name} and {len(bundle.edges) - 1} more", ""
         else:
-            name += "".join(f"[{i}]" for i in edge.value)
+            name, label = f"{name}{index}", edge.label.removeprefix(index).strip()
+        names = tuple(self.drawables[each.tail].node.name for each in bundle.edges)
         key = self.scene.add_box(
             [name],
-            head.place,
-            labels.tooltip(piece.node),
+            head.cluster,
+            labels.tooltip(drawable.node),
             ("port", kind),
-            Element("port", piece.graph, tuple(self.pieces[e.tail].node.name for e in arrow.edges)),
+            Element("port", drawable.graph, names),
             color=border,
             fillcolor=fill,
             **PORT,
         )
-        index = "".join(f"[{i}]" for i in edge.value)
-        label = "" if len(arrow.edges) > 1 else edge.label.removeprefix(index).strip()
-        self.scene.add_link(key, self.keys[arrow.head], label, ["value"])
+        self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
 
 
-def _arrow_label(edges: Sequence[Edge]) -> str:
+def _bundle_label(edges: Sequence[Edge]) -> str:
     if len(edges) == 1:
         return edges[0].label
-    same = {edge.label for edge in edges}
-    if len(same) == 1 and (label := same.pop()):
+    distinct = {edge.label for edge in edges}
+    if len(distinct) == 1 and (label := distinct.pop()):
         return f"{len(edges)} \N{MULTIPLICATION SIGN} {label}"
     return f"{len(edges)} values" if edges[0].kind not in ("order", "body", "cut") else ""
 
 
-def _names(pieces: Iterable[Piece]) -> tuple[str, ...]:
+def _names(drawables: Iterable[Drawable]) -> tuple[str, ...]:
+    """The names of the nodes in a box, those of folded nodes included."""
     names: dict[str, None] = {}
-    for piece in pieces:
-        names[piece.node.name] = None
-        names.update((node.name, None) for node in (*piece.box.folded, *piece.box.projections))
+    for drawable in drawables:
+        names[drawable.node.name] = None
+        folded = (*drawable.folded.folded_inputs, *drawable.folded.projections)
+        names.update((node.name, None) for node in folded)
     return tuple(names)

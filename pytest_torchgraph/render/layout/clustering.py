@@ -1,9 +1,9 @@
-"""Which parts of a drawing are folded into one box, so that it stays small enough to be read.
+"""Which drawables share a box, so that a drawing stays small enough to be read.
 
-What is to be drawn is a list of things in the order of the graph, each with its place in nested
-clusters. Clusters are opened from the outside in until the drawing would become too large; what
-stays closed is one box. Where there are no clusters, or too many side by side, things that follow
-each other form blocks.
+The drawables come in the order of the graph, each with its path in the tree of clusters. Clusters
+are opened from the outside in until the drawing would become too large; a cluster that stays closed
+is one box. Where there are no clusters, or too many side by side, drawables that follow each other
+form blocks.
 """
 
 from __future__ import annotations
@@ -12,134 +12,143 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .scene import Place, Segment
+from .scene import ClusterPath, Segment
 
 FANOUT = 32
-"""A cluster with more in it than this is cut into blocks of things that follow each other."""
+"""A cluster with more children than this is cut into blocks of children that follow each other."""
 TINY = 2
-"""A cluster of this many things at most is not worth closing."""
+"""A cluster of at most so many drawables is opened as long as there is room: its closed box would
+hardly take less."""
 
 
 class Unit(NamedTuple):
-    """One box of the drawing: a single thing, or several folded into one.
+    """The content of one box: a single drawable, or a group of several folded into it.
 
     Attributes:
-        place: the cluster that the box is in.
-        members: the things that it stands for, by their numbers.
-        inside: the outermost clusters that are closed in it; none for a single thing.
-        cut: (which, of how many), where one closed part had to become several boxes.
+        cluster: the cluster that the box is in.
+        members: the drawables, by number, in the order of the graph.
+        inside: the outermost clusters that are closed in it; none for a single drawable.
+        cut: (which, of how many), where one closed cluster had to become several boxes.
     """
 
-    place: Place
+    cluster: ClusterPath
     members: tuple[int, ...]
     inside: tuple[Segment, ...] = ()
     cut: tuple[int, int] = (1, 1)
 
     @property
     def is_group(self) -> bool:
-        """Whether the box stands for more than one thing."""
+        """Whether several drawables are folded into the box."""
         return len(self.members) > 1
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
-    """A cluster, or (without a segment) a block of things that follow each other in one."""
+class _TreeNode:
+    """A cluster or a block in the tree of clusters; the leaves are the numbers of drawables.
 
-    segment: Segment | None
-    place: Place
-    parent: _Part | None
-    children: list[int | _Part] = field(default_factory=list)
-
-    def leaves(self) -> Iterator[int]:
-        """The numbers of the things in here."""
-        todo: list[int | _Part] = [self]
-        while todo:
-            part = todo.pop()
-            if isinstance(part, int):
-                yield part
-            else:
-                todo.extend(reversed(part.children))
-
-    def is_tiny(self) -> bool:
-        """Whether opening it hardly makes the drawing larger."""
-        part = self
-        while len(part.children) == 1 and isinstance(part.children[0], _Part):
-            part = part.children[0]
-        return len(part.children) <= TINY and all(isinstance(child, int) for child in part.children)
-
-
-class Collapse:
-    """Chooses what is opened.
-
-    Args:
-        places: the place of each thing, in the order of the graph.
+    Attributes:
+        segment: the last step of the cluster's path; None for the root and for blocks.
+        cluster: the path of the cluster, or of the cluster that the block is in.
+        parent: the node above it; None for the root.
+        children: nodes and drawables, in the order of the graph.
     """
 
-    def __init__(self, places: Sequence[Place]):
-        self._root = _Part(None, (), None)
-        self._holders = [self._root] * len(places)
-        parts: dict[Place, _Part] = {(): self._root}
-        for number, place in enumerate(places):
-            holder = self._part(place, parts)
-            holder.children.append(number)
-        for part in list(parts.values()):
-            self._block(part)
-        for part in self._parts():
-            for child in part.children:
+    segment: Segment | None
+    cluster: ClusterPath
+    parent: _TreeNode | None
+    children: list[int | _TreeNode] = field(default_factory=list)
+
+    def leaves(self) -> Iterator[int]:
+        """The numbers of the drawables below, in the order of the graph."""
+        todo: list[int | _TreeNode] = [self]
+        while todo:
+            child = todo.pop()
+            if isinstance(child, int):
+                yield child
+            else:
+                todo.extend(reversed(child.children))
+
+    def is_tiny(self) -> bool:
+        """Whether at most `TINY` drawables and nothing else are in it, however deep."""
+        node = self
+        while len(node.children) == 1 and isinstance(node.children[0], _TreeNode):
+            node = node.children[0]
+        return len(node.children) <= TINY and all(isinstance(child, int) for child in node.children)
+
+
+class Clustering:
+    """The tree of clusters, and the choice of those that are opened.
+
+    Args:
+        clusters: the cluster of each drawable, in the order of the graph.
+    """
+
+    def __init__(self, clusters: Sequence[ClusterPath]):
+        self._root = _TreeNode(None, (), None)
+        self._parents = [self._root] * len(clusters)
+        nodes: dict[ClusterPath, _TreeNode] = {(): self._root}
+        for number, cluster in enumerate(clusters):
+            self._node_at(cluster, nodes).children.append(number)
+        for node in list(nodes.values()):
+            self._cut_into_blocks(node)
+        for node in self._walk():
+            for child in node.children:
                 if isinstance(child, int):
-                    self._holders[child] = part
+                    self._parents[child] = node
 
-    def _part(self, place: Place, parts: dict[Place, _Part]) -> _Part:
-        length = len(place)
-        while place[:length] not in parts:
+    def _node_at(self, cluster: ClusterPath, nodes: dict[ClusterPath, _TreeNode]) -> _TreeNode:
+        """The tree node of a cluster, made with those around it where it is new."""
+        length = len(cluster)
+        while cluster[:length] not in nodes:
             length -= 1
-        part = parts[place[:length]]
-        for end in range(length + 1, len(place) + 1):
-            inner = _Part(place[end - 1], place[:end], part)
-            parts[inner.place] = inner
-            part.children.append(inner)
-            part = inner
-        return part
+        node = nodes[cluster[:length]]
+        for end in range(length + 1, len(cluster) + 1):
+            inner = _TreeNode(cluster[end - 1], cluster[:end], node)
+            nodes[inner.cluster] = inner
+            node.children.append(inner)
+            node = inner
+        return node
 
-    def _block(self, part: _Part) -> None:
-        if len(part.children) <= FANOUT:
+    def _cut_into_blocks(self, node: _TreeNode) -> None:
+        if len(node.children) <= FANOUT:
             return
-        size = -(-len(part.children) // FANOUT)
+        size = -(-len(node.children) // FANOUT)
         blocks = []
-        for start in range(0, len(part.children), size):
-            block = _Part(None, part.place, part, part.children[start : start + size])
+        for start in range(0, len(node.children), size):
+            block = _TreeNode(None, node.cluster, node, node.children[start : start + size])
             for child in block.children:
-                if isinstance(child, _Part):
+                if isinstance(child, _TreeNode):
                     child.parent = block
-            self._block(block)
+            self._cut_into_blocks(block)
             blocks.append(block)
-        part.children = [*blocks]
+        node.children = [*blocks]
 
-    def _parts(self) -> Iterator[_Part]:
+    def _walk(self) -> Iterator[_TreeNode]:
         todo = [self._root]
         while todo:
-            part = todo.pop()
-            yield part
-            todo += _inner([part])
+            node = todo.pop()
+            yield node
+            todo += _child_nodes([node])
 
     # -- choosing ----------------------------------------------------------------------------------
 
     def units(
         self, limit: int | None, focus: Sequence[int] = (), *, compact: bool = False
     ) -> list[Unit]:
-        """The boxes to draw, in the order of the graph.
+        """The contents of the boxes to draw, in the order of the graph.
 
         Args:
-            limit: how many boxes at most, None for each thing its own. What is in `focus` can need
-                more than that only where not even one thing of it fits.
-            focus: what must have boxes of its own, the most important first. If not all of it
-                fits, the rest is left to its group.
-            compact: whether to open only what leads to `focus` and to fold what follows each other
-                beside it; without, as much is opened as there is room for.
+            limit: how many boxes at most; None for one to each drawable. One drawable of `focus`
+                gets its box even where that alone needs more.
+            focus: the drawables that are to have boxes of their own, the most important first. If
+                not all of them fit, the rest is left to groups.
+            compact: whether to open only what leads to `focus`, and to fold the drawables and
+                closed clusters beside it that follow each other into one box. By default as much
+                is opened as there is room for.
         """
         if limit is None:
-            opened = dict.fromkeys(self._parts())
-            return self._units(opened, set(self._all()), compact=False)
+            opened = dict.fromkeys(self._walk())
+            return self._units(opened, range(len(self._parents)), compact=False)
         low, high = 0, len(focus)
         while low < high:
             middle = (low + high + 1) // 2
@@ -154,54 +163,52 @@ class Collapse:
             self._open_more(opened, limit)
         return self._units(opened, set(kept), compact)
 
-    def _all(self) -> Iterator[int]:
-        return iter(range(len(self._holders)))
-
-    def _towards(self, focus: Iterable[int]) -> dict[_Part, None]:
-        opened: dict[_Part, None] = {self._root: None}
+    def _towards(self, focus: Iterable[int]) -> dict[_TreeNode, None]:
+        """The nodes to open so that these drawables are in no closed one."""
+        opened: dict[_TreeNode, None] = {self._root: None}
         for number in focus:
-            part: _Part | None = self._holders[number]
-            while part is not None and part not in opened:
-                opened[part] = None
-                part = part.parent
+            node: _TreeNode | None = self._parents[number]
+            while node is not None and node not in opened:
+                opened[node] = None
+                node = node.parent
         return opened
 
-    def _open_more(self, opened: dict[_Part, None], limit: int) -> None:
-        """Open all of one depth, then all of the next, as long as everything fits."""
+    def _open_more(self, opened: dict[_TreeNode, None], limit: int) -> None:
+        """Open all of one depth, then all of the next, while everything fits; then tiny ones."""
         count = self._count(opened, set(), compact=False)
-        closed = [part for part in _inner(opened) if part not in opened]
+        closed = [node for node in _child_nodes(opened) if node not in opened]
         while closed:
-            more = sum(len(part.children) - 1 for part in closed)
+            more = sum(len(node.children) - 1 for node in closed)
             if count + more > limit:
                 break
             count += more
             opened.update(dict.fromkeys(closed))
-            closed = _inner(closed)
-        for part in closed:
-            more = len(list(part.leaves())) - 1 if part.is_tiny() else limit
+            closed = _child_nodes(closed)
+        for node in closed:
+            more = len(list(node.leaves())) - 1 if node.is_tiny() else limit
             if count + more <= limit:
                 count += more
-                opened[part] = None
-                inner = _inner([part])
+                opened[node] = None
+                inner = _child_nodes([node])
                 while inner:
                     opened.update(dict.fromkeys(inner))
-                    inner = _inner(inner)
+                    inner = _child_nodes(inner)
 
-    # -- what that gives ---------------------------------------------------------------------------
+    # -- the boxes that result ---------------------------------------------------------------------
 
-    def _rows(
-        self, opened: Collection[_Part], focus: Collection[int], compact: bool
-    ) -> Iterator[tuple[_Part, list[list[int | _Part]]]]:
-        """For each open cluster what is in it, in groups that become one box each."""
+    def _boxes_by_cluster(
+        self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool
+    ) -> Iterator[tuple[_TreeNode, list[list[int | _TreeNode]]]]:
+        """Each open cluster with its boxes, a box as the drawables and closed nodes in it."""
         todo = [self._root]
         while todo:
-            part = todo.pop()
-            groups: list[list[int | _Part]] = []
+            node = todo.pop()
+            boxes: list[list[int | _TreeNode]] = []
             mergeable = False
-            inline = list(reversed(part.children))
+            inline = list(reversed(node.children))
             while inline:
                 child = inline.pop()
-                if isinstance(child, _Part) and child in opened:
+                if isinstance(child, _TreeNode) and child in opened:
                     if child.segment is None:
                         inline.extend(reversed(child.children))
                     else:
@@ -209,124 +216,161 @@ class Collapse:
                         mergeable = False
                     continue
                 if mergeable and child not in focus:
-                    groups[-1].append(child)
+                    boxes[-1].append(child)
                 else:
-                    groups.append([child])
+                    boxes.append([child])
                 mergeable = compact and child not in focus
-            yield part, groups
+            yield node, boxes
 
-    def _count(self, opened: Collection[_Part], focus: Collection[int], compact: bool) -> int:
-        return sum(len(groups) for _, groups in self._rows(opened, focus, compact))
+    def _count(self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool) -> int:
+        return sum(len(boxes) for _, boxes in self._boxes_by_cluster(opened, focus, compact))
 
     def _units(
-        self, opened: Collection[_Part], focus: Collection[int], compact: bool
+        self, opened: Collection[_TreeNode], focus: Collection[int], compact: bool
     ) -> list[Unit]:
         units = []
-        for part, groups in self._rows(opened, focus, compact):
-            for group in groups:
+        for node, boxes in self._boxes_by_cluster(opened, focus, compact):
+            for box in boxes:
                 members = tuple(
                     leaf
-                    for child in group
+                    for child in box
                     for leaf in ((child,) if isinstance(child, int) else child.leaves())
                 )
                 if len(members) == 1:
-                    units.append(Unit(self._holders[members[0]].place, members))
+                    units.append(Unit(self._parents[members[0]].cluster, members))
                 else:
-                    units.append(Unit(part.place, members, tuple(_segments(group))))
+                    units.append(Unit(node.cluster, members, tuple(_segments(box))))
         return sorted(units, key=lambda unit: min(unit.members))
 
 
-def _inner(parts: Iterable[_Part]) -> list[_Part]:
-    return [child for part in parts for child in part.children if isinstance(child, _Part)]
+def _child_nodes(nodes: Iterable[_TreeNode]) -> list[_TreeNode]:
+    return [child for node in nodes for child in node.children if isinstance(child, _TreeNode)]
 
 
-def _segments(group: Iterable[int | _Part]) -> Iterator[Segment]:
-    for child in group:
+def _segments(box: Iterable[int | _TreeNode]) -> Iterator[Segment]:
+    """The closed clusters of a box; of clusters that hold nothing but another the innermost."""
+    for child in box:
         if isinstance(child, int):
             continue
         if child.segment is None:
             yield from _segments(child.children)
         else:
-            while len(child.children) == 1 and isinstance(child.children[0], _Part):
+            while len(child.children) == 1 and isinstance(child.children[0], _TreeNode):
                 child = child.children[0]
             assert child.segment is not None
             yield child.segment
 
 
-# -- circles ---------------------------------------------------------------------------------------
+# -- cycles ----------------------------------------------------------------------------------------
 
 
-def break_cycles(units: Sequence[Unit], links: Iterable[tuple[int, int]], limit: int) -> list[Unit]:
-    """The boxes with those cut into several that data leave and enter again.
+def break_cycles(units: Sequence[Unit], edges: Iterable[tuple[int, int]], limit: int) -> list[Unit]:
+    """The boxes, with those on a cycle cut into several.
 
-    Such a box would have to be above and below of what is between. If that gave more than `limit`
-    boxes, they are left as they are.
+    Data that leave a box and enter it again would have to flow up: the box would be above and
+    below what is between.
 
     Args:
-        units: the boxes.
-        links: between which things, by number, data flow.
-        limit: how many boxes there may be.
+        units: the contents of the boxes.
+        edges: between which drawables, by number, data flow.
+        limit: how many boxes there may be; if cutting gives more, all boxes are left as they are.
     """
-    owner = {member: number for number, unit in enumerate(units) for member in unit.members}
-    after: dict[int, set[int]] = {}
-    for tail, head in links:
-        a, b = owner[tail], owner[head]
-        if a != b:
-            after.setdefault(a, set()).add(b)
-    pieces: dict[int, list[list[int]]] = {}
-    for circle in _circles(after):
-        last = -1
-        for member in sorted(member for number in circle for member in units[number].members):
-            number = owner[member]
-            parts = pieces.setdefault(number, [])
-            if number != last:
-                parts.append([])
-            parts[-1].append(member)
-            last = number
-    count = len(units) + sum(len(parts) - 1 for parts in pieces.values())
-    if count > limit:
+    unit_of = {member: number for number, unit in enumerate(units) for member in unit.members}
+    heads: dict[int, set[int]] = {}
+    for tail, head in edges:
+        if unit_of[tail] != unit_of[head]:
+            heads.setdefault(unit_of[tail], set()).add(unit_of[head])
+    runs: dict[int, list[list[int]]] = {}
+    for cycle in _Components(heads):
+        _cut_into_runs(cycle, units, unit_of, runs)
+    if len(units) + sum(len(parts) - 1 for parts in runs.values()) > limit:
         return list(units)
-    found: list[Unit] = []
+    cut: list[Unit] = []
     for number, unit in enumerate(units):
-        parts = pieces.get(number, [list(unit.members)])
-        found += [
-            unit._replace(members=tuple(part), cut=(k, len(parts)))
-            for k, part in enumerate(parts, 1)
+        parts = runs.get(number, [list(unit.members)])
+        cut += [
+            unit._replace(members=tuple(part), cut=(which, len(parts)))
+            for which, part in enumerate(parts, 1)
         ]
-    return sorted(found, key=lambda unit: min(unit.members))
+    return sorted(cut, key=lambda unit: min(unit.members))
 
 
-def _circles(after: Mapping[int, Collection[int]]) -> Iterator[list[int]]:
-    """The strongly connected components with more than one member (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    open_: dict[int, None] = {}
-    for start in after:
-        if start in index:
-            continue
-        index[start] = low[start] = len(index)
-        open_[start] = None
-        path = [(start, iter(after.get(start, ())))]
-        while path:
-            node, heads = path[-1]
-            for head in heads:
-                if head not in index:
-                    index[head] = low[head] = len(index)
-                    open_[head] = None
-                    path.append((head, iter(after.get(head, ()))))
-                    break
-                if head in open_:
-                    low[node] = min(low[node], index[head])
-            else:
-                path.pop()
-                if path:
-                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
-                if low[node] == index[node]:
-                    members = []
-                    while True:
-                        member, _ = open_.popitem()
-                        members.append(member)
-                        if member == node:
-                            break
-                    if len(members) > 1:
-                        yield members
+def _cut_into_runs(
+    cycle: Iterable[int],
+    units: Sequence[Unit],
+    unit_of: Mapping[int, int],
+    runs: dict[int, list[list[int]]],
+) -> None:
+    """Cut the units of a cycle, into `runs`, wherever a member of another one comes between."""
+    last = -1
+    for member in sorted(member for number in cycle for member in units[number].members):
+        number = unit_of[member]
+        parts = runs.setdefault(number, [])
+        if number != last:
+            parts.append([])
+        parts[-1].append(member)
+        last = number
+
+
+class _Components:
+    """The strongly connected components of a directed graph with more than one node.
+
+    Tarjan's algorithm, with a path in place of recursion, which a long chain would exhaust.
+
+    Args:
+        heads: the nodes that edges lead to, for each node that edges leave.
+    """
+
+    def __init__(self, heads: Mapping[int, Collection[int]]):
+        self._heads = heads
+        self._index: dict[int, int] = {}
+        """When each node was discovered."""
+        self._low: dict[int, int] = {}
+        """The earliest index of an open node that is known to be reachable from each node."""
+        self._open: dict[int, None] = {}
+        """Discovered nodes whose component is not complete, in the order of discovery."""
+        self._path: list[tuple[int, Iterator[int]]] = []
+        """The nodes from the start to the current one, each with the heads still to be followed."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start in self._heads:
+            if start not in self._index:
+                self._discover(start)
+                yield from self._explore()
+
+    def _discover(self, node: int) -> None:
+        self._index[node] = self._low[node] = len(self._index)
+        self._open[node] = None
+        self._path.append((node, iter(self._heads.get(node, ()))))
+
+    def _explore(self) -> Iterator[list[int]]:
+        """Follow the path until it is empty."""
+        while self._path:
+            node, heads = self._path[-1]
+            if self._advance(node, heads):
+                continue
+            self._path.pop()
+            if self._path:
+                above = self._path[-1][0]
+                self._low[above] = min(self._low[above], self._low[node])
+            if self._low[node] == self._index[node]:
+                members = self._close(node)
+                if len(members) > 1:
+                    yield members
+
+    def _advance(self, node: int, heads: Iterator[int]) -> bool:
+        """Make the path one node longer; False where no head of `node` is left to discover."""
+        for head in heads:
+            if head not in self._index:
+                self._discover(head)
+                return True
+            if head in self._open:
+                self._low[node] = min(self._low[node], self._index[head])
+        return False
+
+    def _close(self, first: int) -> list[int]:
+        """Complete the component whose first discovered node is `first`."""
+        members: list[int] = []
+        while not members or members[-1] != first:
+            members.append(self._open.popitem()[0])
+        return members

@@ -1,8 +1,8 @@
-"""What of a graph is drawn at all: boxes for ops, and the values that flow between them.
+"""Which nodes of a graph are drawn, and the values that flow between them.
 
 Half of the nodes of a captured graph are not steps of the computation. Parameters, buffers and
 constants become lines in the boxes of their users; `getitem` projections become part of the edge
-from their producer. What is left is a third faster to lay out and the part that people look for.
+from their producer. What remains is laid out a third faster and is what people look for.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from ...graph.model import Arg, Graph, Node, Ref, is_projection, iter_refs
 from ..look.labels import value_label
 
 FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant"})
+"""Kinds of placeholders that are lines in the boxes of their users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What flows along an edge: one result of a producer.
+    """One result of a drawn node: what an edge carries.
 
     Attributes:
-        producer: the node that has a box.
-        path: which of several results, one index for each nested projection.
-        label: dtype and shape.
+        producer: the node, which is drawn.
+        path: which of its results, one index for each nested projection; () for all of it.
+        label: dtype and shape, "" where unknown.
     """
 
     producer: Node
@@ -38,39 +39,43 @@ class Value:
 
 
 @dataclass(slots=True)
-class Box:
-    """A node that is drawn, with what was folded into it.
+class FoldedNode:
+    """A node that is drawn, with the nodes that are folded into its box.
 
     Attributes:
-        operands: what it reads from other boxes.
-        folded: the parameters, buffers and constants that it reads.
-        after: the boxes' nodes that must run before it although it reads nothing of them.
-        projections: the nodes that take one of its results.
+        node: the node.
+        position: its index in the graph.
+        operands: the values of other drawn nodes that it reads.
+        folded_inputs: the parameters, buffers and constants that it reads.
+        after: the drawn nodes that must run before it although it reads nothing of them.
+        projections: the `getitem` nodes that select one of its results.
     """
 
     node: Node
     position: int
     operands: list[Value] = field(default_factory=list)
-    folded: list[Node] = field(default_factory=list)
+    folded_inputs: list[Node] = field(default_factory=list)
     after: list[Node] = field(default_factory=list)
     projections: list[Node] = field(default_factory=list)
 
 
-class Folded:
-    """A graph as boxes; subgraphs are not looked into.
+class FoldedGraph:
+    """A graph reduced to the nodes that are drawn; its subgraphs are not looked into.
 
     Attributes:
-        boxes: by node name, in the order of the graph.
-        returned: the values that the output node returns and where in its structure.
+        graph: the graph.
+        nodes: the drawn nodes by name, in the order of the graph.
+        returned: the values that the output node returns, each with its place in the structure
+            that is returned (`"[0]['loss']"`).
         saved: the values saved for the backward.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.boxes: dict[str, Box] = {}
+        self.nodes: dict[str, FoldedNode] = {}
         self._values: dict[str, Value] = {}
-        self._folded: dict[str, Node] = {}
-        self._shown_in: dict[str, Box] = {}
+        self._inputs: dict[str, Node] = {}
+        self._first_users: dict[str, FoldedNode] = {}
         for position, node in enumerate(graph.nodes):
             self._add(node, position)
         self.returned = [
@@ -83,58 +88,58 @@ class Folded:
         self.saved = [value for ref in graph.saved if (value := self.value(ref.name)) is not None]
 
     def value(self, name: str) -> Value | None:
-        """What reading node `name` gives, None where nothing drawn produces it."""
+        """The value of the node of this name; None where it is folded into its users."""
         return self._values.get(name)
 
-    def users(self) -> Mapping[str, list[Box]]:
-        """The boxes that use a box's results, by its name."""
-        users: dict[str, list[Box]] = {name: [] for name in self.boxes}
-        for box in self.boxes.values():
-            for value in box.operands:
-                users[value.producer.name].append(box)
+    def users(self) -> Mapping[str, list[FoldedNode]]:
+        """For each drawn node, by name, the drawn nodes that read its results."""
+        users: dict[str, list[FoldedNode]] = {name: [] for name in self.nodes}
+        for folded in self.nodes.values():
+            for value in folded.operands:
+                users[value.producer.name].append(folded)
         return users
 
-    def folded_into(self, node: Node) -> Box | None:
-        """The box that shows a node which has none of its own, None for a dead one."""
+    def folded_into(self, node: Node) -> FoldedNode | None:
+        """The drawn node whose box shows a folded one; None for an input that nothing reads."""
         if node.op == "operator.getitem" and (value := self.value(node.name)):
-            return self.boxes[value.producer.name]
-        return self._shown_in.get(node.name)
+            return self.nodes[value.producer.name]
+        return self._first_users.get(node.name)
 
     def _add(self, node: Node, position: int) -> None:
         if node.kind == "get_attr" or (node.kind == "placeholder" and node.op in FOLDED_INPUTS):
-            self._folded[node.name] = node
-            return
+            self._inputs[node.name] = node
+        elif not self._add_projection(node):
+            folded = self.nodes[node.name] = FoldedNode(node, position)
+            self._connect(folded)
+            self._values[node.name] = Value(node, (), value_label(node))
+
+    def _add_projection(self, node: Node) -> bool:
+        """Make `getitem` of a tuple a part of its producer's edges; False for any other node."""
         operand = self.value(node.refs[0]) if node.op == "operator.getitem" and node.refs else None
-        if operand is not None and self._projects(node, operand):
-            index = node.args[1]
-            self._values[node.name] = Value(
-                operand.producer, (*operand.path, index), value_label(node)
-            )
-            self.boxes[operand.producer.name].projections.append(node)
-            return
-        box = self.boxes[node.name] = Box(node, position)
-        seen: set[tuple[str, tuple[int, ...]]] = set()
-        for name in dict.fromkeys(node.refs):
+        if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
+            return False
+        path = (*operand.path, node.args[1])
+        self._values[node.name] = Value(operand.producer, path, value_label(node))
+        self.nodes[operand.producer.name].projections.append(node)
+        return True
+
+    def _connect(self, folded: FoldedNode) -> None:
+        # A graph's output can read tens of thousands of values: no search in a list.
+        operands: dict[tuple[str, tuple[int, ...]], Value] = {}
+        for name in dict.fromkeys(folded.node.refs):
             value = self.value(name)
             if value is not None:
-                # A graph's output can read tens of thousands of values: no search in a list.
-                key = (value.producer.name, value.path)
-                if key not in seen:
-                    seen.add(key)
-                    box.operands.append(value)
-            elif name in self._folded:
-                box.folded.append(self._folded[name])
-                self._shown_in.setdefault(name, box)
-        given = {value.producer.name for value in box.operands}
-        for name in dict.fromkeys(ref.name for ref in node.after):
+                operands.setdefault((value.producer.name, value.path), value)
+            elif name in self._inputs:
+                folded.folded_inputs.append(self._inputs[name])
+                self._first_users.setdefault(name, folded)
+        folded.operands += operands.values()
+        producers = {producer for producer, _ in operands}
+        for name in dict.fromkeys(ref.name for ref in folded.node.after):
             value = self.value(name)
-            if value is not None and value.producer.name not in given:
-                given.add(value.producer.name)
-                box.after.append(value.producer)
-        self._values[node.name] = Value(node, (), value_label(node))
-
-    def _projects(self, node: Node, operand: Value) -> bool:
-        return is_projection(node, self.graph.by_name.get(node.refs[0]))
+            if value is not None and value.producer.name not in producers:
+                producers.add(value.producer.name)
+                folded.after.append(value.producer)
 
 
 def _leaves(value: Arg, path: str = "") -> Iterator[tuple[str, Ref]]:

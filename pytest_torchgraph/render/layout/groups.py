@@ -1,4 +1,4 @@
-"""What the box of a group says: what is in it, how many ops, and which effects."""
+"""The label and the tooltip of a group: which modules or nodes, how many ops, which effects."""
 
 from __future__ import annotations
 
@@ -13,15 +13,30 @@ from .clustering import Unit
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TIMES = "\N{MULTIPLICATION SIGN}"
-MOST_OPS = 4
-"""How many different ops are named at most, the most frequent first."""
+MAX_OPS = 4
+"""How many different ops the label names at most, the most frequent first."""
+MAX_LISTED = 12
+"""How many different ops, and how many modules, the tooltip lists at most."""
+MAX_TARGET = 24
+"""Characters of the name of what is mutated: half a line is left for the rest."""
 
-COUNTED = {"random": "random", "communicates": "collective", "syncs": "wait", "opaque": "opaque"}
-"""What the effects of ops are called where they are counted."""
+EFFECT_NOUNS = {
+    "random": "random",
+    "communicates": "collective",
+    "syncs": "wait",
+    "opaque": "opaque",
+}
+"""The words for counted effects of ops, by the kind of the effect."""
 
 
 class GroupText(NamedTuple):
-    """The texts of a group: what it is called, the lines of its box, those of its tooltip."""
+    """The texts of a group.
+
+    Attributes:
+        title: its first line: the module, or the first and the last of several modules or nodes.
+        lines: the lines of its label, the title first.
+        tooltip: the lines of its tooltip.
+    """
 
     title: str
     lines: list[str]
@@ -29,50 +44,54 @@ class GroupText(NamedTuple):
 
 
 def group_text(
-    nodes: Sequence[Node], unit: Unit, notes: Mapping[str, int], marks: Mapping[str, int]
+    nodes: Sequence[Node], unit: Unit, notes: Mapping[str, int], change_counts: Mapping[str, int]
 ) -> GroupText:
     """The texts of a group.
 
     Args:
-        nodes: the nodes in it.
-        unit: what it is made of.
-        notes: what is to be said of how many of its nodes.
-        marks: how many of its nodes are marked in which way.
+        nodes: the nodes in it, in the order of the graph.
+        unit: the content of its box.
+        notes: further facts, each with the number of nodes for which it holds.
+        change_counts: the number of its nodes with each kind of change mark.
     """
     ops = Counter(labels.op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
     lines = [title, _size(nodes, unit, ops.total())]
-    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MOST_OPS)]
-    if len(ops) > MOST_OPS:
+    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
+    if len(ops) > MAX_OPS:
         named[-1] += f", {ELLIPSIS}"
     lines += _packed(named)
     effects = Counter(
-        COUNTED[effect.kind] for node in nodes for effect in node.effects if effect.kind in COUNTED
+        EFFECT_NOUNS[effect.kind]
+        for node in nodes
+        for effect in node.effects
+        if effect.kind in EFFECT_NOUNS
     )
-    written = dict.fromkeys(
+    mutated = dict.fromkeys(
         effect.target.name
         for node in nodes
         for effect in node.effects
         if effect.kind == "mutates" and effect.target is not None
     )
-    if written:
-        first = next(iter(written))
-        rest = f" and {len(written) - 1} more" if len(written) > 1 else ""
-        lines.append(f"mutates {labels.cut(first, 24)}{rest}")
-    lines += [f"{count} {what}" for what, count in {**effects, **notes}.items()]
-    if marks:
-        lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in marks.items()))
+    if mutated:
+        first = next(iter(mutated))
+        rest = f" and {len(mutated) - 1} more" if len(mutated) > 1 else ""
+        lines.append(f"mutates {labels.cut(first, MAX_TARGET)}{rest}")
+    lines += [f"{count} {fact}" for fact, count in {**effects, **notes}.items()]
+    if change_counts:
+        counts = change_counts.items()
+        lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in counts))
     tooltip = [title, lines[1]]
-    tooltip += [f"{count} {TIMES} {op}" for op, count in ops.most_common(12)]
+    tooltip += [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     if len(unit.inside) > 1:
-        tooltip += [segment.label for segment in unit.inside[:12]]
-        if len(unit.inside) > 12:
-            tooltip.append(f"{ELLIPSIS} {len(unit.inside) - 12} more")
+        tooltip += [segment.label for segment in unit.inside[:MAX_LISTED]]
+        if len(unit.inside) > MAX_LISTED:
+            tooltip.append(f"{ELLIPSIS} {len(unit.inside) - MAX_LISTED} more")
     return GroupText(title, lines, tooltip)
 
 
 def _packed(words: Sequence[str]) -> Iterator[str]:
-    """Words in as few lines as they fit into."""
+    """Comma-separated words in as few lines as they fit into."""
     line = ""
     for word in words:
         if line and len(line) + len(word) + 2 > labels.MAX_LINE:
@@ -84,7 +103,8 @@ def _packed(words: Sequence[str]) -> Iterator[str]:
 
 
 def _title(nodes: Sequence[Node], unit: Unit) -> str:
-    around = unit.place[-1].label if unit.place and unit.place[-1].kind == "module" else ""
+    segment = unit.cluster[-1] if unit.cluster else None
+    around = segment.label if segment is not None and segment.kind == "module" else ""
     if len(unit.inside) == 1:
         title = unit.inside[0].label
     elif unit.inside:
@@ -98,7 +118,7 @@ def _title(nodes: Sequence[Node], unit: Unit) -> str:
 
 
 def _inside(path: str, around: str) -> str:
-    """A module path as one calls it inside the module around it."""
+    """A module path relative to the module around it; an index keeps the name in front of it."""
     if not around or not path.startswith(f"{around}."):
         return path
     name = path.removeprefix(f"{around}.")
@@ -106,6 +126,7 @@ def _inside(path: str, around: str) -> str:
 
 
 def _range(first: str, last: str) -> str:
+    """The first and the last of several names, in one line."""
     most = (labels.MAX_LINE - 3) // 2
     if len(first) + len(last) + 3 > labels.MAX_LINE:
         first, last = labels.cut(first, most), labels.cut(last, most)

@@ -1,7 +1,7 @@
-"""A drawing before it is DOT: boxes in nested clusters, and links between them.
+"""A drawing before it is DOT: boxes in nested clusters, and edges between them.
 
-Both kinds of drawing (a whole graph, a difference) end here, so that they look alike and only one
-place knows how DOT is written.
+Every kind of drawing ends here, so that all look alike and only one place knows how DOT is written.
+A box is a node of DOT, called so because a node is one of the graph that is drawn.
 """
 
 from __future__ import annotations
@@ -13,26 +13,34 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..look.labels import dot_text
+from ..look.labels import MAX_TOOLTIP_LINE, dot_text
+from .ranks import BoxEdge
 from .sequence import anchors, separators, stacked
 
 if TYPE_CHECKING:
     import graphviz
 
+    from ...graph.model import Graph
+
 MAX_NESTING = 16
+"""How many clusters of modules are nested at most; of deeper ones only the innermost is drawn."""
+MAX_TITLE = 120
+"""Characters in a line of the title."""
+MAX_CLUSTER_LABEL = 80
+"""Characters in the label of a cluster; its tooltip has up to `MAX_TOOLTIP_LINE`."""
 LARGE = 2500
-"""With more boxes than this, labels are put beside the edges' tails: a label that has a place of
-its own in the layout doubles the ranks, and makes `dot` six times slower on 5,000 boxes."""
+"""With more boxes than this, edges have a `taillabel` in place of a `label`, which is laid out like
+a box: that doubles the ranks, and makes `dot` six times slower on 5,000 boxes."""
 FONT = "Helvetica,Arial,sans-serif"
 GREY = "#666666"
 
 
 class Segment(NamedTuple):
-    """One step of the way to a cluster.
+    """One cluster in a `ClusterPath`.
 
     Attributes:
-        kind: "module", "body", "graph" or "legend".
-        label: what is written there; of a module its path.
+        kind: "module", "body" (a subgraph of a higher-order op), "graph" or "legend".
+        label: the label of the cluster; of a module its path.
         key: tells clusters of the same label apart.
     """
 
@@ -41,22 +49,24 @@ class Segment(NamedTuple):
     key: str = ""
 
 
-Place = tuple[Segment, ...]
+ClusterPath = tuple[Segment, ...]
+"""A cluster, as the way to it through the nested clusters from the outside in; () for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """What an element of the picture stands for; its key is the `id` in the SVG.
+    """The meaning of an SVG element, a box or a cluster; found by the element's `id`.
 
     Attributes:
-        kind: "node", "group" (several nodes in one box), "port" (a value made elsewhere), "break",
-            or of a cluster "module", "body" or "graph".
-        graph: name of the graph, "" for a cluster.
-        nodes: names of the nodes: those that have this box, and those folded into it (parameters,
-            projections); of a port the node that makes the value.
-        label: what a cluster, a group or a break is called; of a module its path.
-        change: "added", "removed", "changed", "rewired", "surplus", or "" for none.
-        is_old: whether the nodes are those of the old graph.
+        kind: for a box "node" (one op), "group" (several nodes), "port" (a value made elsewhere) or
+            "break" (a graph break); for a cluster "module", "body" or "graph".
+        graph: name of the graph, "" for a cluster and a break.
+        nodes: names of the nodes that the box shows, and of those folded into it (parameters,
+            projections); of a port the nodes that make its values.
+        label: the label of a cluster, a group or a break; of a module its path.
+        change: "added", "removed", "changed", "rewired", "surplus" (an op that should not be
+            there), or "" for none.
+        is_old: whether the nodes are those of the old graph of a difference.
     """
 
     kind: str
@@ -67,17 +77,24 @@ class Element:
     is_old: bool = False
 
 
-CLUSTER_STYLE = {
+CLUSTER_STYLE: dict[str, dict[str, str]] = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
     "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
     "graph": {"color": "#333333", "fontcolor": "#000000", "fontsize": "14", "penwidth": "1.5"},
     "legend": {"color": "#DDDDDD", "fontcolor": "#777777", "style": "rounded"},
 }
+"""The DOT attributes of a cluster, by the kind of its segment."""
 
 
 @lru_cache(maxsize=4096)
-def module_place(path: str, base: Place = (), inside: str = "") -> Place:
-    """The place of a module path below `base`, which already stands for module `inside`."""
+def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> ClusterPath:
+    """The cluster of a module.
+
+    Args:
+        path: the path of the module; "" gives `base` itself.
+        base: the cluster around it.
+        inside: the module that `base` stands for, whose clusters are not repeated.
+    """
     if not path:
         return base
     parts = path.split(".")
@@ -91,15 +108,21 @@ def module_place(path: str, base: Place = (), inside: str = "") -> Place:
     return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
 
 
+def graph_cluster(graph: Graph, number: int) -> ClusterPath:
+    """The cluster of a graph, labelled with its name and kind; `number` tells graphs apart."""
+    kind = "" if graph.kind == graph.name else f" ({graph.kind})"
+    return (Segment("graph", f"{graph.name}{kind}", str(number)),)
+
+
 def css_classes(names: Iterable[str]) -> str:
-    """Classes for the SVG, as `render.style` and pages know them."""
+    """The `class` attribute of an SVG element: each name in lower case behind `tg-`."""
     return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)
 
 
-def common_place(places: Sequence[Place]) -> Place:
-    """The innermost place around all of `places`, of which there is at least one."""
-    first = min(places)
-    last = max(places)
+def common_cluster(clusters: Sequence[ClusterPath]) -> ClusterPath:
+    """The innermost cluster around all of `clusters`, of which there is at least one."""
+    first = min(clusters)
+    last = max(clusters)
     same = 0
     while same < len(first) and first[same] == last[same]:
         same += 1
@@ -108,7 +131,13 @@ def common_place(places: Sequence[Place]) -> Place:
 
 @dataclass(slots=True)
 class _Cluster:
-    """A node of the tree of places."""
+    """A cluster of a scene with what is in it; without a segment the root, which is not drawn.
+
+    Attributes:
+        segment: the last step of its path.
+        boxes: the boxes directly in it, each as its key and its DOT attributes.
+        children: the clusters directly in it.
+    """
 
     segment: Segment | None = None
     boxes: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -119,21 +148,21 @@ class _Cluster:
         cluster = self
         while not cluster.boxes and len(cluster.children) == 1:
             (child,) = cluster.children.values()
-            kinds = [part.segment.kind for part in (cluster, child) if part.segment is not None]
+            kinds = [each.segment.kind for each in (cluster, child) if each.segment is not None]
             if kinds != ["module", "module"]:
                 break
             cluster = child
         return cluster
 
     def all_boxes(self) -> Iterator[str]:
-        """The ids of the boxes in here and below."""
+        """The keys of the boxes in it and in the clusters below."""
         for key, _ in self.boxes:
             yield key
         for child in self.children.values():
             yield from child.all_boxes()
 
     def levels(self) -> list[list[list[list[str]]]]:
-        """For each depth of nesting, the innermost first, the groups of sibling clusters."""
+        """The groups of sibling clusters, by depth of nesting; see `sequence.separators`."""
         levels: list[list[list[list[str]]]] = []
         row = [self]
         while row:
@@ -150,16 +179,21 @@ class _Cluster:
 
 
 class Scene:
-    """Collects boxes and links; `digraph` writes them.
+    """The boxes, clusters and edges of one drawing; `digraph` writes them as DOT.
+
+    A `Canvas` fills it with the nodes of graphs. Legends, boxes of graph breaks and of whole graphs
+    are added to it directly. A `drawing.Drawing` holds the finished DOT and `elements`.
 
     Args:
-        name: name of the drawing.
-        title: lines above it.
-        prefix: what every `id` begins with, for a page that holds several pictures.
+        name: name of the DOT graph.
+        title: lines above the drawing.
+        prefix: the beginning of every `id`, for a page that holds several drawings.
 
     Attributes:
-        elements: what each box and cluster stands for, by its `id`; complete after `digraph`.
-        classes: names of the modules' classes by path, as far as they are known.
+        name, title, prefix: as above; lines can be added to the title.
+        elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
+        classes: class names of modules by module path, as far as they are known; parts of labels.
+        edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
     def __init__(self, name: str, title: Iterable[str] = (), prefix: str = ""):
@@ -168,48 +202,64 @@ class Scene:
         self.prefix = prefix
         self.elements: dict[str, Element] = {}
         self.classes: dict[str, str] = {}
-        self.links: list[tuple[str, str, dict[str, str]]] = []
-        self.attributes: dict[str, str] = {}
+        self.edges: list[tuple[str, str, dict[str, str]]] = []
         self._root = _Cluster()
-        self._places: dict[str, Place] = {}
+        self._cluster_of: dict[str, ClusterPath] = {}
         self._ports: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._cluster_of)
 
     def add_box(
         self,
         lines: Iterable[str],
-        place: Place,
+        cluster: ClusterPath,
         tooltip: str = " ",
         classes: Iterable[str] = (),
         element: Element | None = None,
         **attributes: str,
     ) -> str:
-        """Add a box and return its key. `tooltip` is a finished DOT string, `lines` are not."""
-        key = f"n{len(self._places)}"
-        self._places[key] = place
-        attributes["id"] = f"{self.prefix}box-{len(self._places)}"
+        """Add a box, a node of DOT, and return its key.
+
+        Args:
+            lines: the lines of its label, as plain text.
+            cluster: the cluster that it is in.
+            tooltip: its tooltip, as a DOT string that `labels.dot_text` made.
+            classes: names of CSS classes, without `tg-`.
+            element: its meaning, for boxes that a page leads to.
+            attributes: further DOT attributes; a `label` replaces `lines`.
+        """
+        key = f"n{len(self._cluster_of)}"
+        self._cluster_of[key] = cluster
+        attributes["id"] = f"{self.prefix}box-{len(self._cluster_of)}"
         attributes["class"] = css_classes(classes)
         if element is not None:
             if element.kind == "port":
                 self._ports.add(key)
             self.elements[attributes["id"]] = element
-        cluster = self._root
-        for segment in place:
-            cluster = cluster.children.setdefault(segment, _Cluster(segment))
-        cluster.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
+        inner = self._root
+        for segment in cluster:
+            inner = inner.children.setdefault(segment, _Cluster(segment))
+        inner.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
 
-    def add_link(
+    def add_edge(
         self, tail: str, head: str, label: str = "", classes: Iterable[str] = (), **attributes: str
     ) -> None:
-        """Add an arrow. `label` is plain text."""
-        attributes["id"] = f"{self.prefix}edge-{len(self.links) + 1}"
+        """Add an edge between two boxes.
+
+        Args:
+            tail: the key of the box that it leaves.
+            head: the key of the box that it leads to.
+            label: its label, as plain text.
+            classes: names of CSS classes, without `tg-`.
+            attributes: further DOT attributes.
+        """
+        attributes["id"] = f"{self.prefix}edge-{len(self.edges) + 1}"
         attributes["class"] = css_classes(classes)
         if label:
             attributes["label"] = dot_text([f" {label} "])
-        self.links.append((tail, head, attributes))
+        self.edges.append((tail, head, attributes))
 
     def digraph(self) -> graphviz.Digraph:
         """The drawing as DOT."""
@@ -225,11 +275,10 @@ class Scene:
             ranksep="0.25",
             bgcolor="white",
             id=f"{self.prefix}picture",
-            label=dot_text(self.title, 120),
+            label=dot_text(self.title, MAX_TITLE),
             labelloc="t",
             tooltip=" ",
             **{"class": css_classes(["picture"])},
-            **self.attributes,
         )
         drawing.attr(
             "node",
@@ -244,35 +293,35 @@ class Scene:
         drawing.attr(
             "edge", fontname=FONT, fontsize="8", color=GREY, fontcolor=GREY, arrowsize="0.6"
         )
-        drawn = [link[:2] for link in self.links if link[2].get("constraint") != "false"]
+        drawn = [(tail, head) for tail, head, _ in self.edges]
         for tail, head, weight in list(self._invisible(drawn)):
             drawn.append((tail, head))
             drawing.edge(tail, head, style="invis", weight=weight)
         for tail, head in separators(drawn, self._root.levels()):
             drawing.edge(tail, head, style="invis", minlen="2")
         self._write(drawing, self._root, count())
-        large = len(self._places) > LARGE
-        for tail, head, attributes in self.links:
+        large = len(self._cluster_of) > LARGE
+        for tail, head, attributes in self.edges:
             if large and "label" in attributes:
                 attributes = {**attributes, "taillabel": attributes["label"]}
                 del attributes["label"]
             drawing.edge(tail, head, **attributes)
         return drawing
 
-    def _invisible(self, drawn: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        """Links that nobody sees, for what would float about without them, and how they pull."""
+    def _invisible(self, drawn: Sequence[BoxEdge]) -> Iterator[tuple[str, str, str]]:
+        """Edges that are not drawn, with their weights: `anchors` pull, `stacked` ones do not."""
         root = Segment("graph", "")
         placed = [
-            (key, place if place and place[0].kind == "graph" else (root, *place))
-            for key, place in self._places.items()
-            if not place or place[0].kind != "legend"
+            (key, cluster if cluster and cluster[0].kind == "graph" else (root, *cluster))
+            for key, cluster in self._cluster_of.items()
+            if not cluster or cluster[0].kind != "legend"
         ]
         tied = anchors(placed, drawn)
         yield from ((tail, head, "1") for tail, head in tied)
         graphs: dict[Segment, list[str]] = {}
-        for key, place in placed:
-            if place[0] is not root and key not in self._ports:
-                graphs.setdefault(place[0], []).append(key)
+        for key, cluster in placed:
+            if cluster[0] is not root and key not in self._ports:
+                graphs.setdefault(cluster[0], []).append(key)
         between = stacked(list(graphs.values()), [*drawn, *tied])
         yield from ((tail, head, "0") for tail, head in between)
 
@@ -287,8 +336,8 @@ class Scene:
             known = self.classes.get(label, "") if kind == "module" else ""
             title = f"{label} · {known}" if known else label
             attributes = {
-                "label": dot_text([title], 80),
-                "tooltip": dot_text([title], 160),
+                "label": dot_text([title], MAX_CLUSTER_LABEL),
+                "tooltip": dot_text([title], MAX_TOOLTIP_LINE),
                 "fontsize": "9",
                 "labeljust": "l",
                 "id": f"{self.prefix}cluster-{number + 1}",
@@ -297,6 +346,6 @@ class Scene:
             }
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
-            with drawing.subgraph(name=f"cluster_{number}") as part:
-                part.attr(**attributes)
-                self._write(part, inner, numbers)
+            with drawing.subgraph(name=f"cluster_{number}") as subgraph:
+                subgraph.attr(**attributes)
+                self._write(subgraph, inner, numbers)

@@ -1,1 +1,1 @@
-"""What a drawing shows of a node: labels, categories, marks of changes."""
+"""The text and the colours of a box: labels, categories of ops, marks of changes."""

@@ -1,4 +1,4 @@
-"""What a changed node's box says: a sign, and what it was before where it was anything."""
+"""The label of a box with a change mark: the sign, the node, and what it was before."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from collections.abc import Iterator
 from ...graph.model import Node
 from ...graph.text import format_node
 from . import labels
-from .change_marks import SIGNS, Mark
+from .change_marks import SIGNS, ChangeMark
 
 ARROW = "\N{RIGHTWARDS ARROW}"
 MAX_OPERANDS = 2
-WINDOW = 6
+"""How many changed operands of a rewired node are listed; each takes up to two lines of the box."""
+CONTEXT_CHARACTERS = 6
+"""How many equal characters are kept on each side of the part in which two texts differ."""
 
 
-def change_lines(mark: Mark, node: Node) -> list[str]:
-    """The lines of a changed box; `node` is the one that the box stands for."""
+def change_lines(mark: ChangeMark, node: Node) -> list[str]:
+    """The lines of the label of a box with a change mark.
+
+    Args:
+        mark: the change.
+        node: the node of the box, which is described where the mark has not both nodes: it has one
+            for an added or removed node, none where only what is folded into the box differs.
+    """
     before, after = mark.before, mark.after
     if before is None or after is None:
         lines = labels.node_lines(node)
@@ -30,15 +38,15 @@ def change_lines(mark: Mark, node: Node) -> list[str]:
 
 
 def source_line(node: Node) -> list[str]:
-    """Where in the user's code the node comes from, one line or none."""
+    """The line of the user's code that made the node, in a list of one, or of none if unknown."""
     return [] if node.source is None else [str(node.source)]
 
 
 def _compared(before: Node, after: Node) -> Iterator[str]:
-    op = labels.node_lines(after)[0]
-    was = labels.node_lines(before)[0]
-    shown = op != was
-    yield op if op == was else f"{was} {ARROW} {op}"
+    """The op, and what of the node differs: its target, constants, result, or else its text."""
+    old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
+    shown = old_op != new_op
+    yield f"{old_op} {ARROW} {new_op}" if shown else new_op
     for label in (lambda node: node.target, labels.constants_label, labels.value_label):
         old, new = label(before), label(after)
         if old != new:
@@ -53,6 +61,7 @@ def _compared(before: Node, after: Node) -> Iterator[str]:
 
 
 def _both(old: str, new: str) -> Iterator[str]:
+    """Both texts in one line, or in two where they do not fit."""
     old, new = old or "nothing", new or "nothing"
     if len(old) + len(new) + 3 <= labels.MAX_LINE:
         yield f"{old} {ARROW} {new}"
@@ -66,13 +75,13 @@ def differing(old: str, new: str) -> tuple[str, str]:
     shortest = min(len(old), len(new))
     start = next((i for i in range(shortest) if old[i] != new[i]), shortest)
     end = next((i for i in range(shortest - start) if old[-1 - i] != new[-1 - i]), shortest - start)
-    start = max(0, start - WINDOW)
-    end = max(0, end - WINDOW)
+    start = max(0, start - CONTEXT_CHARACTERS)
+    end = max(0, end - CONTEXT_CHARACTERS)
     return old[start : len(old) - end], new[start : len(new) - end]
 
 
 def _operands(before: Node, after: Node) -> Iterator[str]:
-    """The operands that are others now."""
+    """The names of operands that were replaced, with those of the new ones."""
     pairs = [(old, new) for old, new in zip(before.refs, after.refs, strict=False) if old != new]
     for old, new in pairs[:MAX_OPERANDS]:
         yield from _both(old, new)

@@ -1,7 +1,7 @@
-"""What can have happened to a node, with the sign and the colours that show it.
+"""The kinds of change of a node, each with a sign and colours.
 
-Each kind has a sign as well as a colour, and the colours are of those that people with any of the
-usual colour vision deficiencies can tell apart.
+Each kind has a sign as well as a paint, and people with any of the usual colour vision deficiencies
+can tell the paints apart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Literal
 from ...graph.model import Node
 from .op_categories import Paint
 
-MarkKind = Literal["added", "removed", "changed", "rewired", "surplus"]
+ChangeMarkKind = Literal["added", "removed", "changed", "rewired", "surplus"]
+"""The kinds of `graph.diff.report.Change`, and "surplus" for an op that should not be there."""
 
 SIGNS: dict[str, str] = {
     "added": "+",
@@ -21,28 +22,32 @@ SIGNS: dict[str, str] = {
     "rewired": "\N{CLOCKWISE TOP SEMICIRCLE ARROW}",
     "surplus": "!",
 }
-PAINT: dict[str, Paint] = {
+"""The sign before the first line of a box with a change mark, by the kind of the mark."""
+BREAK_SIGN = "\N{BLACK SCISSORS}"
+"""The sign of a graph break."""
+CHANGE_PAINTS: dict[str, Paint] = {
     "added": Paint("#009E73", "#A9E8D0"),
     "removed": Paint("#C24E00", "#F0A97B"),
     "changed": Paint("#E69F00", "#FCE29F"),
     "rewired": Paint("#0061A8", "#92BDE3"),
     "surplus": Paint("#C24E00", "#F0A97B"),
 }
+"""The paint of a box or an edge with a change mark, by the kind of the mark."""
 
 
 @dataclass(slots=True)
-class Mark:
-    """What happened to a node.
+class ChangeMark:
+    """How the node of a drawable differs; the drawing gives the box its sign and its paint.
 
     Attributes:
         kind: the kind of change; "surplus" for an op that should not be there.
-        before, after: the node in both graphs, None where there is none.
-        lines: changes of what was folded into the box, as (kind, text).
-        follows: whether this is the consequence of an edit elsewhere.
+        before, after: the node in the old and in the new graph, None where there is none.
+        lines: changes of what is folded into the box, as (kind, text).
+        follows: whether the change is a consequence of an edit elsewhere.
     """
 
-    kind: MarkKind
+    kind: ChangeMarkKind
     before: Node | None
     after: Node | None
-    lines: list[tuple[MarkKind, str]] = field(default_factory=list)
+    lines: list[tuple[ChangeMarkKind, str]] = field(default_factory=list)
     follows: bool = False

@@ -1,4 +1,4 @@
-r"""Text for drawings: what a node says, and how any text gets into DOT unharmed.
+r"""Labels and tooltips of nodes, and any text as a DOT string that shows it unchanged.
 
 Names, code lines and constants come from users. DOT gives meaning to backslashes (`\\N`, `\\l`),
 to quotes, to `&...;` and to a text in angle brackets (HTML); renderers choke on control characters.
@@ -14,8 +14,15 @@ from ...graph.model import Arg, Atom, Device, Node, Ref
 from ...graph.text import format_arg, format_key, format_node, format_result
 
 MAX_LINE = 40
+"""Characters in a line of a box."""
 MAX_LINES = 8
+"""Lines in a box, and lines of code in a tooltip."""
 MAX_TOOLTIP_LINE = 160
+"""Characters in a line of a tooltip."""
+MAX_FOLDED_NAME = 24
+"""Characters of a parameter's name: its dtype and shape follow in the same line."""
+MAX_DIGITS = 8
+"""A float that takes more characters than this is rounded to four digits."""
 NOT_DRAWN = frozenset({"device", "layout", "pin_memory"})
 """Keyword arguments that nobody looks for in a picture. They are in the tooltip."""
 
@@ -26,20 +33,20 @@ EFFECTS = {
     "syncs": "waits for the device",
     "opaque": "has unknown effects",
 }
-"""What the side effects of an op are called in drawings."""
+"""The line of a box for each kind of side effect."""
 
 HOOKS = {
     "self_invoke": "runs a hook",
     "call_hook": "runs a hook",
     "register_hook": "registers a hook",
 }
-"""Ops behind which code of a hook is, by the last part of their names."""
+"""The line of a box for ops that call or register a hook, by the last part of their names."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 def clean(text: str) -> str:
-    """`text` on one line: terminal escapes removed, unprintable characters replaced."""
+    """`text` without terminal escapes, tabs as a space, unprintable characters replaced."""
     text = _ANSI.sub("", text).expandtabs(1)
     if text.isprintable():
         return text
@@ -47,7 +54,10 @@ def clean(text: str) -> str:
 
 
 def cut(text: str, limit: int = MAX_LINE) -> str:
-    """`text` without its middle where it is longer than `limit`: both ends tell names apart."""
+    """`text`, with an ellipsis for its middle where it has more than `limit` characters.
+
+    Both ends are kept because both tell names apart.
+    """
     if len(text) <= limit:
         return text
     tail = limit * 3 // 5
@@ -66,17 +76,17 @@ def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
 
 
 def op_label(op: str) -> str:
-    """The op as a pattern would name it: the overload left out where it is the default one."""
+    """The op as a pattern names it: without the overload `default`."""
     return op.removesuffix(".default")
 
 
 def value_label(node: Node) -> str:
-    """dtype and shape of what a node gives, "" where that is unknown."""
+    """dtype and shape of a node's result, "" where that is unknown."""
     return "" if node.result is None else format_result(node.result)
 
 
 def node_lines(node: Node) -> list[str]:
-    """What a node's box says: the op, its constants, what it mutates."""
+    """The lines of a node's box: the op, its constants, hooks, effects."""
     if node.kind == "placeholder":
         return [line for line in (node.name, value_label(node)) if line]
     if node.kind == "output":
@@ -97,6 +107,15 @@ def node_lines(node: Node) -> list[str]:
         for effect in node.effects
     )
     return lines
+
+
+def folded_label(node: Node, user: Node) -> str:
+    """The line for a parameter in its user's box, shorter where the user's module owns it."""
+    name = node.target or node.name
+    if user.module and name.startswith(user.module + "."):
+        owner = user.module.rpartition(".")[2]
+        name = f"{owner}.{name.removeprefix(user.module + '.')}"
+    return f"{cut(name, MAX_FOLDED_NAME)} {value_label(node)}".strip()
 
 
 def constants_label(node: Node) -> str:
@@ -128,13 +147,13 @@ def _open(value: Arg) -> str:
         return value.name
     if isinstance(value, Atom):
         return value.name.removeprefix("torch.")
-    if isinstance(value, float) and len(repr(value)) > 8:
+    if isinstance(value, float) and len(repr(value)) > MAX_DIGITS:
         return f"{value:.4g}"
     return format_arg(value)
 
 
 def tooltip(node: Node) -> str:
-    """The full line of the node, its module and the user's line, as a DOT string."""
+    """The node's line in a stored file, its module and the user's code, as a DOT string."""
     lines = [format_node(node)]
     if node.module:
         lines.append(f"in {node.module}")

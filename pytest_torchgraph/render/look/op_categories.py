@@ -1,4 +1,4 @@
-"""Which family an op belongs to, and the colour that shows it.
+"""The categories of ops, by which whole graphs are coloured.
 
 The colours are those of Okabe and Ito, some of them lighter or darker, so that any two differ in
 border or fill also for people with one of the usual colour vision deficiencies; boxes are filled
@@ -15,13 +15,18 @@ from ...graph.model import Atom, Node
 
 
 class Paint(NamedTuple):
-    """Border and fill of a box."""
+    """The colours of a box: a part of its `Look`, chosen by the op's category or its change mark.
+
+    Attributes:
+        border: colour of the border, `#RRGGBB`; DOT's `color`.
+        fill: colour of the inside, `#RRGGBB`; DOT's `fillcolor`.
+    """
 
     border: str
     fill: str
 
 
-FAMILIES: dict[str, Paint] = {
+CATEGORY_PAINTS: dict[str, Paint] = {
     "matmul": Paint("#0072B2", "#8CBFE0"),
     "pointwise": Paint("#009E73", "#A9E0CE"),
     "reduction": Paint("#C24E00", "#F2B48C"),
@@ -33,9 +38,9 @@ FAMILIES: dict[str, Paint] = {
     "other": Paint("#444444", "#FFFFFF"),
     "input": Paint("#56B4E9", "#DDF0FB"),
 }
-"""Each family of ops and its paint, in the order of the legend."""
+"""The paint of each category of ops, in the order of the legend; inputs have one as well."""
 
-_NAMES = {
+_OP_NAMES = {
     "matmul": r"""\w*mm | \w*matmul | \w*linear | conv(_?transpose)?\d?d? | convolution\w* | dot
         | vdot | mv | addmv | addr | ger | outer | einsum | tensordot | bilinear | \w*attention\w*
         | \w*addmm\w* | conv_tbc""",
@@ -71,10 +76,11 @@ _NAMES = {
         | zero | nan_to_num | deg2rad | rad2deg | logit | fma | logaddexp2? | heaviside
         | native_dropout_grad | dropout_grad""",
 }
-_FAMILY = re.compile(
+"""Names of ops without namespace and overload, as verbose patterns; the first match counts."""
+_CATEGORY = re.compile(
     "|".join(
-        f"(?P<{'copy' if family == 'copy/cast' else family}>{names})"
-        for family, names in _NAMES.items()
+        f"(?P<{'copy' if category == 'copy/cast' else category}>{names})"
+        for category, names in _OP_NAMES.items()
     ),
     re.VERBOSE | re.IGNORECASE,
 )
@@ -86,12 +92,13 @@ _OWN_NAMESPACES = frozenset(
     quantized quantized_decomposed profiler rngprims symm_mem fsdp
     torchvision debugprims streams _inductor_test""".split()
 )
-"""Where ops are that come with torch; what is elsewhere is custom."""
-_PLAIN_NAMESPACES = ("torch.", "operator.", "math.", "builtins.", "Tensor.", "_operator.")
+"""The namespaces of ops that come with torch; an op of another one is custom."""
+_PYTHON_NAMESPACES = ("torch.", "operator.", "math.", "builtins.", "Tensor.", "_operator.")
+"""The namespaces of Python functions and methods, which have no overload behind their names."""
 
 
-def family(node: Node) -> str:
-    """The family of a node's op, one of `FAMILIES`."""
+def op_category(node: Node) -> str:
+    """The category of a node's op, a key of `CATEGORY_PAINTS`; "other" where none fits."""
     if node.kind == "placeholder":
         return "input"
     kinds = {effect.kind for effect in node.effects}
@@ -100,14 +107,14 @@ def family(node: Node) -> str:
     if "random" in kinds:
         return "random"
     if node.op.startswith("higher_order.") and node.args and isinstance(node.args[0], Atom):
-        return _family(node.args[0].name)  # what it wraps, as auto_functionalized does
-    return _family(node.op)
+        return _category_of(node.args[0].name)  # what it wraps, as auto_functionalized does
+    return _category_of(node.op)
 
 
 @lru_cache(maxsize=4096)
-def _family(op: str) -> str:
+def _category_of(op: str) -> str:
     namespace, _, rest = op.partition(".")
-    if op.startswith(_PLAIN_NAMESPACES) or not rest:
+    if op.startswith(_PYTHON_NAMESPACES) or not rest:
         name = op.rpartition(".")[2]
     else:
         name = rest.partition(".")[0]
@@ -119,7 +126,7 @@ def _family(op: str) -> str:
         return "pointwise"
     if namespace not in _OWN_NAMESPACES:
         return "custom"
-    match = _FAMILY.fullmatch(base)
+    match = _CATEGORY.fullmatch(base)
     if match is None or match.lastgroup is None:
         return "other"
     return "copy/cast" if match.lastgroup == "copy" else match.lastgroup

@@ -1,1 +1,1 @@
-"""From DOT to a file: renderers, their processes, the style of an SVG."""
+"""DOT becomes a file: SVG, PNG, PDF or DOT, drawn by a program in a process of its own."""

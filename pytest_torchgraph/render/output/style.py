@@ -1,4 +1,4 @@
-"""How pictures look on a dark background: rules for the SVG, by the classes of its elements.
+"""CSS rules for SVGs on a dark background, by the classes of their elements.
 
 On a light background an SVG needs none: the colours are attributes, which every viewer knows. A
 page that has a switch of its own puts `dark_rules` below its own selector.
@@ -11,36 +11,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..layout.scene import css_classes
-from ..look.change_marks import PAINT
-from ..look.op_categories import FAMILIES, Paint
+from ..look.change_marks import CHANGE_PAINTS
+from ..look.op_categories import CATEGORY_PAINTS, Paint
 
 BACKGROUND = "#1B1D21"
 TEXT = "#F2F2F2"
 PALE_TEXT = "#B8BCC4"
+"""The text of edges, clusters and unchanged boxes, and the lines of edges."""
 LIGHTER = 0.25
 """How much white is in a border on a dark background."""
 FULL = 0.42
 """How much of that border is in the fill."""
 DARK: dict[Paint, Paint] = {
-    FAMILIES["pointwise"]: Paint("#33C79B", "#0F7458"),
-    FAMILIES["matmul"]: Paint("#4095C5", "#12456B"),
-    FAMILIES["view"]: Paint("#8A8F98", "#2E3137"),
-    FAMILIES["random"]: Paint("#F0E442", "#6E6A22"),
-    FAMILIES["collective"]: Paint("#F2B6D8", "#7A2F5C"),
-    FAMILIES["custom"]: Paint("#F2F2F2", "#000000"),
-    FAMILIES["other"]: Paint("#B8BCC4", BACKGROUND),
-    PAINT["added"]: Paint("#33C79B", "#0F7458"),
-    PAINT["rewired"]: Paint("#4095C5", "#12456B"),
+    CATEGORY_PAINTS["pointwise"]: Paint("#33C79B", "#0F7458"),
+    CATEGORY_PAINTS["matmul"]: Paint("#4095C5", "#12456B"),
+    CATEGORY_PAINTS["view"]: Paint("#8A8F98", "#2E3137"),
+    CATEGORY_PAINTS["random"]: Paint("#F0E442", "#6E6A22"),
+    CATEGORY_PAINTS["collective"]: Paint("#F2B6D8", "#7A2F5C"),
+    CATEGORY_PAINTS["custom"]: Paint("#F2F2F2", "#000000"),
+    CATEGORY_PAINTS["other"]: Paint("#B8BCC4", BACKGROUND),
+    CHANGE_PAINTS["added"]: Paint("#33C79B", "#0F7458"),
+    CHANGE_PAINTS["rewired"]: Paint("#4095C5", "#12456B"),
 }
-"""Where the rule of `dark` gives two that somebody could take for each other."""
+"""Paints for which the formula of `dark` would give two that are hard to tell apart."""
 _FILLED = ':is(path, polygon, ellipse):not([fill="none"])'
 _DRAWN = ":is(path, polygon, polyline, ellipse)"
-_OURS = re.compile(r'class="graph tg(?:-|&#45;)picture"')
-_OPENING = re.compile(r"<svg\b[^>]*>")
+_OUR_GRAPH = re.compile(r'class="graph tg(?:-|&#45;)picture"')
+_SVG_TAG = re.compile(r"<svg\b[^>]*>")
 
 
 def dark(paint: Paint) -> Paint:
-    """The border and the fill that mean the same on a dark background."""
+    """The colours of a paint on a dark background."""
     known = DARK.get(paint)
     if known is not None:
         return known
@@ -49,13 +50,17 @@ def dark(paint: Paint) -> Paint:
 
 
 def mixed(one: str, other: str, share: float) -> str:
-    """A colour between two, with so much of the other one."""
+    """A colour between two, `#RRGGBB`; `share` is how much of the other one is in it, 0 to 1."""
     parts = ((int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in parts)
 
 
 def dark_rules(under: str = "") -> str:
-    """CSS for a dark background, for the pictures inside of what the selector `under` matches."""
+    """CSS for a dark background.
+
+    Args:
+        under: a selector that the rules are put below; "" for every drawing of ours.
+    """
     return "\n".join(
         f"{', '.join(f'{under} .tg-picture {each}'.strip() for each in selectors)} {{ {body} }}"
         for selectors, body in _rules()
@@ -63,7 +68,7 @@ def dark_rules(under: str = "") -> str:
 
 
 def _rules() -> Iterator[tuple[list[str], str]]:
-    """Selectors below the one of the picture, and what holds for them."""
+    """Selectors below that of a drawing, each list with its declarations."""
     yield ["> polygon", "> g > a > polygon"], f"fill: {BACKGROUND};"
     yield ["text"], f"fill: {TEXT};"
     yield [".edge text", ".cluster text"], f"fill: {PALE_TEXT};"
@@ -76,27 +81,30 @@ def _rules() -> Iterator[tuple[list[str], str]]:
     yield [f".tg-context {_FILLED}"], f"fill: {BACKGROUND}; stroke: #777C85;"
     yield [".tg-context text"], f"fill: {PALE_TEXT};"
     yield [f".tg-return {_FILLED}"], f"fill: {BACKGROUND}; stroke: {TEXT};"
-    for kind, paint in {**FAMILIES, **PAINT}.items():
+    for kind, paint in {**CATEGORY_PAINTS, **CHANGE_PAINTS}.items():
         border, fill = dark(paint)
         name = css_classes([kind])
         yield [f".node.{name} {_DRAWN}"], f"stroke: {border};"
         yield [f".node.{name} {_FILLED}"], f"fill: {fill};"
-        if kind in PAINT:
+        if kind in CHANGE_PAINTS:
             yield [f".node.{name}.tg-follows {_FILLED}"], f"fill: {BACKGROUND};"
             yield [f".edge.{name} {_DRAWN}"], f"stroke: {border};"
             yield [f".edge.{name} polygon"], f"fill: {border};"
-    border, fill = dark(PAINT["removed"])
+    border, fill = dark(CHANGE_PAINTS["removed"])
     yield [f".edge.tg-cut {_DRAWN}"], f"stroke: {border};"
     yield [".edge.tg-cut polygon"], f"fill: {border};"
     yield [f".tg-break {_FILLED}"], f"fill: {fill}; stroke: {border};"
 
 
 def add_dark(path: Path) -> None:
-    """Let a finished SVG of ours follow the viewer's choice of a dark background."""
+    """Add `dark_rules` to an SVG, for viewers that prefer a dark background.
+
+    An SVG of a DOT graph that is not ours is left as it is.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
-    if not _OURS.search(text):
+    if not _OUR_GRAPH.search(text):
         return
     rules = f"\n<style>@media (prefers-color-scheme: dark) {{\n{dark_rules()}\n}}</style>"
     path.write_text(
-        _OPENING.sub(lambda match: match[0] + rules, text, count=1), encoding="utf-8", newline=""
+        _SVG_TAG.sub(lambda match: match[0] + rules, text, count=1), encoding="utf-8", newline=""
     )

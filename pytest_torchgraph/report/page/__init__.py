@@ -1,9 +1,14 @@
-"""The page of a run, `--torchgraph-report=FILE.html`: what tests captured, and what differs.
+"""The page of a run, `--torchgraph-report=FILE.html`: captures, comparisons, failed checks.
 
-`collect` turns captures and comparisons into plain data, in the process that runs the test;
-`session` gathers it in the process that reports; `html` writes the page, which `page.js` builds
-from the data. The page needs no network, and nothing in it that comes from a test is more than
-text.
+How data flow; under pytest-xdist a worker runs the test and the controller reports:
+
+    Capture, Mismatch, Failure
+      plain data               of each test (collect)
+      attribute of TestReport  in the process that runs the test (gather)
+      data of the page         in the process that reports (session)
+    FILE.html                  a template with page.css, page.js and the data (html)
+
+The page needs no network, and everything from a test is put into it as text (page.js).
 """
 
 from __future__ import annotations
@@ -16,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def install(config: pytest.Config, path: Path) -> None:
-    """Have this process tell the page of its tests and, unless it is a worker, write the page."""
+    """Register the plugins that gather the page's data and, unless in a worker, write it.
+
+    Args:
+        config: of the run.
+        path: the file to write.
+    """
     from .gather import Gatherer
     from .session import Page
 

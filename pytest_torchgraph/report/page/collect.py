@@ -1,8 +1,11 @@
-"""Captures and comparisons as plain data: what JSON and pytest-xdist can carry."""
+"""Captures and comparisons as plain data, which JSON and pytest-xdist can carry.
+
+Each function here makes what `page.js` shows in one place; the keys of the data are its.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
@@ -12,14 +15,15 @@ from ...graph.text import format_arg, format_op, format_result
 
 if TYPE_CHECKING:
     from ...api.result import Capture
+    from ...render.drawing import Drawing
     from ...render.layout.scene import Element
-    from ...render.picture import Picture
 
 Data = dict[str, Any]
+"""Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
 
 def capture_data(capture: Capture) -> Data:
-    """What the page tells of a capture: graphs with their op counts, breaks, recompiles."""
+    """The data of a capture: graphs with their op counts, breaks, recompiles."""
     try:
         graphs = capture.graphs
         note = "" if graphs else "no graph was compiled"
@@ -40,35 +44,35 @@ def capture_data(capture: Capture) -> Data:
         ],
         "breaks": [
             {
-                "kind": found.kind,
-                "reason": found.reason,
-                "hint": found.hint or "",
-                "file": found.file,
-                "line": found.line,
-                "code": found.code,
-                "occurrences": found.occurrences,
+                "kind": graph_break.kind,
+                "reason": graph_break.reason,
+                "hint": graph_break.hint or "",
+                "file": graph_break.file,
+                "line": graph_break.line,
+                "code": graph_break.code,
+                "occurrences": graph_break.occurrences,
             }
-            for found in _known(capture, "breaks")
+            for graph_break in _facts(capture, "breaks")
         ],
         "recompiles": [
             {
-                "function": found.function,
-                "file": found.file,
-                "line": found.line,
-                "reasons": list(found.reasons),
+                "function": recompile.function,
+                "file": recompile.file,
+                "line": recompile.line,
+                "reasons": list(recompile.reasons),
             }
-            for found in _known(capture, "recompiles")
+            for recompile in _facts(capture, "recompiles")
         ],
     }
 
 
-def _known(capture: Capture, name: str) -> tuple[Any, ...]:
-    """What a capture knows of this; nothing where its mechanism cannot know."""
+def _facts(capture: Capture, name: str) -> tuple[Any, ...]:
+    """An attribute of a capture; () where its mechanism does not have it."""
     try:
-        found: tuple[Any, ...] = getattr(capture, name)
+        facts: tuple[Any, ...] = getattr(capture, name)
     except CaptureError:
         return ()
-    return found
+    return facts
 
 
 def difference_data(
@@ -78,11 +82,11 @@ def difference_data(
     accept: str,
     lines: Iterable[str],
     diff: GraphDiff | None = None,
-    picture: Picture | None = None,
+    drawing: Drawing | None = None,
     svg: str = "",
     note: str = "",
 ) -> Data:
-    """What the page tells of a comparison that failed.
+    """The data of a comparison that failed.
 
     Args:
         file: the stored file, as the user would type it.
@@ -90,8 +94,8 @@ def difference_data(
         accept: the command that stores what was captured.
         lines: the difference of the texts, as unified diff.
         diff: the difference of the graphs, where there is one.
-        picture: what the elements of the drawing stand for.
-        svg: the drawing.
+        drawing: the drawing of the difference, for the `id`s of its elements.
+        svg: the text of its SVG, "" where there is none.
         note: why there is no drawing, or what it lacks.
     """
     findings = diff.findings if diff else ()
@@ -102,88 +106,99 @@ def difference_data(
         "diff": list(lines),
         "svg": svg,
         "note": note,
-        "findings": [_finding(each, picture) for each in findings],
-        "nodes": _diff_nodes(diff, picture) if diff else [],
+        "findings": [_finding(each, drawing) for each in findings],
+        "nodes": _diff_nodes(diff, drawing) if diff else [],
     }
 
 
 def picture_data(
-    title: str, graphs: Iterable[Graph], picture: Picture | None, svg: str, note: str
+    title: str, graphs: Iterable[Graph], drawing: Drawing | None, svg: str, note: str
 ) -> Data:
-    """What the page tells of another drawing: a graph break, ops that should not be there."""
-    places = _places(picture)
-    nodes = [each for graph in graphs for each in _nodes(graph, {}, places, False)]
-    marks = [
+    """The data of another drawing: of graph breaks, or of ops that should not be there.
+
+    Args:
+        title: what is wrong, in one line.
+        graphs: the graphs whose nodes the page lists.
+        drawing: the drawing, for the `id`s of its elements.
+        svg: the text of its SVG, "" where there is none.
+        note: why there is no drawing, or what it lacks.
+    """
+    box_ids = _box_ids(drawing)
+    nodes = [each for graph in graphs for each in _nodes(graph, {}, box_ids, False)]
+    findings = [
         {"sign": sign, "summary": element.label or ", ".join(element.nodes), "ids": [key]}
-        for key, element in (picture.elements.items() if picture is not None else ())
-        for sign in _mark(element)
+        for key, element in (drawing.elements.items() if drawing is not None else ())
+        if (sign := _sign(element))
     ]
-    return {"title": title, "svg": svg, "note": note, "nodes": nodes, "findings": marks}
+    return {"title": title, "svg": svg, "note": note, "nodes": nodes, "findings": findings}
 
 
-def _mark(element: Element) -> Iterator[str]:
-    """The sign of a box that says what is wrong."""
+def _sign(element: Element) -> str:
+    """The sign of a graph break or a surplus op; "" for every other element."""
+    from ...render.look.change_marks import BREAK_SIGN
+    from ...render.look.change_marks import SIGNS as MARK_SIGNS
+
     if element.kind == "break":
-        yield "✂"
-    elif element.change == "surplus":
-        yield "!"
+        return BREAK_SIGN
+    return MARK_SIGNS["surplus"] if element.change == "surplus" else ""
 
 
-def _finding(finding: Finding, picture: Picture | None) -> Data:
+def _finding(finding: Finding, drawing: Drawing | None) -> Data:
     head, _, more = finding.to_text().partition("\n")
     return {
         "sign": SIGNS[finding.kind],
         "summary": head.removeprefix(f"{SIGNS[finding.kind]} "),
         "more": more,
-        "ids": _ids(finding.changes, picture),
-        "follows": _ids(finding.consequences, picture),
+        "ids": _ids(finding.changes, drawing),
+        "follows": _ids(finding.consequences, drawing),
     }
 
 
-def _ids(changes: Iterable[Change], picture: Picture | None) -> list[str]:
-    """The boxes that show these changes."""
-    if picture is None:
+def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
+    """The `id`s of the boxes that show these changes."""
+    if drawing is None:
         return []
-    found = [
-        picture.id_of(change.graph, change.node.name, is_old=change.after is None)
+    ids = [
+        drawing.id_of(change.graph, change.node.name, is_old=change.after is None)
         for change in changes
     ]
-    return [each for each in dict.fromkeys(found) if each]
+    return [each for each in dict.fromkeys(ids) if each]
 
 
-def _diff_nodes(diff: GraphDiff, picture: Picture | None) -> list[Data]:
+def _diff_nodes(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
     """The nodes of the new graphs, and those of the old ones that are gone."""
-    places = _places(picture)
-    found: list[Data] = []
+    box_ids = _box_ids(drawing)
+    nodes: list[Data] = []
     for pair in diff.graphs:
         signs = {id(node): SIGNS["added"] for node in pair.added}
         signs.update((id(new), SIGNS["changed"]) for _, new in pair.changed)
         signs.update((id(new), SIGNS["rewired"]) for _, new in pair.rewired)
         if pair.after is not None:
-            found += _nodes(pair.after, signs, places, False)
+            nodes += _nodes(pair.after, signs, box_ids, False)
         gone = {id(node): SIGNS["removed"] for node in pair.removed}
         if pair.before is not None:
             every = pair.after is None
-            found += [
-                node for node in _nodes(pair.before, gone, places, True) if every or node["sign"]
+            nodes += [
+                node for node in _nodes(pair.before, gone, box_ids, True) if every or node["sign"]
             ]
-    return found
+    return nodes
 
 
-Places = Mapping[tuple[str, str, bool], list[str]]
+BoxIds = Mapping[tuple[str, str, bool], list[str]]
+"""The `id`s of the boxes that show a node, by graph, name and whether it is of the old graph."""
 
 
-def _places(picture: Picture | None) -> Places:
-    """The ids of the boxes in which a node is shown, by graph, name and age."""
-    places: dict[tuple[str, str, bool], list[str]] = {}
-    for key, element in picture.elements.items() if picture is not None else ():
+def _box_ids(drawing: Drawing | None) -> BoxIds:
+    box_ids: dict[tuple[str, str, bool], list[str]] = {}
+    for key, element in drawing.elements.items() if drawing is not None else ():
         if element.kind in ("node", "group"):
             for node in element.nodes:
-                places.setdefault((element.graph, node, element.is_old), []).append(key)
-    return places
+                box_ids.setdefault((element.graph, node, element.is_old), []).append(key)
+    return box_ids
 
 
-def _nodes(graph: Graph, signs: Mapping[int, str], places: Places, is_old: bool) -> list[Data]:
+def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool) -> list[Data]:
+    """The data of all nodes of a graph; `signs` are those of changes, by `id(node)`."""
     users: dict[str, list[str]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(node.refs):
@@ -199,7 +214,7 @@ def _nodes(graph: Graph, signs: Mapping[int, str], places: Places, is_old: bool)
             "operands": _operands(node),
             "users": users.get(node.name, []),
             "sign": signs.get(id(node), ""),
-            "ids": places.get((graph.name, node.name, is_old), []),
+            "ids": box_ids.get((graph.name, node.name, is_old), []),
         }
         for node in graph.nodes
     ]

@@ -1,4 +1,4 @@
-"""What a test has to tell the page, put into its reports by the process that runs it."""
+"""Puts the page's data of a test into its reports, in the process that runs the test."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from ...api.result import Capture
 
 DIFFERENCES = pytest.StashKey[list[Data]]()
+"""The data of a test's failed comparisons, moved into the report of the phase."""
 PICTURES = pytest.StashKey[list[Data]]()
-"""What a failed test has to show; emptied into its report."""
+"""The data of the picture of a test's failed check, moved into the report of the phase."""
 
 
 class Gatherer:
-    """A plugin that keeps the captures of the running test until they are in its report."""
+    """A plugin that keeps the captures of the running test until they are in its report.
+
+    Attributes:
+        captures: the captures of the test, each once.
+    """
 
     def __init__(self) -> None:
         self.captures: list[Capture] = []
@@ -30,13 +35,13 @@ class Gatherer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Listen while a test runs, with the fixtures of its class and module."""
-        with subscribed(self._made):
+        with subscribed(self._keep):
             try:
                 return (yield)
             finally:
                 self.captures.clear()
 
-    def _made(self, capture: Capture) -> None:
+    def _keep(self, capture: Capture) -> None:
         if not any(each is capture for each in self.captures):
             self.captures.append(capture)
 
@@ -44,27 +49,27 @@ class Gatherer:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put into the report, as plain data, what there is by now."""
+        """Put the data that there are by now into the report of a phase."""
         report = yield
-        told: Data = {
+        data: Data = {
             "differences": item.stash.get(DIFFERENCES, []),
             "pictures": item.stash.get(PICTURES, []),
         }
         if report.when != "setup":
-            told["captures"] = [_data(each) for each in self.captures]
+            data["captures"] = [_data(capture) for capture in self.captures]
             self.captures.clear()
         for key in (DIFFERENCES, PICTURES):
             if key in item.stash:
                 del item.stash[key]
-        if any(told.values()) or getattr(report, "torchgraph_compared", None):
+        if any(data.values()) or getattr(report, "torchgraph_compared", None):
             torch = sys.modules.get("torch")
-            told["torch"] = str(getattr(torch, "__version__", ""))
-            vars(report)[ATTRIBUTE] = told
+            data["torch"] = str(getattr(torch, "__version__", ""))
+            vars(report)[ATTRIBUTE] = data
         return report
 
 
 def _data(capture: Capture) -> Data:
-    """What the page tells of a capture. What goes wrong there is told, and changes no outcome."""
+    """The data of a capture, or a note of what went wrong: that must change no outcome."""
     try:
         return capture_data(capture)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The page as one file: style, script and data, and a policy that lets it ask for nothing."""
+"""The page as one HTML file: style, script and data, and a policy that forbids every request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-_PAGE = """\
+_TEMPLATE = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,18 +32,18 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 
 
 def page(data: dict[str, Any]) -> str:
-    """The HTML of a page that shows `data`."""
+    """The HTML of a page that shows `data`, those of `session.Page`."""
     script = _resource("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _PAGE.format(
+    return _TEMPLATE.format(
         digest=f"sha256-{digest}", style=_resource("page.css"), script=script, data=embedded(data)
     )
 
 
 def embedded(data: object) -> str:
-    """JSON that can stand inside a script element: it holds no `<`, so nothing can end that.
+    """`data` as JSON without `<`, so that nothing in it can end the script element around it.
 
-    What is no valid text, such as half of a surrogate pair in a test id, is escaped.
+    Characters beyond ASCII are escaped, with lone surrogates, which cannot be encoded.
     """
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c")

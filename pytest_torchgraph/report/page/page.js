@@ -1,24 +1,33 @@
 "use strict";
-// Everything that comes from the run is put into the page as text. Pictures are parsed as SVG, what
-// could act is taken out, and each stands in a shadow root of its own, so that names in it cannot
-// touch the page.
+// Everything that comes from the run is put into the page as text. Pictures are parsed as SVG, elements
+// and attributes that could run code or load files are removed, and each is in a shadow root of its
+// own, so that ids and classes in it cannot clash with those of the page.
 const data = JSON.parse(document.getElementById("data").textContent);
 const tests = data.tests;
 const OUTCOMES = ["failed", "error", "crashed", "xpassed", "passed", "xfailed", "skipped"];
-const ROWS = 200;
+const ROWS = 200; // rows of the table of nodes; the search reaches the others
+const COPIED_MS = 1500; // how long a button says that its text was copied
+const DRAG_PX = 4; // a pointer that moved no further has clicked
+const WHEEL_ZOOM = 1.2; // factor of one step of the wheel
+const BUTTON_ZOOM = 1.4; // factor of one click on a zoom button
+const MIN_WIDTH = 20; // width of the smallest part of a picture that can be shown, in its own units
+const MAX_ZOOM_OUT = 4; // widths of the picture that fit into the largest part
+const MARGIN = 1.6; // size of the part that is shown for a finding, in sizes of its boxes
+const MIN_PART = [400, 300]; // and its least width and height, so that neighbours are seen
+const NO_SIZE = [0, 0, 800, 600]; // view box of a picture that does not state one
 
 function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
-    if (key === "class") made.className = value;
-    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined) made.setAttribute(key, value);
+    if (key === "class") node.className = value;
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined) node.setAttribute(key, value);
   }
-  for (const child of children.flat()) if (child !== null) made.append(child);
-  return made;
+  for (const child of children.flat()) if (child !== null) node.append(child);
+  return node;
 }
 
-// A name in a direction of its own, with what has no shape made visible.
+// Text that a user chose, isolated for writing direction; control characters are shown as escapes.
 function name(text) {
   const shown = String(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g,
     (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
@@ -62,19 +71,19 @@ function title(test) {
 }
 
 function badges(test) {
-  const found = test.differences.reduce((sum, each) => sum + each.findings.length, 0);
+  const findings = test.differences.reduce((sum, each) => sum + each.findings.length, 0);
   const breaks = test.captures.reduce((sum, each) => sum + each.breaks.length, 0);
   const recompiles = test.captures.reduce((sum, each) => sum + each.recompiles.length, 0);
-  const made = [];
-  if (found) made.push(plural(found, "finding"));
-  if (breaks) made.push(plural(breaks, "break"));
-  if (recompiles) made.push(plural(recompiles, "recompile"));
-  return made.map((text) => element("span", { class: "badge" }, text));
+  const counts = [];
+  if (findings) counts.push(plural(findings, "finding"));
+  if (breaks) counts.push(plural(breaks, "break"));
+  if (recompiles) counts.push(plural(recompiles, "recompile"));
+  return counts.map((text) => element("span", { class: "badge" }, text));
 }
 
 function list() {
-  const found = matching();
-  const rows = found.map((test) => element("li", {}, element("button", {
+  const matches = matching();
+  const rows = matches.map((test) => element("li", {}, element("button", {
     "data-test": test.number,
     "aria-current": test.number === current ? "true" : null,
     onclick: () => select(test.number),
@@ -82,7 +91,7 @@ function list() {
   const nav = document.querySelector("nav");
   nav.replaceChildren(rows.length ? element("ol", {}, rows)
     : element("p", { class: "none" }, tests.length ? "No test matches." : "No test used graphs."));
-  document.getElementById("count").textContent = `${found.length} of ${plural(tests.length, "test")}`;
+  document.getElementById("count").textContent = `${matches.length} of ${plural(tests.length, "test")}`;
 }
 
 function select(number) {
@@ -117,7 +126,7 @@ function command(text) {
   const button = element("button", { onclick: async () => {
     await copy(text);
     button.textContent = "copied";
-    setTimeout(() => { button.textContent = "copy"; }, 1500);
+    setTimeout(() => { button.textContent = "copy"; }, COPIED_MS);
   } }, "copy");
   return element("div", { class: "command" }, element("pre", {}, text), button);
 }
@@ -135,7 +144,7 @@ async function copy(text) {
   }
 }
 
-// What is wrong, each with the way to its place in the picture. The first is shown at once.
+// The findings, each a button that shows its boxes in the picture; the first is shown at once.
 function findings(each, view) {
   const buttons = each.findings.map((finding) => element("button", {
     title: view && finding.ids.length ? "show it in the picture" : null,
@@ -179,18 +188,18 @@ function picture(each) {
 function capture(each) {
   const parts = [element("h3", {}, "Capture ", name(each.via ? `via ${each.via}` : "of a watch"))];
   if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
-  for (const found of each.breaks) {
+  for (const graphBreak of each.breaks) {
     parts.push(element("div", { class: "card" },
-      element("strong", {}, "graph break "), name(found.kind), ": ", name(found.reason),
-      element("dl", {}, element("dt", {}, "line"), element("dd", {}, name(`${found.file}:${found.line}`)),
-        element("dt", {}, "code"), element("dd", {}, element("code", {}, name(found.code))),
-        element("dt", {}, "hint"), element("dd", {}, name(found.hint || "none")),
-        element("dt", {}, "times"), element("dd", {}, String(found.occurrences)))));
+      element("strong", {}, "graph break "), name(graphBreak.kind), ": ", name(graphBreak.reason),
+      element("dl", {}, element("dt", {}, "line"), element("dd", {}, name(`${graphBreak.file}:${graphBreak.line}`)),
+        element("dt", {}, "code"), element("dd", {}, element("code", {}, name(graphBreak.code))),
+        element("dt", {}, "hint"), element("dd", {}, name(graphBreak.hint || "none")),
+        element("dt", {}, "times"), element("dd", {}, String(graphBreak.occurrences)))));
   }
-  for (const found of each.recompiles) {
+  for (const recompile of each.recompiles) {
     parts.push(element("div", { class: "card" },
-      element("strong", {}, "recompile "), name(found.function), ` (`, name(`${found.file}:${found.line}`), ")",
-      element("ul", {}, found.reasons.map((reason) => element("li", {}, name(reason))))));
+      element("strong", {}, "recompile "), name(recompile.function), ` (`, name(`${recompile.file}:${recompile.line}`), ")",
+      element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason))))));
   }
   for (const graph of each.graphs) {
     const rows = graph.ops.map(([op, count]) => element("tr", {},
@@ -210,16 +219,16 @@ function nodes(each, view) {
   const note = element("p", { class: "note" });
   const fill = (text) => {
     const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = each.nodes.filter((node) => {
+    const matches = each.nodes.filter((node) => {
       const line = `${node.name} ${node.op} ${node.module} ${node.result} ${node.line}`.toLowerCase();
       return wanted.every((word) => line.includes(word));
     });
-    body.replaceChildren(...found.slice(0, ROWS).map((node) => element("tr", {},
+    body.replaceChildren(...matches.slice(0, ROWS).map((node) => element("tr", {},
       element("td", {}, node.sign), element("td", {}, element("button", {
         onclick: () => view && view.select(node),
       }, name(node.name))), element("td", {}, name(node.op)), element("td", {}, name(node.result)),
       element("td", {}, name(node.line)))));
-    note.textContent = found.length > ROWS ? `the first ${ROWS} of ${found.length}` : plural(found.length, "node");
+    note.textContent = matches.length > ROWS ? `the first ${ROWS} of ${matches.length}` : plural(matches.length, "node");
   };
   const box = element("details", { ontoggle: () => { if (!body.childElementCount) fill(""); } },
     element("summary", {}, `All ${plural(each.nodes.length, "node")}`),
@@ -264,13 +273,13 @@ function viewer(each) {
   shadow.append(style, svg);
   const full = svg.viewBox.baseVal.width
     ? [svg.viewBox.baseVal.x, svg.viewBox.baseVal.y, svg.viewBox.baseVal.width, svg.viewBox.baseVal.height]
-    : [0, 0, 800, 600];
+    : [...NO_SIZE];
   svg.removeAttribute("width");
   svg.removeAttribute("height");
   let box = [...full];
   const set = (next) => { box = next; svg.setAttribute("viewBox", box.join(" ")); };
   const zoom = (factor, x = box[0] + box[2] / 2, y = box[1] + box[3] / 2) => {
-    const width = Math.min(Math.max(box[2] * factor, 20), full[2] * 4);
+    const width = Math.min(Math.max(box[2] * factor, MIN_WIDTH), full[2] * MAX_ZOOM_OUT);
     const scale = width / box[2];
     set([x - (x - box[0]) * scale, y - (y - box[1]) * scale, width, box[3] * scale]);
   };
@@ -289,8 +298,8 @@ function viewer(each) {
         [right, bottom] = [Math.max(right, point.x), Math.max(bottom, point.y)];
       }
     }
-    const width = Math.max((right - left) * 1.6, 400);
-    const height = Math.max((bottom - top) * 1.6, 300);
+    const width = Math.max((right - left) * MARGIN, MIN_PART[0]);
+    const height = Math.max((bottom - top) * MARGIN, MIN_PART[1]);
     set([(left + right - width) / 2, (top + bottom - height) / 2, width, height]);
   };
   const drawn = (id) => shadow.getElementById(id);
@@ -305,7 +314,7 @@ function viewer(each) {
   };
   const byId = new Map();
   for (const node of each.nodes) for (const id of node.ids) if (!byId.has(id)) byId.set(id, node);
-  const tell = (node) => {
+  const describe = (node) => {
     const users = node.users.length ? node.users.join(", ") : "none";
     panel.hidden = false;
     panel.replaceChildren(element("strong", {}, name(node.name)), element("dl", {},
@@ -317,7 +326,7 @@ function viewer(each) {
   let down = null;
   view.addEventListener("wheel", (event) => {
     event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, ...at(event));
+    zoom(event.deltaY > 0 ? WHEEL_ZOOM : 1 / WHEEL_ZOOM, ...at(event));
   }, { passive: false });
   view.addEventListener("pointerdown", (event) => {
     down = { x: event.clientX, y: event.clientY, box: [...box], moved: false };
@@ -327,7 +336,7 @@ function viewer(each) {
     if (!down) return;
     const scale = 1 / svg.getScreenCTM().a;
     const [dx, dy] = [event.clientX - down.x, event.clientY - down.y];
-    if (Math.abs(dx) + Math.abs(dy) > 4) down.moved = true;
+    if (Math.abs(dx) + Math.abs(dy) > DRAG_PX) down.moved = true;
     if (!down.moved) return;
     view.classList.add("moving");
     set([down.box[0] - dx * scale, down.box[1] - dy * scale, down.box[2], down.box[3]]);
@@ -341,16 +350,16 @@ function viewer(each) {
     while (part && !byId.has(part.id)) part = part.parentElement;
     if (part) {
       choose([part]);
-      tell(byId.get(part.id));
+      describe(byId.get(part.id));
     }
   });
   root.append(element("div", { class: "tools" },
-    element("button", { onclick: () => zoom(1 / 1.4), "aria-label": "zoom in" }, "+"),
-    element("button", { onclick: () => zoom(1.4), "aria-label": "zoom out" }, "−"),
+    element("button", { onclick: () => zoom(1 / BUTTON_ZOOM), "aria-label": "zoom in" }, "+"),
+    element("button", { onclick: () => zoom(BUTTON_ZOOM), "aria-label": "zoom out" }, "−"),
     element("button", { onclick: () => set([...full]) }, "whole picture")), view, panel);
-  const made = { root, show, select: (node) => { show(node.ids); tell(node); } };
-  views.push(made);
-  return made;
+  const controls = { root, show, select: (node) => { show(node.ids); describe(node); } };
+  views.push(controls);
+  return controls;
 }
 
 // -- start ----------------------------------------------------------------------------------------
@@ -377,11 +386,11 @@ if (data.warning) {
 }
 document.addEventListener("keydown", (event) => {
   if (event.target === search || event.ctrlKey || event.metaKey || event.altKey) return;
-  const found = matching().map((test) => test.number);
-  const place = found.indexOf(current);
+  const numbers = matching().map((test) => test.number);
+  const place = numbers.indexOf(current);
   if (event.key === "/") { event.preventDefault(); search.focus(); }
-  else if (event.key === "j" && found.length) select(found[Math.min(place + 1, found.length - 1)]);
-  else if (event.key === "k" && found.length) select(found[Math.max(place - 1, 0)]);
+  else if (event.key === "j" && numbers.length) select(numbers[Math.min(place + 1, numbers.length - 1)]);
+  else if (event.key === "k" && numbers.length) select(numbers[Math.max(place - 1, 0)]);
 });
 list();
 const wanted = Number.parseInt(location.hash.slice(1), 10);

@@ -1,7 +1,7 @@
 """The page of a run, gathered in the process that reports and written at its end.
 
-With pytest-xdist that is the controller. What a test has to tell comes with its reports, as plain
-data; a worker that crashes takes only the test with it that it was running.
+With pytest-xdist that is the controller. The data of a test come with its reports; a worker that
+crashes loses only those of the test that it was running.
 """
 
 from __future__ import annotations
@@ -16,13 +16,24 @@ from ...snapshot.files import write_text
 from .collect import Data
 
 ATTRIBUTE = "torchgraph_page"
-"""Attribute of a report with what its test has to tell: captures, differences, pictures."""
+"""Attribute of a report with the data of its test, from `collect`; a dictionary with `PARTS`."""
 
 PARTS = ("captures", "differences", "pictures")
+"""Keys of a test's data; each phase can add to their lists."""
 
 
 class Page:
-    """A plugin that writes the page."""
+    """A plugin that writes the page.
+
+    Attributes:
+        config: of the run.
+        path: the file to write.
+        tests: the data of each test that used graphs, by its id.
+        others: how many tests did not use graphs.
+        crashed: ids of the tests that a worker was running when it crashed.
+        torch: the version of torch, "" while no test used it.
+        problem: why the page could not be written, "" if it could.
+    """
 
     def __init__(self, config: pytest.Config, path: Path):
         self.config = config
@@ -34,19 +45,19 @@ class Page:
         self.problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One phase of one test."""
-        told: Data | None = getattr(report, ATTRIBUTE, None)
+        """Add the data of a phase to those of its test."""
+        data: Data | None = getattr(report, ATTRIBUTE, None)
         crashed = report.when not in ("setup", "call", "teardown")
-        if told is None and report.nodeid not in self.tests and not crashed:
+        if data is None and report.nodeid not in self.tests and not crashed:
             self.others += report.when == "call"
             return
         if report.when == "setup" or crashed:
-            self.tests.pop(report.nodeid, None)  # from another attempt, if at all
-        test = self.tests.setdefault(report.nodeid, _empty(report))
-        if told is not None:
-            self.torch = told.get("torch") or self.torch
+            self.tests.pop(report.nodeid, None)  # of an earlier attempt, if there was one
+        test = self.tests.setdefault(report.nodeid, _new_test(report))
+        if data is not None:
+            self.torch = data.get("torch") or self.torch
             for part in PARTS:
-                test[part] += told.get(part, ())
+                test[part] += data.get(part, ())
         test["seconds"] += getattr(report, "duration", 0.0)
         outcome = "crashed" if crashed else self._outcome(report)
         if outcome != "passed" or report.when == "call":
@@ -65,7 +76,7 @@ class Page:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Write the page. What goes wrong there is said, and changes no outcome."""
+        """Write the page. A failure to do so is reported in the summary, and changes no outcome."""
         from .html import page
 
         try:
@@ -74,7 +85,7 @@ class Page:
             self.problem = f"{type(error).__name__}: {error}"
 
     def data(self) -> Data:
-        """What the page shows."""
+        """The data of the page."""
         versions = [f"pytest {pytest.__version__}", f"Python {platform.python_version()}"]
         if self.torch:
             versions.insert(0, f"torch {self.torch}")
@@ -91,7 +102,7 @@ class Page:
         }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is."""
+        """Print the path of the page, or why there is none."""
         if self.problem:
             line = f"torchgraph: the page was not written: {self.problem}"
             terminalreporter.write_line(line, red=True)
@@ -99,14 +110,17 @@ class Page:
             terminalreporter.write_line(f"torchgraph: page of this run in {self.path}")
 
 
-def _empty(report: pytest.TestReport) -> Data:
+def _new_test(report: pytest.TestReport) -> Data:
     path, line, _ = report.location
-    found: Data = {"id": report.nodeid, "outcome": "passed", "seconds": 0.0, "message": ""}
-    found["where"] = path if line is None else f"{path}:{line + 1}"
-    found["place"] = [path, line or 0]
-    for part in PARTS:
-        found[part] = []
-    return found
+    return {
+        "id": report.nodeid,
+        "outcome": "passed",
+        "seconds": 0.0,
+        "message": "",
+        "where": path if line is None else f"{path}:{line + 1}",
+        "place": [path, line or 0],
+        **{part: [] for part in PARTS},
+    }
 
 
 def _message(report: pytest.TestReport) -> str:

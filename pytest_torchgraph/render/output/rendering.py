@@ -1,7 +1,7 @@
-"""From DOT to a picture: the system's `dot`, else pygraphviz, else the DOT text with a hint.
+"""From DOT to a picture, by the system's `dot` or else by pygraphviz, or else the DOT text.
 
-A picture is a help, so a renderer that is missing, crashes, hangs or writes rubbish must never be
-what a test run stumbles over. Pictures appear at their path complete or not at all.
+A picture is a help, so a renderer that is missing, crashes, hangs or writes an unusable file must
+never fail a test run. Pictures appear at their path complete or not at all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     import graphviz
 
 FORMATS = ("svg", "png", "pdf")
+"""The formats that Graphviz draws; DOT is written without it."""
 SUFFIXES = ".svg, .png, .pdf, .dot"
+"""The suffixes that name a format, as messages list them."""
 PATIENCE = 120.0
 """Seconds that `render` gives each renderer: somebody asked for this picture and waits for it."""
+DRAW_PATIENCE = 20.0
+"""Seconds that `draw` gives each renderer: a test that failed waits for it."""
+MAX_ERROR = 500
+"""Characters of an unexpected error in the note of a `RenderResult`."""
+HEAD, TAIL = 4096, 1024
+"""Bytes at the start and at the end of a file, in which the marks of its format must be."""
 INSTALL = (
     "install Graphviz (https://graphviz.org/download) so that `dot` is on the PATH, "
     "or `pip install pygraphviz`"
@@ -35,11 +43,11 @@ Renderer = Literal["dot", "pygraphviz"]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """What became of a picture.
+class RenderResult:
+    """The file that `draw` wrote.
 
     Attributes:
-        path: the file that was written: the picture, or the DOT text where there is no picture.
+        path: the picture, or the DOT text where no picture could be made.
         renderer: what drew it, None for DOT text.
         note: one line about what went wrong and what to do, "" where nothing did.
     """
@@ -49,8 +57,8 @@ class Drawing:
     note: str = ""
 
 
-def draw(digraph: graphviz.Digraph, path: Path, timeout: float = 20.0) -> Drawing:
-    """Draw into a file as well as it goes. Never raises an `Exception`, never hangs.
+def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) -> RenderResult:
+    """Draw into a file, or write the DOT text. Never raises an `Exception`, never hangs.
 
     Args:
         digraph: what to draw.
@@ -68,16 +76,19 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = 20.0) -> Drawin
         else:
             renderer, problems = write(digraph.source, path, kind, timeout)
             if renderer is not None or kind == "dot":
-                return Drawing(path, renderer, "; ".join(problems))
+                return RenderResult(path, renderer, "; ".join(problems))
         write(digraph.source, fallback, "dot", timeout)
         with suppress(OSError):
             path.unlink()
-        return Drawing(fallback, None, _advice(problems, path, fallback))
+        return RenderResult(fallback, None, _advice(problems, path, fallback))
     except Exception as error:  # the test has failed already: its message is what matters
-        return Drawing(fallback, None, f"no picture: {type(error).__name__}: {error}"[:500])
+        return RenderResult(
+            fallback, None, f"no picture: {type(error).__name__}: {error}"[:MAX_ERROR]
+        )
 
 
 def _advice(problems: list[str], path: Path, fallback: Path) -> str:
+    """Why there is no picture at `path`, and how to make one of the DOT text at `fallback`."""
     kind = format_of(path) or "svg"
     picture = path.with_suffix(f".{kind}")
     by_hand = f"dot -T{kind} {shlex.quote(str(fallback))} -o {shlex.quote(str(picture))}"
@@ -98,7 +109,18 @@ def format_of(path: Path) -> str | None:
 
 
 def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer | None, list[str]]:
-    """Write the picture or DOT text; gives what drew it, and what went wrong before."""
+    """Write a picture, or the DOT text, into a file.
+
+    Args:
+        source: the DOT text.
+        path: where to; its folder exists.
+        kind: "svg", "png", "pdf" or "dot".
+        timeout: seconds that each renderer gets.
+
+    Returns:
+        The renderer, None for DOT text or where none succeeded; and the problem of each renderer
+        that was tried before or could not be.
+    """
     problems: list[str] = []
     # In the same folder, so that moving the finished file into place is one atomic step.
     with tempfile.TemporaryDirectory(
@@ -129,7 +151,7 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
 def _renderers(
     problems: list[str],
 ) -> Iterator[tuple[Renderer, Callable[[Path, Path, str], list[str]]]]:
-    """What can be tried, each with its command line; what cannot is added to `problems`."""
+    """The renderers that are installed, with their command lines; `problems` gets the others."""
     executable = shutil.which("dot")
     if executable is None:
         problems.append("dot: not found on the PATH")
@@ -151,14 +173,14 @@ def _has_pygraphviz() -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The environment, in which the child finds this package wherever this process found it."""
+    """This process's environment, with this package on PYTHONPATH for the child process."""
     home = str(Path(__file__).resolve().parents[3])
     paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _flaw(picture: Path, kind: str) -> str:
-    """What is wrong with a finished picture, "" if nothing."""
+    """Why a file that a renderer wrote is no complete picture, "" if it is one."""
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
     ends = {"svg": b"</svg>", "png": b"IEND", "pdf": b"%%EOF"}
     try:
@@ -167,14 +189,14 @@ def _flaw(picture: Path, kind: str) -> str:
         return "wrote no picture"
     if not data:
         return "wrote an empty file"
-    whole = starts[kind] in data[:4096] and ends[kind] in data[-1024:]
+    whole = starts[kind] in data[:HEAD] and ends[kind] in data[-TAIL:]
     if not whole or (kind == "svg" and not _is_xml(data)):
         return f"wrote something that is no {kind.upper()}"
     return ""
 
 
 def _is_xml(data: bytes) -> bool:
-    """Whether something is well-formed XML; nothing that it declares is expanded or loaded."""
+    """Whether a text is well-formed XML; no entity that it declares is expanded or loaded."""
     from xml.parsers import expat
 
     parser = expat.ParserCreate()

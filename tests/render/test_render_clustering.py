@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.render.layout.clustering import Collapse, Unit, break_cycles
-from pytest_torchgraph.render.layout.scene import Place, module_place
+from pytest_torchgraph.render.layout.clustering import Clustering, Unit, break_cycles
+from pytest_torchgraph.render.layout.scene import ClusterPath, module_cluster
 
 
-def places(*paths: str) -> list[Place]:
-    return [module_place(path) for path in paths]
+def clusters(*paths: str) -> list[ClusterPath]:
+    return [module_cluster(path) for path in paths]
 
 
 def titles(units: list[Unit]) -> list[str]:
@@ -28,32 +28,36 @@ TWELVE = [f"layer.{i}.{part}" for i in range(12) for part in ("attention", "mlp"
 
 
 def test_what_fits_is_not_folded():
-    units = Collapse(places("a", "a", "b")).units(3)
+    units = Clustering(clusters("a", "a", "b")).units(3)
 
     assert titles(units) == ["0", "1", "2"]
 
 
 def test_modules_are_closed_from_the_inside_out():
-    by_part = Collapse(places(*TWELVE)).units(30)
-    by_layer = Collapse(places(*TWELVE)).units(20)
+    by_part = Clustering(clusters(*TWELVE)).units(30)
+    by_layer = Clustering(clusters(*TWELVE)).units(20)
 
     assert titles(by_part)[:3] == ["layer.0.attention:5", "layer.0.mlp:5", "layer.1.attention:5"]
     assert titles(by_layer) == [f"layer.{i}:10" for i in range(12)]
 
 
 def test_what_is_in_focus_has_a_box_of_its_own_in_its_open_modules():
-    units = Collapse(places(*TWELVE)).units(22, [73])
+    units = Clustering(clusters(*TWELVE)).units(22, [73])
 
     shown = titles(units)
     assert "73" in shown
     assert shown[:2] == ["layer.0:10", "layer.1:10"]
     assert len(units) <= 22
     focused = next(unit for unit in units if unit.members == (73,))
-    assert [segment.label for segment in focused.place] == ["layer", "layer.7", "layer.7.attention"]
+    assert [segment.label for segment in focused.cluster] == [
+        "layer",
+        "layer.7",
+        "layer.7.attention",
+    ]
 
 
 def test_a_compact_drawing_folds_what_follows_each_other_beside_the_focus():
-    units = Collapse(places(*TWELVE)).units(100, [73], compact=True)
+    units = Clustering(clusters(*TWELVE)).units(100, [73], compact=True)
 
     assert titles(units) == [
         "+".join(f"layer.{i}" for i in range(7)) + ":70",
@@ -66,14 +70,14 @@ def test_a_compact_drawing_folds_what_follows_each_other_beside_the_focus():
 
 
 def test_things_without_modules_are_folded_to_blocks_that_follow_each_other():
-    units = Collapse(places(*[""] * 5000)).units(100)
+    units = Clustering(clusters(*[""] * 5000)).units(100)
 
     assert 10 < len(units) <= 100
     assert [n for unit in units for n in unit.members] == list(range(5000))
 
 
 def test_more_focus_than_there_is_room_for_leaves_the_least_important_to_their_groups():
-    units = Collapse(places(*[""] * 5000)).units(100, list(range(4999, 0, -7)), compact=True)
+    units = Clustering(clusters(*[""] * 5000)).units(100, list(range(4999, 0, -7)), compact=True)
 
     alone = [unit.members[0] for unit in units if not unit.is_group]
     assert len(units) <= 100
@@ -82,11 +86,11 @@ def test_more_focus_than_there_is_room_for_leaves_the_least_important_to_their_g
 
 
 def test_without_a_limit_everything_has_its_box():
-    assert len(Collapse(places(*TWELVE)).units(None)) == 120
+    assert len(Clustering(clusters(*TWELVE)).units(None)) == 120
 
 
 def test_a_box_that_data_leave_and_enter_again_is_cut():
-    units = Collapse(places("cell", "", "cell", "cell", "", "cell")).units(3)
+    units = Clustering(clusters("cell", "", "cell", "cell", "", "cell")).units(3)
     links = [(i, i + 1) for i in range(5)]
     assert titles(units) == ["cell:4", "1", "4"]
 
@@ -97,7 +101,7 @@ def test_a_box_that_data_leave_and_enter_again_is_cut():
 
 
 def test_boxes_in_a_circle_stay_where_cutting_gives_too_many():
-    units = Collapse(places("cell", "", "cell", "cell", "", "cell")).units(3)
+    units = Clustering(clusters("cell", "", "cell", "cell", "", "cell")).units(3)
 
     assert break_cycles(units, [(i, i + 1) for i in range(5)], 4) == units
 
@@ -118,7 +122,7 @@ def test_every_thing_is_in_exactly_one_box_and_no_circle_is_left(
     focus = [number for number in focus if number < len(paths)]
     links = [(a, b) for a, b in links if a < b < len(paths)]
 
-    units = Collapse(places(*paths)).units(limit, focus, compact=compact)
+    units = Clustering(clusters(*paths)).units(limit, focus, compact=compact)
     cut = break_cycles(units, links, 10**6)
 
     for found in (units, cut):

@@ -1,0 +1,348 @@
+"""From DOT to a file, with renderers that are there, missing, broken, or hang."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import time
+from pathlib import Path
+
+import graphviz
+import pytest
+
+from pytest_torchgraph.errors import TorchGraphError
+from pytest_torchgraph.graph import Graph, GraphDiff
+from pytest_torchgraph.render.output.rendering import RenderResult, draw
+from pytest_torchgraph.render.to_file import render
+
+GRAPH = Graph.from_text("""torchgraph 1
+
+forward @ aot {
+  %x = input : f32[2]
+  %relu = aten.relu.default(%x) : f32[2]
+  return %relu
+}
+""")
+STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF", "dot": b"digraph"}
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
+posix = pytest.mark.skipif(os.name != "posix", reason="the fake renderers are shell scripts")
+
+
+@pytest.fixture
+def digraph() -> graphviz.Digraph:
+    digraph = graphviz.Digraph()
+    digraph.edge("aa", "bb")
+    return digraph
+
+
+@pytest.fixture
+def no_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+@pytest.fixture
+def no_pygraphviz(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+
+
+@pytest.fixture
+def fake_dot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Put a shell script in the place of `dot`. It is called `-Tsvg -o OUT IN`."""
+
+    def fake_dot(script: str) -> None:
+        folder = tmp_path / "fake"
+        folder.mkdir()
+        dot = folder / "dot"
+        dot.write_text(f"#!/bin/sh\n{script}\n")
+        dot.chmod(dot.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.defpath}")
+
+    return fake_dot
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("."))
+
+
+# -- render ----------------------------------------------------------------------------------------
+
+
+@needs_dot
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf", "dot", "SVG"])
+def test_the_suffix_names_the_format(tmp_path, suffix):
+    path = render(GRAPH, tmp_path / "new" / f"g.{suffix}")
+
+    assert path == tmp_path / "new" / f"g.{suffix}"
+    assert path.read_bytes().startswith(STARTS[suffix.lower()])
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@needs_dot
+def test_a_graph_a_difference_and_finished_dot_can_be_rendered(tmp_path, digraph):
+    for what, expected in (
+        (GRAPH, "aten.relu"),
+        (GraphDiff((), ()), "no difference"),
+        (digraph, "aa"),
+    ):
+        assert expected in render(what, str(tmp_path / "g.svg")).read_text()
+
+
+def test_another_suffix_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"'g\.gif'.*\.svg, \.png, \.pdf, \.dot"):
+        render(GRAPH, tmp_path / "g.gif")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_any_renderer_the_error_says_what_to_install(tmp_path, no_dot, no_pygraphviz):
+    with pytest.raises(TorchGraphError) as caught:
+        render(GRAPH, tmp_path / "g.svg")
+
+    message = str(caught.value)
+    assert "dot: not found on the PATH" in message
+    assert "pygraphviz: not installed" in message
+    assert "pip install pygraphviz" in message
+    assert not (tmp_path / "g.svg").exists()
+    assert left_over(tmp_path) == []
+
+
+def test_dot_text_needs_no_renderer(tmp_path, no_dot, no_pygraphviz):
+    assert "aten.relu" in render(GRAPH, tmp_path / "g.dot").read_text()
+
+
+# -- draw ------------------------------------------------------------------------------------------
+
+
+@needs_dot
+def test_dot_is_the_first_choice(tmp_path, digraph):
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing == RenderResult(tmp_path / "g.svg", "dot", "")
+    assert ">aa</text>" in drawing.path.read_text()
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
+def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix):
+    pytest.importorskip("pygraphviz")
+
+    drawing = draw(digraph, tmp_path / f"g.{suffix}", timeout=120)
+
+    assert drawing.renderer == "pygraphviz"
+    assert drawing.note == "dot: not found on the PATH"
+    assert drawing.path == tmp_path / f"g.{suffix}"
+    assert drawing.path.read_bytes().startswith(STARTS[suffix])
+
+
+def test_without_a_renderer_the_dot_text_is_written_with_advice(
+    tmp_path, digraph, no_dot, no_pygraphviz
+):
+    (tmp_path / "g.svg").write_text("an older picture")
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert drawing.path == tmp_path / "g.dot"
+    assert "aa -> bb" in drawing.path.read_text()
+    assert not (tmp_path / "g.svg").exists(), "an older picture would be taken for this one"
+    assert "install Graphviz" in drawing.note
+    assert str(drawing.path) in drawing.note
+    assert "\n" not in drawing.note
+    assert left_over(tmp_path) == []
+
+
+BROKEN = {
+    "crashes": ("echo out of cheese >&2; exit 3", "dot: exit status 3: out of cheese"),
+    "is killed": ("kill -9 $$", "dot: killed by signal 9"),
+    "prints garbage": ("echo garbage", "dot: wrote no picture"),
+    "writes garbage": ('echo garbage > "$3"', "dot: wrote something that is no SVG"),
+    "writes broken XML": ('echo "<svg><g></svg>" > "$3"', "dot: wrote something that is no SVG"),
+    "writes half": ('echo "<svg>" > "$3"', "dot: wrote something that is no SVG"),
+    "writes nothing": (': > "$3"', "dot: wrote an empty file"),
+    "is no program": ("", "dot: wrote no picture"),
+}
+
+
+@posix
+@pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script, problem):
+    pytest.importorskip("pygraphviz")
+    fake_dot(script)
+
+    drawing = draw(digraph, tmp_path / "g.svg", timeout=120)
+
+    assert drawing == RenderResult(tmp_path / "g.svg", "pygraphviz", problem)
+    assert ">aa</text>" in drawing.path.read_text()
+
+
+@posix
+@pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_renderer_alone_leads_to_dot_text(
+    tmp_path, digraph, fake_dot, no_pygraphviz, script, problem
+):
+    fake_dot(script)
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert problem in drawing.note
+    assert "dot -Tsvg" in drawing.note
+    assert "aa -> bb" in drawing.path.read_text()
+    assert not (tmp_path / "g.svg").exists()
+    assert left_over(tmp_path) == []
+
+
+@posix
+def test_a_renderer_that_hangs_is_killed_with_what_it_started(
+    tmp_path, digraph, fake_dot, no_pygraphviz
+):
+    fake_dot(f"sleep 600 & echo $! > {tmp_path}/child; wait")
+
+    drawing = draw(digraph, tmp_path / "g.svg", timeout=1)
+
+    assert drawing.renderer is None
+    assert "dot: not finished after 1 s" in drawing.note
+    assert f"dot -Tsvg {tmp_path}/g.dot -o {tmp_path}/g.svg" in drawing.note
+    child = int((tmp_path / "child").read_text())
+    for _ in range(200):
+        if not _runs(child):
+            break
+        time.sleep(0.05)
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process exists and is no zombie that nobody has buried yet."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@posix
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_a_renderer_has_limited_memory(tmp_path, digraph, fake_dot, no_pygraphviz):
+    fake_dot(f"sleep 0.5; ulimit -v > {tmp_path}/limit; ulimit -f > {tmp_path}/size; exit 1")
+
+    draw(digraph, tmp_path / "g.svg")
+
+    assert (tmp_path / "limit").read_text().strip() == str((1 << 30) // 1024)
+    assert (tmp_path / "size").read_text().strip() != "unlimited"
+
+
+@posix
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_a_renderer_that_wants_more_memory_than_that_fails_alone(
+    tmp_path, digraph, fake_dot, no_pygraphviz
+):
+    hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
+    fake_dot(f"exec {sys.executable} -S -c '{hungry}'")
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert "dot: exit status 1: MemoryError" in drawing.note
+
+
+@posix
+def test_a_renderer_that_fills_the_disk_is_stopped(tmp_path, digraph, fake_dot, no_pygraphviz):
+    fake_dot('exec head -c 400000000 /dev/zero > "$3"')
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert drawing.renderer is None
+    assert "dot: " in drawing.note
+    assert left_over(tmp_path) == []
+
+
+@posix
+def test_an_executable_that_cannot_be_started_is_no_error(
+    tmp_path, digraph, fake_dot, no_pygraphviz
+):
+    fake_dot("")
+    (tmp_path / "fake" / "dot").write_bytes(b"\x7fELF nonsense")
+
+    drawing = draw(digraph, tmp_path / "g.svg")
+
+    assert "dot: could not be started" in drawing.note
+    assert drawing.path == tmp_path / "g.dot"
+
+
+def test_an_unknown_suffix_gives_dot_text(tmp_path, digraph):
+    drawing = draw(digraph, tmp_path / "g.gif")
+
+    assert drawing.path == tmp_path / "g.dot"
+    assert "unknown suffix '.gif', known are .svg, .png, .pdf, .dot" in drawing.note
+    assert "aa -> bb" in drawing.path.read_text()
+
+
+def test_a_place_where_nothing_can_be_written_is_no_error(tmp_path, digraph):
+    (tmp_path / "file").write_text("in the way")
+
+    drawing = draw(digraph, tmp_path / "file" / "g.svg")
+
+    assert drawing.renderer is None
+    assert drawing.note.startswith("no picture: ")
+    assert "file" in drawing.note
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@posix
+def test_the_callers_ctrl_c_stops_the_renderer(tmp_path, digraph, fake_dot, monkeypatch):
+    import subprocess
+
+    fake_dot("sleep 600")
+    started = []
+
+    def interrupted(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        monkeypatch.undo()
+        started.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        draw(digraph, tmp_path / "g.svg")
+
+    assert started[0].poll() is not None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fake"]
+
+
+@needs_dot
+def test_dot_is_looked_up_when_it_is_needed(tmp_path, digraph, monkeypatch):
+    found = str(Path(shutil.which("dot")).parent)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert draw(digraph, tmp_path / "a.svg").renderer is None
+
+    monkeypatch.setenv("PATH", found)
+
+    assert draw(digraph, tmp_path / "b.svg").renderer == "dot"
+
+
+@needs_dot
+def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, digraph, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert draw(digraph, Path("g.svg")) == RenderResult(Path("g.svg"), "dot")
+    assert (tmp_path / "g.svg").exists()
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    import subprocess
+
+    code = (
+        "import sys; from pytest_torchgraph.render import difference, to_file, whole;"
+        "from pytest_torchgraph.render.output import rendering;"
+        "heavy = {'torch', 'graphviz', 'pygraphviz', 'jinja2'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root}
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
+
+    assert done.returncode == 0, done.stderr
