@@ -19,12 +19,20 @@ DESCRIPTION = (
 )
 
 
+NOTHING_ASKED = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
+MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
+
+
 def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     """The limits that the markers of a test set; the closest one counts for each argument.
 
     Args:
         item: the test.
-        defaults: from the ini file, which on their own ask for no graph.
+        defaults: from the ini file. To a marker they are what it does not say itself; on their own
+            they ask for no graph, and limit only what they name a number for.
+
+    Returns:
+        None where nothing is asked for.
 
     Raises:
         pytest.UsageError: for arguments that mean nothing.
@@ -32,7 +40,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     given: dict[str, Any] = {}
     words: list[str] = []
     marks = list(_closest_first(item))
-    if not marks and not defaults:
+    named = [name for name in MAXIMA if defaults.get(name) is not None]
+    if not marks and not named:
         return None
     for mark in marks:
         if mark.args:
@@ -50,11 +59,14 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
             if name not in given:
                 given[name] = known
                 words.append(f"{name}={value!r}")
-    asked = [f"@pytest.mark.{NAME}({', '.join(words)})"] if marks else []
-    asked += [f"{NAME}_{name}={defaults[name]!r}" for name in defaults if name not in given]
+    options = {name: f"{NAME}_{name}={defaults[name]!r}" for name in named if name not in given}
+    if marks:
+        asked_by = dict.fromkeys(NAMES, f"@pytest.mark.{NAME}({', '.join(words)})") | options
+    else:
+        asked_by = {"min_graphs": " and ".join(options.values())} | options
     limits = Limits(
-        **{**({} if marks else {"min_graphs": 0}), **defaults, **given},
-        asked_by=" and ".join(asked),
+        **{**({} if marks else NOTHING_ASKED), **defaults, **given},
+        asked_by=asked_by,
         own_within="within" in given,
     )
     if limits.max_graphs is not None and limits.max_graphs < limits.min_graphs:
@@ -105,13 +117,15 @@ def watched(limits: Limits) -> Iterator[None]:
     if problems:
         from .graph.failures import shown_by, with_picture
 
-        message = "\n".join([*map(str, problems), f"asked for by {limits.asked_by}"])
-        shows = next((each for each in map(shown_by, problems) if each is not None), None)
+        errors = [error for _, error in problems]
+        asked = dict.fromkeys(limits.asked_by[name] for name, _ in problems)
+        message = "\n".join([*map(str, errors), f"asked for by {' and '.join(asked)}"])
+        shows = next((each for each in map(shown_by, errors) if each is not None), None)
         raise with_picture(pytest.fail.Exception(message, pytrace=False), shows)
 
 
-def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
-    """Everything that the limits do not allow."""
+def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
+    """Everything that the limits do not allow, each with the argument that does not allow it."""
     from .checks import compilation as checks
     from .graph.failures import failed
 
@@ -120,33 +134,34 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
     if len(graphs) < limits.min_graphs:
         if graphs:
             message = f"graphs: expected at least {limits.min_graphs}, found {len(graphs)}"
-            yield AssertionError(message)
+            yield "min_graphs", AssertionError(message)
         else:
-            yield from _problem(checks.need_graphs, capture)
+            yield from _problem("min_graphs", checks.need_graphs, capture)
     elif limits.max_graphs is not None and len(graphs) > limits.max_graphs:
         names = ", ".join(graph.name for graph in graphs)
         message = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
-        yield AssertionError(message)
+        yield "max_graphs", AssertionError(message)
     if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
-        yield from _problem(checks.need_compiled, record)
-        yield from _problem(checks.need_device, capture)
+        yield from _problem("min_graphs", checks.need_compiled, record)
+        yield from _problem("min_graphs", checks.need_device, capture)
     if limits.max_graph_breaks is not None:
         breaks = checks.counted_breaks(record, limits.allow, limits.within)
         if len(breaks) > limits.max_graph_breaks:
             every = len(record.breaks)
             message = checks.breaks_in_words(breaks, 0, limits.max_graph_breaks, every)
-            yield failed(message, checks.UnexpectedBreaks(capture))
+            yield "max_graph_breaks", failed(message, checks.UnexpectedBreaks(capture))
     if graphs and limits.own_within and limits.min_graphs:
-        yield from _problem(checks.need_code_within, record, limits.within)
+        yield from _problem("within", checks.need_code_within, record, limits.within)
     recompiles = [each for each in record.recompiles if checks.is_inside(each, limits.within)]
-    limit = [each for each in recompiles if each.limit_hit]
     most = limits.max_recompiles
+    asked = "max_recompiles" in limits.asked_by
+    limit = [each for each in recompiles if each.limit_hit and asked]
     if limit or (most is not None and len(recompiles) > most):
-        yield AssertionError(checks.recompiles_in_words(recompiles, 0, most))
+        yield "max_recompiles", AssertionError(checks.recompiles_in_words(recompiles, 0, most))
 
 
-def _problem(check: Any, *values: Any) -> Iterator[AssertionError]:
+def _problem(name: str, check: Any, *values: Any) -> Iterator[tuple[str, AssertionError]]:
     try:
         check(*values)
     except AssertionError as error:
-        yield error
+        yield name, error

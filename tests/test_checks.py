@@ -292,11 +292,45 @@ def test_a_tolerance_that_cannot_be_meant_is_a_mistake(inexact: Capture) -> None
             inexact.assert_matches_eager(rtol=wrong)  # type: ignore[arg-type]
 
 
-def test_values_that_are_all_nan_prove_nothing() -> None:
-    def nothing(x: torch.Tensor) -> torch.Tensor:
-        return x * float("nan")
+def all_nan(x: torch.Tensor) -> torch.Tensor:
+    return x * float("nan")
 
-    with pytest.raises(AssertionError, match="all outputs and gradients are NaN, so nothing is"):
-        capture(nothing, torch.ones(3, requires_grad=True)).assert_matches_eager()
-    capture(lambda x: torch.stack([x, nothing(x)]), torch.ones(3)).assert_matches_eager()
-    capture(lambda x: x > 0, torch.ones(3)).assert_matches_eager()
+
+class Poisoned(torch.nn.Module):
+    """The first weight is NaN, so the output is, and all gradients but that of the last bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        torch.nn.init.constant_(self.fc1.weight, float("nan"))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(torch.tanh(self.fc1(x)))  # type: ignore[no-any-return]
+
+
+def test_an_output_or_a_gradient_that_is_all_nan_proves_nothing() -> None:
+    x, grad = torch.ones(2, 3), torch.ones(3, requires_grad=True)
+    negative = torch.full((3,), -1.0, requires_grad=True)
+    for captured, named in (
+        (capture(all_nan, grad), "output, gradient of x are NaN throughout"),
+        (capture(lambda x: (x + 1, all_nan(x)), x), r"output\[1\] is NaN throughout"),
+        (capture(lambda x: x.sqrt().nansum(), negative), r"gradient of \S+ is NaN throughout"),
+        (
+            capture(Poisoned(), x),
+            "output, gradient of fc1.weight, gradient of fc1.bias, gradient of fc2.weight are NaN",
+        ),
+    ):
+        with pytest.raises(AssertionError, match=f"{named}.* nothing is known"):
+            captured.assert_matches_eager()
+
+
+def test_values_that_are_nan_in_places_or_infinite_are_compared() -> None:
+    x = torch.ones(3)
+    for target in (
+        lambda x: torch.stack([x, all_nan(x)]),
+        lambda x: torch.softmax(torch.stack([x, x - float("inf")]), -1),
+        lambda x: x / 0,
+        lambda x: x > 0,
+        lambda x: (x, all_nan(x)[:0]),
+    ):
+        capture(target, x).assert_matches_eager()

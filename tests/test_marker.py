@@ -355,7 +355,7 @@ def test_marked_twice(): run(twice_broken)
     ("ini", "failed"),
     [
         ("max_graphs = 1", ["broken", "marked", "recompiled", "twice", "two"]),
-        ("max_graph_breaks = 1", ["marked", "recompiled", "twice"]),
+        ("max_graph_breaks = 1", ["marked", "twice"]),
         ("max_graph_breaks = None\ntorchgraph_max_recompiles = none", ["marked"]),
         ("within = test_net.py, json", ["marked"]),
         (
@@ -376,9 +376,7 @@ def test_ini_files_have_the_limits_of_every_test(
     if "max_graphs" in ini:
         told = failures(result)
         assert told["test_two"].endswith("asked for by torchgraph_max_graphs=1")
-        assert told["test_marked"].endswith(
-            "asked for by @pytest.mark.torchgraph() and torchgraph_max_graphs=1"
-        )
+        assert told["test_marked"].endswith("asked for by @pytest.mark.torchgraph()")
 
 
 @pytest.mark.parametrize(
@@ -431,6 +429,138 @@ def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
         result = net("..")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["graph breaks: expected 0, found 1"])
+
+
+# -- what asks for what ----------------------------------------------------------------------------
+
+ONE_EACH = """
+import pytest
+from net import *
+
+def test_nothing(): pass
+def test_graphs(): run(double), run(lambda x: x + 1)
+def test_breaks(): run(broken)
+def test_recompiles(): run(double, 3, 4)
+def test_limit(): run(double, *range(2, 15), dynamic=False)
+"""
+GRAPHS = ["breaks", "graphs", "limit", "recompiles"]
+
+# Any limit needs all that ran to have run compiled, which it does not beyond the recompile limit.
+ALONE = {
+    "max_graphs = 1": (GRAPHS, "torchgraph_max_graphs=1"),
+    "max_graph_breaks = 0": (["breaks", "limit"], "torchgraph_max_graph_breaks=0"),
+    "max_recompiles = 0": (["limit", "recompiles"], "torchgraph_max_recompiles=0"),
+    "max_recompiles = 90": (["limit"], "torchgraph_max_recompiles=90"),
+    "max_graphs = None": ([], ""),
+    "max_graph_breaks = None": ([], ""),
+    "max_recompiles = None": ([], ""),
+    "within = net.py": ([], ""),
+    "allow = a break": ([], ""),
+    "max_graph_breaks = 0\ntorchgraph_within = json": (["limit"], "torchgraph_max_graph_breaks=0"),
+    "max_graph_breaks = 0\ntorchgraph_allow = builtin": (
+        ["limit"],
+        "torchgraph_max_graph_breaks=0",
+    ),
+    "max_graph_breaks = 0\ntorchgraph_max_recompiles = None": (
+        ["breaks", "limit"],
+        "torchgraph_max_graph_breaks=0",
+    ),
+}
+
+
+def asked(text: str) -> str:
+    """Who asked for a limit, as a failure says it; a picture may be named behind it."""
+    (line,) = re.findall(r"^asked for by (.+)$", text, re.MULTILINE)
+    return str(line)
+
+
+@pytest.mark.parametrize("ini", ALONE)
+def test_what_the_ini_file_does_not_limit_is_not_limited(
+    net: Run, pytester: pytest.Pytester, ini: str
+) -> None:
+    failed, asked_by = ALONE[ini]
+    pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n")
+    pytester.makepyfile(test_net=ONE_EACH)
+    result = net()
+    told = failures(result)
+    assert sorted(told) == [f"test_{name}" for name in failed]
+    assert [asked(text) for text in told.values()] == [asked_by] * len(failed)
+    result.assert_outcomes(passed=5 - len(failed), failed=len(failed))
+
+
+MARKED = """
+import pytest
+from net import *
+
+mark = pytest.mark.torchgraph
+
+@mark
+def test_defaults_nothing(): pass
+@mark
+def test_defaults_breaks(): run(broken)
+@mark
+def test_defaults_recompiles(): run(double, 3, 4)
+@mark(max_graphs=None)
+def test_no_graphs_limit(): run(double), run(lambda x: x + 1)
+@mark(max_graphs=1)
+def test_own_graphs(): run(double), run(lambda x: x + 1)
+@mark(max_graph_breaks=None)
+def test_no_breaks_limit(): run(broken)
+@mark(max_recompiles=None)
+def test_no_recompiles_limit(): run(double, 3, 4)
+@mark
+def test_both(): run(twice_broken, 3, 4)
+"""
+MARK = "@pytest.mark.torchgraph()"
+OWN = "@pytest.mark.torchgraph(max_graphs=1)"
+
+TOGETHER: dict[str, dict[str, str]] = {
+    "": {
+        "defaults_nothing": MARK,
+        "defaults_breaks": MARK,
+        "defaults_recompiles": MARK,
+        "own_graphs": OWN,
+        "both": MARK,
+    },
+    "max_graph_breaks = None": {
+        "defaults_nothing": MARK,
+        "defaults_recompiles": MARK,
+        "own_graphs": OWN,
+        "both": MARK,
+    },
+    "max_recompiles = None": {
+        "defaults_nothing": MARK,
+        "defaults_breaks": MARK,
+        "own_graphs": OWN,
+        "both": MARK,
+    },
+    "max_recompiles = 0": {
+        "defaults_nothing": MARK,
+        "defaults_breaks": MARK,
+        "defaults_recompiles": "torchgraph_max_recompiles=0",
+        "own_graphs": OWN,
+        "both": f"{MARK} and torchgraph_max_recompiles=0",
+    },
+    "max_graph_breaks = None\ntorchgraph_max_recompiles = None\ntorchgraph_max_graphs = 1": {
+        "defaults_nothing": MARK,
+        "defaults_breaks": "torchgraph_max_graphs=1",
+        "defaults_recompiles": "torchgraph_max_graphs=1",
+        "own_graphs": OWN,
+        "no_breaks_limit": "torchgraph_max_graphs=1",
+        "no_recompiles_limit": "torchgraph_max_graphs=1",
+        "both": "torchgraph_max_graphs=1",
+    },
+}
+
+
+@pytest.mark.parametrize("ini", TOGETHER, ids=lambda ini: ini or "no ini")
+def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent(
+    net: Run, pytester: pytest.Pytester, ini: str
+) -> None:
+    pytester.makeini(f"[pytest]\ntorchgraph_{ini}\n" if ini else "[pytest]\n")
+    pytester.makepyfile(test_net=MARKED)
+    told = failures(net())
+    assert {name.removeprefix("test_"): asked(text) for name, text in told.items()} == TOGETHER[ini]
 
 
 # -- arguments that mean nothing -------------------------------------------------------------------

@@ -182,6 +182,10 @@ class Assertions:
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that outputs and gradients are those of an eager run from the same state.
 
+        NaN equals NaN in the same place, since a masked row of a softmax is NaN; an output or a
+        gradient that is NaN throughout would hide any mistake, and fails. An infinity is a value,
+        and equals one of the same sign.
+
         Args:
             rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
                 by dtype (`{torch.bfloat16: 1e-2}`), or by device type and then dtype. None, and a
@@ -189,7 +193,8 @@ class Assertions:
 
         Raises:
             AssertionError: naming the first output or gradient that differs, with the largest
-                difference; or if all gradients are zero, which would hide any mistake in them.
+                difference; or if all gradients are zero, or a tensor is NaN throughout, which
+                would hide any mistake in them.
             CaptureError: for a capture without a run to compare with, or on the meta device.
             ValueError: for a mapping by device type without the capture's.
         """

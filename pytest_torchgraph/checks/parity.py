@@ -36,11 +36,14 @@ def assert_matches_eager(
             f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
             "loss_fn that depends on the output"
         )
-    values = [*outcome.outputs.values(), *grads.values()]
-    if values and all(is_all_nan(value) for value in values):
+    nan = [name for name, output in outcome.outputs.items() if is_all_nan(output)]
+    nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
+    if nan:
+        shown = ", ".join(nan[:5]) + (f" and {len(nan) - 5} more" if len(nan) > 5 else "")
+        is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
         raise AssertionError(
-            "all outputs and gradients are NaN, so nothing is known about them: give the target "
-            "inputs and parameters that it computes numbers from"
+            f"{shown} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give the "
+            "target inputs and parameters that it computes numbers from"
         )
 
 

@@ -32,7 +32,7 @@ class Config:
         artifacts: where failure pictures and texts go; None for the place in pytest's cache.
         report: where the page of the run goes; None for no page.
         isolation: whether tests that use graphs begin with a fresh compiler.
-        limits: what every test may compile, as the arguments of the marker; empty for no limits.
+        limits: what the ini file says of what tests may compile, as arguments of the marker.
     """
 
     update: bool
@@ -101,7 +101,7 @@ def add_options(parser: pytest.Parser) -> None:
     for name in limits.INI:
         parser.addini(
             f"torchgraph_{name}",
-            f"{name} of the marker torchgraph for every test, which is watched then",
+            f"{name} for every test, and what a marker torchgraph does not say itself",
             type="linelist",
             default=[],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,13 @@ class Limits:
 
     Attributes:
         min_graphs: how many graphs at least.
-        max_graphs, max_graph_breaks, max_recompiles: how many at most; None is no limit. Reaching
-            Dynamo's recompile limit is never allowed.
+        max_graphs, max_graph_breaks, max_recompiles: how many at most; None is no limit. Where a
+            marker or `max_recompiles` asks, reaching Dynamo's recompile limit is never allowed.
         within: a path or package, or several: breaks and recompilations elsewhere do not count.
         allow: regular expressions, searched in a break's `"kind: reason"`, for breaks that do not
             count.
-        asked_by: the markers and ini options that say so, in words.
+        asked_by: for each argument that limits something the marker or the ini option that asked
+            for it, in words; for `min_graphs` all that need evidence.
         own_within: whether a marker says `within`, so that code of there must have been compiled.
     """
 
@@ -41,7 +43,7 @@ class Limits:
     max_recompiles: int | None = 0
     within: Any = None
     allow: tuple[str, ...] = ()
-    asked_by: str = field(default="", compare=False)
+    asked_by: Mapping[str, str] = field(default_factory=dict, compare=False)
     own_within: bool = field(default=False, compare=False)
 
 

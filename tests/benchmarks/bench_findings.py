@@ -42,9 +42,7 @@ def main() -> None:
                 right[kind] += (found[0].kind, named and named.name) == (edited.kind, edited.name)
     rows = [(kind, tried[kind], alone[kind], right[kind]) for kind in EDITS]
     table(("edit", "tried", "one finding", "named as edited"), rows)
-    print(
-        "Named otherwise are nodes in runs of equal ops, where it is arbitrary which one it was.\n"
-    )
+    print("In a run of equal ops the dataflow leaves open which one it was; the names say it.\n")
     several(int(sys.argv[2]) if len(sys.argv) > 2 else 500)
 
 

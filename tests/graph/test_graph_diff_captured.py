@@ -249,3 +249,61 @@ def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> N
     graph = capture.forward
     assert len({node.name for node in graph.nodes}) == len(graph.nodes)
     assert Graph.from_text(graph.to_text()) == graph
+
+
+def activated(act: nn.Module, via: str) -> Capture:
+    """Three blocks, the middle one with another activation."""
+    net = Net(Block)
+    net.blocks[1].act = act
+    return pytest_torchgraph.capture(net, torch.linspace(-1, 1, 16).reshape(2, 8), via=via)
+
+
+@pytest.mark.parametrize("act", [nn.Hardswish, nn.SiLU, nn.Hardsigmoid, nn.Mish, nn.ReLU6])
+@pytest.mark.parametrize("other", [nn.ReLU, nn.GELU, nn.Sigmoid])
+def test_an_activation_in_place_is_one_op_though_its_input_is_saved_as_a_copy(
+    act: type[nn.Module], other: type[nn.Module], via: str
+) -> None:
+    in_place, plain = activated(act(inplace=True), via), activated(other(), via)
+    for before, after in ((in_place, plain), (plain, in_place)):
+        found = pytest_torchgraph.diff(before, after)
+        (finding,) = found.findings
+        assert (finding.kind, finding.module) == ("changed", "blocks.1.act"), found
+        assert finding.before is not None, found
+        assert finding.after is not None, found
+        assert "clone" not in finding.before.op + finding.after.op, found
+        (copied,) = finding.changes[1:]
+        assert copied.node.op == "aten.clone.default", found
+
+
+class Dropped(nn.Module):
+    """For aot a dropout that drops nothing is a clone, as is a copy of what it is given."""
+
+    def __init__(self, copies: int) -> None:
+        super().__init__()
+        self.fc1, self.drop1 = nn.Linear(8, 8), nn.Dropout(0.0)
+        self.fc2, self.drop2 = nn.Linear(8, 8), nn.Dropout(0.0)
+        self.fc3 = nn.Linear(8, 8)
+        self.copies = copies
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.fc2(self.drop1(torch.relu(self.fc1(x))))
+        for _ in range(self.copies):
+            x = x.clone()
+        return self.fc3(self.drop2(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_of_equal_ops_in_a_row_the_one_of_another_module_is_the_new_one(
+    copies: int, via: str
+) -> None:
+    x = torch.linspace(-1, 1, 16).reshape(2, 8)
+    plain = pytest_torchgraph.capture(Dropped(0), x, via=via)
+    copied = pytest_torchgraph.capture(Dropped(copies), x, via=via)
+    if via == "aot":
+        modules = [node.module for node in copied.forward.find("aten.clone")]
+        assert modules == ["drop1", *[""] * copies, "drop2"]
+    for before, after, kind in ((plain, copied, "added"), (copied, plain, "removed")):
+        (finding,) = pytest_torchgraph.diff(before, after).findings
+        assert [(c.kind, c.node.op, c.node.module) for c in finding.changes] == [
+            (kind, "aten.clone.default", "")
+        ] * copies, finding

@@ -7,6 +7,10 @@ from ..equality.flat import NumberedGraph
 REACH = 200
 """How many unmatched nodes are looked through to find what an edge comes down to."""
 
+MANY_USERS = 64
+"""How many users of one value are looked at as candidates: what hundreds use singles nobody out,
+and would cost the square of their number. 32 and 128 give the same findings in the same time."""
+
 
 class Matching:
     """A partial one-to-one relation between the nodes of `a` and of `b`.

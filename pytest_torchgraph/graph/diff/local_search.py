@@ -4,13 +4,16 @@ In a run of equal ops it is arbitrary at first which of them counts as the inser
 edges into the run tell. One step gives a node another partner, or takes one away, and lets every
 node that lost its partner move on to the place that suits it best, along the whole run if need be.
 The step stays if fewer edges disagree than before.
+
+Where the edges do not tell either, modules and names do: of matchings of a run that explain as many
+edges, the one is taken in which most partners have the same module and the same name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from .correspondence import Matching
+from .correspondence import MANY_USERS, REACH, Matching
 
 MAX_SHIFT = 100
 """How many nodes one step may move along a run of equal ops."""
@@ -20,9 +23,26 @@ WORK = 100
 is: where nearly everything differs no exchange helps."""
 
 
+LEAST_WORK = 100_000
+"""Edges that may be looked at in a graph of any size, so that a small one is never left halfway."""
+
+STEPS, LEAST_STEPS = 20, 200
+"""How many steps are tried: for each node whose edges disagree at first, as a step that helps has
+its neighbours tried again, and at least."""
+
+SAME_MODULE, SAME_NAME = 2, 1
+"""What it counts that two nodes are in the same module, and that they have the same name: a name is
+made from the module and a number, and the number tells less."""
+
+
 def improve(matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]) -> None:
-    """Improve `matching` in place; only nodes with equal tokens become partners."""
-    _Improver(matching, tokens_a, tokens_b).run()
+    """Improve `matching` in place; only nodes with equal tokens become partners.
+
+    In a run of ops that are equal but for their modules, nodes may exchange partners too.
+    """
+    improver = _Improver(matching, tokens_a, tokens_b)
+    improver.run()
+    improver.settle()
 
 
 class _Improver:
@@ -31,11 +51,11 @@ class _Improver:
         self.flats = (m.a, m.b)
         self.tokens = (tokens_a, tokens_b)
         self.partner = (m.forward, m.backward)
-        self.work = WORK * (len(m.forward) + len(m.backward)) + 100_000
+        self.work = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
 
     def run(self) -> None:
         todo = [i for i, j in enumerate(self.m.forward) if j != -1 and self.m.bad_edges(i)]
-        budget = 20 * len(todo) + 200
+        budget = STEPS * len(todo) + LEAST_STEPS
         while todo and budget and self.work > 0:
             budget -= 1
             i = todo.pop()
@@ -139,13 +159,13 @@ class _Improver:
         for slot, operand in enumerate(flat.operands[i]):
             partner = here[operand]
             users = other.users[partner] if partner != -1 else []
-            places.update(user for user, at in users[:64] if at == slot)
+            places.update(user for user, at in users[:MANY_USERS] if at == slot)
         for user, slot in flat.users[i]:
             partner = here[user]
             if partner != -1 and slot < len(other.operands[partner]):
                 places.add(other.operands[partner][slot])
         # Behind the node that it just lost stands the next of the run.
-        places.update(user for user, _ in other.users[moved.get(i, -1)][:64])
+        places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
         token = self.tokens[side][i]
         self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
@@ -157,3 +177,86 @@ class _Improver:
 
     def agreement(self, side: int, i: int, j: int) -> int:
         return self.m.agreement(i, j) if side == 0 else self.m.agreement(j, i)
+
+    # -- runs of equal ops -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let modules and names say which nodes of a run of equal ops have no partner."""
+        for side in (0, 1):
+            partner = self.partner[side]
+            nodes = range(len(partner) if -1 in partner else 0)
+            # In this order a place that a slide has freed further on comes up again.
+            for order, upwards in ((reversed(nodes), True), (nodes, False)):
+                for i in order:
+                    if partner[i] == -1 and not self.fixed(side, i):
+                        self.slide(side, i, upwards)
+
+    def is_equal(self, side: int, i: int, other: int) -> bool:
+        """Whether two nodes of one graph are equal, apart from their modules and operands."""
+        flat = self.flats[side]
+        return flat.labels[i] == flat.labels[other] and not self.fixed(side, other)
+
+    def slide(self, side: int, free: int, upwards: bool) -> None:
+        """Move the place without partner along its run, to where modules and names agree best.
+
+        At each step the next node of the run gives its partner to the free one, and is free then.
+        """
+        here = self.partner[side]
+        gain = disagreeing = 0
+        best, steps = (0, 0), list[tuple[int, int]]()
+        kept = 0
+        for _ in range(MAX_SHIFT):
+            node = self.next_paired(side, free, upwards)
+            mate = here[node] if node != -1 else -1
+            if mate == -1 or self.flats[1 - side].labels[mate] != self.flats[side].labels[node]:
+                break
+            alike = self.likeness(side, node, mate)
+            if alike == SAME_MODULE + SAME_NAME or self.work <= 0:
+                break
+            touched = self.touched(side, (free, node), mate)
+            disagreeing -= self.cost(touched)
+            self.assign(side, node, -1)
+            self.assign(side, free, mate)
+            disagreeing += self.cost(touched)
+            gain += self.likeness(side, free, mate) - alike
+            steps.append((free, node))
+            if (-disagreeing, gain) > best:
+                best, kept = (-disagreeing, gain), len(steps)
+            free = node
+        for before, node in reversed(steps[kept:]):
+            mate = here[before]
+            self.assign(side, before, -1)
+            self.assign(side, node, mate)
+
+    def next_paired(self, side: int, free: int, upwards: bool) -> int:
+        """The next node of a run that has a partner, upwards or downwards, or -1."""
+        flat = self.flats[side]
+        for _ in range(MAX_SHIFT):
+            beside = flat.operands[free] if upwards else [user for user, _ in flat.users[free]]
+            free = next((i for i in beside if self.is_equal(side, free, i)), -1)
+            if free == -1 or self.partner[side][free] != -1:
+                break
+        return free
+
+    def likeness(self, side: int, i: int, j: int) -> int:
+        """How much the module and the name of two nodes say that they are the same one."""
+        node, other = self.flats[side].nodes[i], self.flats[1 - side].nodes[j]
+        return SAME_MODULE * (node.module == other.module) + SAME_NAME * (node.name == other.name)
+
+    def touched(self, side: int, nodes: Iterable[int], mate: int) -> set[int]:
+        """The nodes of `a` whose edges depend on the partners of these nodes.
+
+        Edges are looked at through nodes without partner, so these are gone through here too.
+        """
+        found: set[int] = set()
+        for flat, partner, start in (
+            (self.flats[side], self.partner[side], set(nodes)),
+            (self.flats[1 - side], self.partner[1 - side], {mate}),
+        ):
+            seen, todo = set(start), list(start)
+            while todo and len(seen) <= REACH:
+                users = {user for user, _ in flat.users[todo.pop()]} - seen
+                seen |= users
+                todo.extend(user for user in users if partner[user] == -1)
+            found |= seen if flat is self.m.a else {self.m.backward[j] for j in seen}
+        return found - {-1}

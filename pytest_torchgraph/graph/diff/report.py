@@ -17,6 +17,10 @@ from .group import Comparison, Part, bodies, compare, subgraph_names
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
 
+MANY_SAVERS = 100
+"""How many forwards that save a value of one name are asked whose it is: with thousands of graphs
+in which all names are alike the work would be the square of their number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -237,7 +241,7 @@ def _saved_names(
     savers: Mapping[str, Sequence[int]],
 ) -> Mapping[str, str]:
     """How the values that a backward takes over are called now, by its own forward."""
-    taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:100])
+    taken = Counter(k for node in backward.inputs for k in savers.get(node.name, ())[:MANY_SAVERS])
     best = max(taken, key=lambda k: (taken[k], -k), default=0)
     return forwards[best][1] if forwards else {}
 

@@ -119,6 +119,18 @@ class NumberedGraph:
                 users[operand].append((i, slot))
         return users
 
+    def uses(self, i: int) -> list[tuple[int, int]]:
+        """The (user, slot) pairs in which a node is an operand, apart from being saved.
+
+        What a forward saves is a set that follows from the backward, and its order says nothing
+        about a node. Of a node that is merely saved this alone is known: slot -1 of the output.
+        """
+        last = len(self.nodes) - 1
+        end = self.arity[last]
+        saved = range(end - len(self.graph.saved), end)
+        found = [(user, slot) for user, slot in self.users[i] if user != last or slot not in saved]
+        return found or [(last, -1)] * bool(self.users[i])
+
     def live(self) -> list[bool]:
         """For each node whether the output or a side effect needs it."""
         live = [False] * len(self.nodes)
