@@ -1,23 +1,27 @@
 """Pictures of failed checks, for the artifacts, the section `torchgraph` and the page of the run.
 
-Nothing in here may change the outcome of a test: what goes wrong is said in the section.
+Nothing in here may change the outcome of a test: what goes wrong is said in the section. Importing
+this module imports no graphs: every failure comes by here, also in projects without graphs.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ..checks.compilation import UnexpectedBreaks
-from ..graph.failures import Failure, UnexpectedOps, shown_by
 from ..settings import config as settings
 from ..snapshot.changes import brief
 from . import artifacts
 
 if TYPE_CHECKING:
+    from ..graph.failures import Failure
     from ..graph.model import Graph
     from ..render.drawing import Drawing
+
+FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"
+"""The module of `Failure`; while nothing has imported it, no error can have one."""
 
 
 def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseException) -> None:
@@ -28,6 +32,10 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         report: the report of the phase that failed.
         error: what it failed with; nothing is added for an error that has no `Failure`.
     """
+    if FAILURES not in sys.modules:
+        return
+    from ..graph.failures import shown_by
+
     failure = shown_by(error)
     if failure is None:
         return
@@ -65,6 +73,9 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
     """The title, the graphs and the drawing of what is wrong."""
+    from ..checks.compilation import UnexpectedBreaks
+    from ..graph.failures import UnexpectedOps
+
     if isinstance(failure, UnexpectedBreaks):
         from ..render import breaks
 
