@@ -1,4 +1,4 @@
-"""`@pytest.mark.torchgraph(...)`: checks on whatever a test compiles, without rewriting it."""
+"""`@pytest.mark.torchgraph(...)`: limits on what a test compiles, without rewriting the test."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ DESCRIPTION = (
 
 
 def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
-    """What the markers of a test ask for; the closest one counts for each argument.
+    """The limits of a test; the closest marker decides about each argument.
 
     Args:
         item: the test.
-        defaults: from the ini file, which on their own ask for no graph.
+        defaults: the limits of the ini file, for arguments that no marker has. Without any marker
+            `min_graphs` is 0.
+
+    Returns:
+        None for a test without a marker where the ini file has no limits.
 
     Raises:
-        pytest.UsageError: for arguments that mean nothing.
+        pytest.UsageError: for a positional or unknown argument, or a value that it does not take.
     """
     given: dict[str, Any] = {}
     words: list[str] = []
@@ -66,7 +70,10 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
 
 
 def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
-    """The markers of a test; `iter_markers` has those of a base class before the class's own."""
+    """The markers of a test, the closest one first.
+
+    Not `iter_markers`: that has the markers of a base class before those of the class itself.
+    """
     for node in reversed(item.listchain()):
         own = [mark for mark in node.own_markers if mark.name == NAME]
         if isinstance(node, pytest.Class):
@@ -77,7 +84,7 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
 
 
 def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
-    """What is wrong with the markers of these tests, "" if nothing is."""
+    """The mistakes in the markers of these tests, a line for each, with the tests; "" for none."""
     wrong: dict[str, list[str]] = {}
     for item in items:
         if isinstance(item, pytest.Item):
@@ -91,10 +98,10 @@ def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
 
 @contextmanager
 def watched(limits: Limits) -> Iterator[None]:
-    """Watch what happens inside, and check it where that raised nothing.
+    """Watch what is compiled inside, and check the limits, unless an exception comes out.
 
     Raises:
-        pytest.fail.Exception: with everything that the limits do not allow.
+        pytest.fail.Exception: with every limit that is broken.
     """
     from .api.watch import Watch
 
@@ -111,7 +118,11 @@ def watched(limits: Limits) -> Iterator[None]:
 
 
 def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
-    """Everything that the limits do not allow."""
+    """An error for each limit that is broken, in the order graphs, graph breaks, recompilations.
+
+    There is an error also where code that was to be compiled ran eagerly, where no graph is on the
+    device of `graph_device`, and where nothing was compiled of what a marker's `within` names.
+    """
     from .checks import compilation as checks
     from .graph.failures import failed
 
@@ -146,6 +157,7 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[AssertionError]:
 
 
 def _problem(check: Any, *values: Any) -> Iterator[AssertionError]:
+    """The error that a check raises, if it raises one."""
     try:
         check(*values)
     except AssertionError as error:
