@@ -1,9 +1,12 @@
 """Isolation of one test: it begins with a fresh compiler, and its settings end with it.
 
-begin   under pytest-xdist: the worker's own cache directories
-note the settings and counters; clear the compile context, reset Dynamo, clear counters
-test    compiles, and assigns whatever it likes
-end     settings, counters and environment variables as noted
+    begin   set the worker's own cache directories, under pytest-xdist
+            note the settings and the counters
+            clear the compile context, reset Dynamo, clear the counters
+    test    compiles, and assigns whatever it likes
+    end     put settings, counters and cache directories back
+
+A fixture of the plugin does this around tests that use graphs, unless it is switched off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`@pytest.mark.torchgraph(...)`: checks on whatever a test compiles, without rewriting it."""
+"""`@pytest.mark.torchgraph(...)`: limits on what a test compiles, without rewriting the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
 
 
 def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
-    """The limits that the markers of a test set; the closest one counts for each argument.
+    """The limits of a test; the closest marker decides about each argument.
 
     Args:
         item: the test.
@@ -35,7 +35,7 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
         None where nothing is asked for.
 
     Raises:
-        pytest.UsageError: for arguments that mean nothing.
+        pytest.UsageError: for a positional or unknown argument, or a value that it does not take.
     """
     given: dict[str, Any] = {}
     words: list[str] = []
@@ -78,7 +78,10 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
 
 
 def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
-    """The markers of a test; `iter_markers` has those of a base class before the class's own."""
+    """The markers of a test, the closest one first.
+
+    Not `iter_markers`: that has the markers of a base class before those of the class itself.
+    """
     for node in reversed(item.listchain()):
         own = [mark for mark in node.own_markers if mark.name == NAME]
         if isinstance(node, pytest.Class):
@@ -89,7 +92,7 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
 
 
 def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
-    """The mistakes in the markers of these tests, "" where there are none."""
+    """The mistakes in the markers of these tests, a line for each, with the tests; "" for none."""
     wrong: dict[str, list[str]] = {}
     for item in items:
         if isinstance(item, pytest.Item):
@@ -103,10 +106,10 @@ def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
 
 @contextmanager
 def watched(limits: Limits) -> Iterator[None]:
-    """Watch what happens inside, and check it where that raised nothing.
+    """Watch what is compiled inside, and check the limits, unless an exception comes out.
 
     Raises:
-        pytest.fail.Exception: with everything that the limits do not allow.
+        pytest.fail.Exception: with every limit that is broken.
     """
     from .api.watch import Watch
 
@@ -125,7 +128,11 @@ def watched(limits: Limits) -> Iterator[None]:
 
 
 def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, AssertionError]]:
-    """Everything that the limits do not allow, each with the argument that does not allow it."""
+    """An error for each limit that is broken, with the name of the limit.
+
+    There is an error also where code that was to be compiled ran eagerly, where no graph is on the
+    device of `graph_device`, and where nothing was compiled of what a marker's `within` names.
+    """
     from .checks import compilation as checks
     from .graph.failures import failed
 
@@ -161,6 +168,7 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asserti
 
 
 def _problem(name: str, check: Any, *values: Any) -> Iterator[tuple[str, AssertionError]]:
+    """The error that a check raises, if it raises one."""
     try:
         check(*values)
     except AssertionError as error:

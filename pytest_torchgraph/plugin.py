@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Refuse markers that mean nothing before any test runs."""
+    """Refuse markers with mistakes before any test runs."""
     report = yield
     found = report.result or ()
     wrong = marker.misused(found, settings.get(collector.config).limits), devices.misused(found)
@@ -213,10 +213,9 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
-    """True for a test that may compile something, as far as we are concerned.
+    """Whether a test needs a fresh compiler: it uses one of our fixtures, or has limits.
 
-    One that only stores graphs needs torch as little as the graphs do: if nobody has imported it,
-    there is nothing to forget.
+    A test that uses `graph_snapshot` alone needs none where nobody has imported torch.
     """
     if OURS.isdisjoint(request.fixturenames):
         return _limits(request.node) is not None
@@ -224,7 +223,7 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """The limits of a test. Markers were checked at collection, but for those added since."""
+    """The limits of a test; a mistake in a marker that was added after collection fails it."""
     try:
         return marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:

@@ -123,7 +123,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
 
 
 def _accept(item: pytest.Item) -> str:
-    return settings.command(item, UPDATE)
+    return settings.rerun_command(item, UPDATE)
 
 
 def _release(mismatch: Mismatch) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What a user sets: options, ini values, limits, and what `within` means."""
+"""The settings of a user: options and ini values, limits of the marker, `within` and `allow`."""

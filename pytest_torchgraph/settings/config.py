@@ -1,6 +1,7 @@
-"""The plugin's settings: resolved once, from the command line and the ini file, into one value.
+"""The plugin's options and ini values, resolved once for a session into one `Config`.
 
-Everything else reads `Config`; nobody else calls `getoption` or `getini`.
+The rest of the package reads `Config`; only this module calls `getoption` and `getini`. Where an
+option has an ini value of the same name, the command line decides.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from . import limits
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the user asked for.
+    """The settings of one pytest session.
 
     Attributes:
         update: whether stored graphs are rewritten (`--torchgraph-update`).
-        prune: whether stale ones are removed (`--torchgraph-prune`).
-        devices: the devices that `graph_device` gives.
+        prune: whether stale stored graphs are removed (`--torchgraph-prune`).
+        devices: the device types that `graph_device` gives, each once.
         devices_required: whether they were named on the command line, so that an absent one is an
             error instead of a skip.
-        artifacts: where failure pictures and texts go; None for the place in pytest's cache.
-        report: where the page of the run goes; None for no page.
+        artifacts: the directory for pictures and texts of failures; None for pytest's cache.
+        report: the HTML file for the page of the run; None for no page.
         isolation: whether tests that use graphs begin with a fresh compiler.
-        limits: what the ini file says of what tests may compile, as arguments of the marker.
+        limits: the ini file's limits for every test, as arguments of the marker; empty for none.
     """
 
     update: bool
@@ -108,26 +109,27 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Resolve the settings and keep them with the session.
+    """Resolve the settings and keep them in the stash of this config.
 
     Raises:
-        pytest.UsageError: for a value that cannot be meant.
+        pytest.UsageError: for an unknown device, a path of the wrong kind, or any other value that
+            an option or ini value does not take.
     """
     option = config.option
-    asked, of = option.torchgraph_devices, "--torchgraph-devices"
-    required = asked is not None
+    devices, where = option.torchgraph_devices, "--torchgraph-devices"
+    required = devices is not None
     if not required:
-        asked, of = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
+        devices, where = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
     config.stash[_CONFIG] = Config(
         update=option.torchgraph_update,
         prune=option.torchgraph_prune,
-        devices=parse_devices(asked, of),
+        devices=parse_devices(devices, where),
         devices_required=required,
         artifacts=_artifacts(config),
         report=_report(config),
         isolation=_isolation(config),
         limits={
-            name: limits.from_ini(name, lines, _home(config))
+            name: limits.from_ini(name, lines, _ini_directory(config))
             for name in limits.INI
             if (lines := config.getini(f"torchgraph_{name}"))
         },
@@ -139,8 +141,8 @@ def get(config: pytest.Config) -> Config:
     return config.stash[_CONFIG]
 
 
-def _home(config: pytest.Config) -> Path:
-    """What paths in the ini file are relative to."""
+def _ini_directory(config: pytest.Config) -> Path:
+    """The directory that paths in the ini file are relative to."""
     return config.inipath.parent if config.inipath else config.rootpath
 
 
@@ -152,41 +154,50 @@ def _isolation(config: pytest.Config) -> bool:
 
 
 def _artifacts(config: pytest.Config) -> Path | None:
-    option, path = _path(config, "artifacts", "directory")
+    option, path = _resolve_path(config, "artifacts", "directory")
     if path is not None and path.exists() and not path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a directory")
     return path
 
 
 def _report(config: pytest.Config) -> Path | None:
-    option, path = _path(config, "report", "file")
+    option, path = _resolve_path(config, "report", "file")
     if path is not None and path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
     return path
 
 
-def _path(config: pytest.Config, name: str, what: str) -> tuple[str, Path | None]:
-    """Where an option was given, and the path there: the command line's, else the ini file's."""
-    named: str | None = getattr(config.option, f"torchgraph_{name}")
-    if named is None:
+def _resolve_path(config: pytest.Config, name: str, kind: str) -> tuple[str, Path | None]:
+    """The option or ini value that gives a path, for messages, and the path; None where none does.
+
+    Raises:
+        pytest.UsageError: for an empty path on the command line, which is no `kind`.
+    """
+    path: str | None = getattr(config.option, f"torchgraph_{name}")
+    if path is None:
         ini = config.getini(f"torchgraph_{name}")
-        return f"torchgraph_{name}", _home(config) / ini if ini else None
+        return f"torchgraph_{name}", _ini_directory(config) / ini if ini else None
     option = f"--torchgraph-{name}"
-    if not named:
-        raise pytest.UsageError(f"{option}: '' is not a {what}")
-    return option, config.invocation_params.dir / named
+    if not path:
+        raise pytest.UsageError(f"{option}: '' is not a {kind}")
+    return option, config.invocation_params.dir / path
 
 
 def shown(config: pytest.Config, path: Path) -> str:
-    """A path as the user would type it here: relative where it is below the current directory."""
+    """A path for a message: relative where it is below the directory in which pytest was called."""
     try:
         return str(path.relative_to(config.invocation_params.dir))
     except ValueError:
         return str(path)
 
 
-def command(item: pytest.Item, *options: str) -> str:
-    """The command that runs just this test again from here, quoted for the shell."""
+def rerun_command(item: pytest.Item, *options: str) -> str:
+    """The command that runs this test alone, quoted for the shell.
+
+    Args:
+        item: the test.
+        options: further options of pytest.
+    """
     path, separator, test = item.nodeid.partition("::")
     here = item.config.invocation_params.dir
     if here != item.config.rootpath:

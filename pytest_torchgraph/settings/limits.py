@@ -1,18 +1,16 @@
-"""What a test may compile: the limits of the marker and of the ini file."""
+"""The limits on what a test compiles: those of the marker, and those of the ini file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    pass
-
 NAME = "torchgraph"
+"""The marker's name, and the beginning of the names of the ini options."""
 
 
 SIGNATURE = (
@@ -23,13 +21,14 @@ SIGNATURE = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a test may compile.
+    """The limits of one test.
 
     Attributes:
-        min_graphs: how many graphs at least.
-        max_graphs, max_graph_breaks, max_recompiles: how many at most; None is no limit. Where a
+        min_graphs: the least number of graphs.
+        max_graphs, max_graph_breaks, max_recompiles: the greatest number; None is no limit. Where a
             marker or `max_recompiles` asks, reaching Dynamo's recompile limit is never allowed.
         within: a path or package, or several: breaks and recompilations elsewhere do not count.
+            None is everywhere.
         allow: regular expressions, searched in a break's `"kind: reason"`, for breaks that do not
             count.
         asked_by: for each argument that limits something the marker or the ini option that asked
@@ -48,19 +47,25 @@ class Limits:
 
 
 NAMES = tuple(each.name for each in fields(Limits) if each.compare)
+"""The arguments of the marker."""
 
 
 INI = tuple(name for name in NAMES if name != "min_graphs")
+"""The arguments that are ini options as well, behind `torchgraph_`."""
 
 
 def checked(name: str, value: Any, where: str, base: Path) -> Any:
-    """An argument in the form that `Limits` has.
+    """An argument of the marker, checked, in the form that `Limits` has.
 
     Args:
-        base: what a path is relative to.
+        name: one of `NAMES`.
+        value: its value.
+        where: the marker or ini option that it is of, for the message.
+        base: the directory that a path is relative to.
 
     Raises:
-        pytest.UsageError: for a value that means nothing.
+        pytest.UsageError: for a number that is no int or below 0, a `within` that is neither a path
+            nor a package, an `allow` that is no regular expression or matches everything.
     """
     from .within import patterns
 
@@ -84,7 +89,11 @@ def checked(name: str, value: Any, where: str, base: Path) -> Any:
 
 
 def _places(value: Any, base: Path) -> tuple[str, ...]:
-    """Packages as they are, and paths made absolute: the test may change the directory."""
+    """The places of a `within`: paths made absolute, as the test may change the directory.
+
+    Raises:
+        ValueError: for a place that is neither a path that exists nor a package.
+    """
     from .within import places, roots
 
     found = []
@@ -98,13 +107,16 @@ def _places(value: Any, base: Path) -> tuple[str, ...]:
 
 
 def from_ini(name: str, lines: list[str], base: Path) -> Any:
-    """The value that an ini file gives for one of `INI`.
+    """The value of an ini option, checked, in the form that `Limits` has.
 
     Args:
+        name: one of `INI`.
+        lines: its lines in the file. Places of `within` are separated by commas or lines, patterns
+            of `allow` by lines; the others are a number, or "none" for no limit.
         base: the directory of the file.
 
     Raises:
-        pytest.UsageError: for lines that mean nothing.
+        pytest.UsageError: for any other value.
     """
     where = f"{NAME}_{name} in the ini file"
     if name == "within":

@@ -1,4 +1,4 @@
-"""`within` and `allow`: which code a check is about, and what it tolerates."""
+"""The arguments `within` and `allow` of the checks: places of code, and tolerated breaks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from .paths import is_below
 
 
 def inside(file: str, within: Any) -> bool:
-    """Whether a file is in a package or below a path, or in one of several; None is everywhere.
+    """Whether a file belongs to one of these places.
+
+    Args:
+        file: the absolute path of a source file.
+        within: a path or the name of a package, or several of them; None is everywhere.
 
     Raises:
-        ValueError: for what is neither a path that exists nor a package.
+        ValueError: for a place that is neither a path that exists nor a package.
     """
     if within is None:
         return True
@@ -23,10 +27,10 @@ def inside(file: str, within: Any) -> bool:
 
 
 def places(within: Any) -> list[Any]:
-    """The one place that is given, or each of several.
+    """A `within` as a list of places.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is none, or an empty one.
     """
     found = list(within) if _several(within) else [within]
     if not found or any(place in ("", None) for place in found):
@@ -35,11 +39,11 @@ def places(within: Any) -> list[Any]:
 
 
 def patterns(allow: Any) -> list[re.Pattern[str]]:
-    """The regular expressions that are given, one or several.
+    """The compiled regular expressions of an `allow`: a text, or several.
 
     Raises:
-        TypeError: for what is no text.
-        ValueError: for a text that is no regular expression, or one that everything matches.
+        TypeError: for anything that is no text.
+        ValueError: for a text that is no regular expression, or one that matches everything.
     """
     texts = list(allow) if _several(allow) else [allow]
     if not all(isinstance(text, str) for text in texts):
@@ -56,11 +60,18 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
 
 
 def _several(value: Any) -> bool:
+    """Whether a value is a collection, and not one text or path."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Path)
 
 
 def roots(place: Any) -> list[str]:
-    """The directories, or the file, of a path or package.
+    """The directories, or the one file, that a path or package consists of.
+
+    Args:
+        place: a path, or the name of a package or module. A path that exists comes first.
+
+    Returns:
+        absolute paths, of a path also with its links resolved.
 
     Raises:
         ValueError: for what is neither a path that exists nor a package.

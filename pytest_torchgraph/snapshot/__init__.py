@@ -1,7 +1,12 @@
 """Stored graphs: `.tgraph` files beside the tests, kept by syrupy, compared as graphs.
 
-What a test leaves behind for its report is in its stash, under the keys here. This module imports
-nothing but pytest, so that tests without graphs pay nothing.
+    assertion    the fixture `graph_snapshot`, on top of syrupy's
+    compare      captured graphs against a stored document
+    file_names, files, order    names of the files, reading and writing, refused loops
+    changes, run, stale, summary    what a run wrote, compared, and may remove
+
+A test keeps in its stash, under the keys here, what its report needs. This module imports nothing
+but pytest, so that tests without graphs pay nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +19,16 @@ if TYPE_CHECKING:
     from .compare import Mismatch
 
 MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
-"""The comparisons that failed in the running phase of a test, the last one for each stored file."""
+"""The failed comparisons of a test's running phase, the last one for each stored file."""
 
 STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
-"""What an update did in the running phase of a test: "created", "updated" or "unchanged", the file,
-and what is new in it, "" where nothing is."""
+"""The files that an update settled in a test's running phase.
+
+Each as "created", "updated" or "unchanged", the file's path, and what is new in it, "" for nothing.
+"""
 
 USED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether a test has compared anything with the `graph_snapshot` that was made for it."""
 
 COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
-"""The stored files that the running phase of a test compared with."""
+"""The paths of the stored files that a test's running phase compared with."""

@@ -1,4 +1,4 @@
-"""Everything that we need of syrupy beyond its public fixture, in one place.
+"""The fixture `graph_snapshot`: an assertion of syrupy's, for graphs.
 
 syrupy finds the place of a snapshot, counts and names the comparisons of a test and reports how
 many passed. What it does not do for graphs is done here and in the modules beside this one:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
-    """What the fixture `graph_snapshot` gives to this test."""
+    """The `GraphSnapshot` of a test, with syrupy's session and the options of this run."""
     option = request.config.option
     request.node.stash[USED] = False
     return GraphSnapshot(
@@ -58,7 +58,7 @@ def make(request: pytest.FixtureRequest) -> GraphSnapshot:
 
 
 class GraphExtension(SingleFileSnapshotExtension):
-    """Where a graph is stored: `__snapshots__/<test file>/<test>[<name>].tgraph`."""
+    """Syrupy's storage for graphs: `__snapshots__/<test file>/<test>[<name>].tgraph`."""
 
     _write_mode = WriteMode.TEXT
     file_extension = SUFFIX
@@ -69,11 +69,11 @@ class GraphExtension(SingleFileSnapshotExtension):
         return stem_of(test_location.item, index)
 
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
-        """The stored text; None where there is no file."""
+        """The text of the stored file; None where there is no file."""
         return read_text(Path(snapshot_location))
 
     def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
-        """Whether two texts store the same graphs."""
+        """Whether the stored text is this one; where it is not, the graphs are compared later."""
         from .compare import same_text
 
         return same_text(snapshot_data, serialized_data)
@@ -86,7 +86,7 @@ class GraphSnapshot(SnapshotAssertion):
     the dataflow (see `Graph`); a stored file that matches keeps its bytes also in an update.
 
     Attributes:
-        mismatch: what the last comparison found, if it failed.
+        mismatch: the last comparison, if it failed; else None.
     """
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class GraphSnapshot(SnapshotAssertion):
         return self._assert(other)
 
     def __ne__(self, other: object) -> bool:
-        """Whether a graph is stored and differs. Without a stored one a failure; never written."""
+        """Whether the stored graph differs. A failure where none is stored; nothing is written."""
         __tracebackhide__ = True
         self.item.stash[USED] = True
         self._need_order(sys._getframe(1))
@@ -152,7 +152,7 @@ class GraphSnapshot(SnapshotAssertion):
         return not equal
 
     def _need_order(self, caller: FrameType) -> None:
-        """Refuse a number for a name where it would depend on the order of rounds or examples."""
+        """Refuse a comparison without a name in a loop or under hypothesis; see `order`."""
         __tracebackhide__ = True
         if self._custom_index is None:
             refuse_hypothesis(self.item)
@@ -160,6 +160,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     @contextmanager
     def _without_update(self) -> Iterator[None]:
+        """Let syrupy write nothing meanwhile."""
         update = self.update_snapshots, self.update_new_snapshots_only
         self.update_snapshots = self.update_new_snapshots_only = False
         try:
@@ -169,7 +170,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     @property
     def item(self) -> pytest.Item:
-        """The test that this belongs to."""
+        """The test that uses this fixture."""
         return self.test_location.item
 
     def _serialize(self, data: Any) -> str:
@@ -203,14 +204,14 @@ class GraphSnapshot(SnapshotAssertion):
             result.asserted_data = result.recalled_data = None
 
     def _look(self) -> AssertionResult:
-        """Let syrupy find the file and compare the texts, writing nothing."""
+        """Syrupy's result of comparing the texts; nothing is written."""
         number = self._executions = len(self._execution_results)
         with self._without_update():
             super()._assert(self._subject)
         return self._execution_results[number]
 
     def _settle(self, result: AssertionResult, location: str) -> None:
-        """Decide about texts that differ: equal graphs, a file to write, or a failure."""
+        """Decide about texts that differ: the graphs are equal, a file is written, or it fails."""
         __tracebackhide__ = True
         path = Path(location)
         may_write = self._may_write(result, location)
@@ -232,17 +233,28 @@ class GraphSnapshot(SnapshotAssertion):
             self.item.stash.setdefault(MISMATCHES, {})[location] = mismatch
 
     def _note(self, how: str, location: str, change: str = "") -> None:
-        """Keep for the report what an update did with a file, which this test has settled now."""
+        """Record for the report that this test's update settled a file.
+
+        Args:
+            how: "created", "updated" or "unchanged".
+            location: the file's path.
+            change: what is new in it, "" for nothing.
+        """
         self._settled.add(location)
         self.item.stash.setdefault(STORED, []).append((how, location, change))
 
     def _may_write(self, result: AssertionResult, location: str) -> bool:
+        """Whether this run writes the file: not twice in one test, the second graph would win."""
         if location in self._settled:
             return False
         is_new = result.recalled_data is None
         return self.update_snapshots or (self.update_new_snapshots_only and is_new)
 
     def _compare(self, result: AssertionResult, path: str, may_write: bool) -> Mismatch | None:
+        """The mismatch of the graphs; None where they are equal.
+
+        A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
+        """
         __tracebackhide__ = True
         from .compare import Mismatch, compare, parse_stored, read_stored
 

@@ -1,4 +1,4 @@
-"""What an update of a stored file changed, in one line.
+"""One line about an update of a stored file: what is new in it.
 
 Importing this module imports no graphs: whatever fails, in a project without any, comes by here.
 """
@@ -13,11 +13,18 @@ if TYPE_CHECKING:
     from .compare import Mismatch, Subject
 
 MOST = 3
-"""How many findings, graphs or counts are named; the others are counted."""
+"""How many findings, graphs or counts are named, so that it is one line; the others are counted."""
+
+MOST_OF_MESSAGE = 200
+"""How many characters of an error's message are shown, so that it is one line."""
 
 
 def describe(mismatch: Mismatch) -> str:
-    """What is in a new file, or how a file differs from the one that it replaces."""
+    """The graphs of a new file, or the findings of one that is replaced.
+
+    Without findings the problem of the mismatch and its first lines; where the comparison of the
+    graphs raises, the error: the file is written all the same.
+    """
     if mismatch.is_new:
         return _contents(mismatch.subject)
     try:
@@ -26,8 +33,8 @@ def describe(mismatch: Mismatch) -> str:
         return f"what differs could not be found out: {brief(error)}"
     if not findings:
         lines = [line for line in mismatch.details if not line.startswith(("+", "-"))]
-        some = "; ".join(" ".join(line.split()) for line in lines[:MOST])
-        return f"{mismatch.problem}: {some}{_more(lines)}" if some else mismatch.problem
+        first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
+        return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
     noun = "finding" if len(findings) == 1 else "findings"
     return f"{len(findings)} {noun}: {', '.join(map(_finding, findings[:MOST]))}{_more(findings)}"
 
@@ -66,5 +73,5 @@ def _noun(node: Node) -> str:
 
 def brief(error: Exception) -> str:
     """The kind of an error and the first line of its message."""
-    first = (str(error).splitlines() or [""])[0][:200]
+    first = (str(error).splitlines() or [""])[0][:MOST_OF_MESSAGE]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

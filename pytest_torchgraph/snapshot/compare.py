@@ -1,4 +1,12 @@
-"""Whether what a test captured is what is stored. Knows graphs and texts, not pytest or syrupy."""
+"""Comparison of captured graphs with stored ones.
+
+    subject_of    the graphs of a capture, a graph or an fx graph
+    same_text     the quick test: equal texts
+    compare       the graphs, at a level of detail
+    Mismatch      a comparison that failed, for the report
+
+It knows graphs and texts, and nothing of pytest or syrupy.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +26,24 @@ from ..graph.parse import Document, parse_document
 from ..graph.text import Header, format_document, format_op
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
-"""What can be stored, from little to much."""
+"""The levels of detail, from the coarsest to the finest."""
 
-_HEAD = re.compile(
+_HEADER = re.compile(
     r"(?P<version>torchgraph \d+)\n"
     r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?\n",
     re.MULTILINE,
 )
+"""The header of a document: its version, its origin (via, torch release), and its detail."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a test compares: graphs, and where they came from."""
+    """The left side of a comparison: what the test captured.
+
+    Attributes:
+        graphs: the graphs in canonical form.
+        header: how they were captured, and the torch release.
+    """
 
     graphs: tuple[Graph, ...]
     header: Header
@@ -40,12 +54,15 @@ class Subject:
 
 
 def subject_of(value: object) -> Subject:
-    """What to compare of a capture, a graph or one of torch's own graphs.
+    """The graphs of a value that is compared with `graph_snapshot`.
+
+    Args:
+        value: a capture; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of torch.
 
     Raises:
         TypeError: for anything else, saying what to pass.
-        AssertionError: for a capture that holds no graph, or of a watch in which code ran eagerly
-            that was to be compiled.
+        AssertionError: for a capture without a graph, or one of a watch in which code that was to
+            be compiled ran eagerly.
     """
     __tracebackhide__ = True
     if isinstance(value, Graph):
@@ -76,6 +93,7 @@ def subject_of(value: object) -> Subject:
 
 
 def _is_fx(value: object) -> bool:
+    """Whether a value is a `GraphModule`, `Graph` or `ExportedProgram` of torch."""
     return any(
         kind.__module__.startswith("torch.")
         and kind.__name__ in ("GraphModule", "Graph", "ExportedProgram")
@@ -84,6 +102,7 @@ def _is_fx(value: object) -> bool:
 
 
 def _article(kind: type) -> str:
+    """The full name of a class, with "a" or "an" before it."""
     name = (
         kind.__qualname__
         if kind.__module__ == "builtins"
@@ -93,6 +112,7 @@ def _article(kind: type) -> str:
 
 
 def _running_torch() -> str:
+    """The release of the torch that is imported, as "2.13.0"; "" where none is."""
     release = str(getattr(sys.modules.get("torch"), "__version__", ""))
     return release.partition("+")[0]
 
@@ -103,12 +123,12 @@ class Mismatch:
 
     Attributes:
         name: the name of the stored file, without suffix.
-        path: the stored file, as the user would type it.
-        subject: what the test compared.
-        problem: what is wrong, in one line; empty where the difference of the graphs says it.
-        details: further lines.
-        stored: what the file holds; None where there is no file, or none that can be read.
-        is_new: whether there is no file.
+        path: the path of the stored file, as messages show it.
+        subject: what the test captured.
+        problem: what is wrong, in one line; "" where the difference of the graphs says it.
+        details: further lines about the problem.
+        stored: the document in the file; None where there is no file, or none that can be read.
+        is_new: whether there is no file yet.
     """
 
     name: str
@@ -147,11 +167,11 @@ class Mismatch:
 
 
 def same_text(stored: str, text: str) -> bool:
-    """Whether two documents say the same, their origin (via, torch release) aside.
+    """Whether two documents have the same text, their origin (via, torch release) aside.
 
-    The cheap way to see that nothing changed. Where it says no, `compare` decides.
+    Equal texts are equal graphs. Different ones may be as well: then `compare` decides.
     """
-    old, new = _HEAD.match(stored), _HEAD.match(text)
+    old, new = _HEADER.match(stored), _HEADER.match(text)
     return (
         old is not None
         and new is not None
@@ -161,20 +181,20 @@ def same_text(stored: str, text: str) -> bool:
 
 
 def read_stored(stored: str) -> Document:
-    """What a stored file holds.
+    """The document of a stored text.
 
     Raises:
-        GraphFormatError: with the position.
+        GraphFormatError: if it is malformed, with the position.
     """
     _check_encoding(stored)
     return parse_document(stored)
 
 
 def parse_stored(stored: str, path: str) -> Document:
-    """What a stored file holds.
+    """`read_stored`, with an error for the user.
 
     Raises:
-        GraphFormatError: with the path, the position and what to do about it.
+        GraphFormatError: if it is malformed, with the path, the position and what to do about it.
     """
     __tracebackhide__ = True
     try:
@@ -193,6 +213,7 @@ def parse_stored(stored: str, path: str) -> Document:
 
 
 def _check_encoding(stored: str) -> None:
+    """Refuse bytes that are not UTF-8, which `files.read_text` gives as surrogates."""
     try:
         stored.encode()
     except UnicodeEncodeError as error:
@@ -204,7 +225,16 @@ def _check_encoding(stored: str) -> None:
 def compare(
     document: Document, subject: Subject, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
-    """What differs at this detail: one line (see `Mismatch.problem`) and more; None for a match."""
+    """Compare a subject with a stored document.
+
+    Args:
+        document: the stored one, which may have more detail than is compared.
+        subject: what the test captured.
+        detail: "ops", "dataflow" or "full", see `graph_snapshot`.
+
+    Returns:
+        None for a match, else `problem` and `details` of the `Mismatch`.
+    """
     stored = document.header.detail
     if DETAILS.index(stored) < DETAILS.index(detail):
         return (
@@ -260,13 +290,14 @@ def _counts(graphs: tuple[Graph, ...]) -> tuple[tuple[str, dict[str, int]], ...]
 
 
 def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
+    """The lines that differ in the texts with strides and devices, each with `-` or `+`."""
     old, new = (format_document(g, detail="full").splitlines() for g in (before, after))
     lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
 def _strict(graph: Graph) -> Graph:
-    """The graph with strides and devices turned into what equality compares."""
+    """The graph with its strides and devices in its dtypes and constants, which `==` compares."""
     return replace(
         graph,
         nodes=tuple(map(_strict_node, graph.nodes)),

@@ -25,7 +25,16 @@ import pytest
 from .cleanup import SUFFIX
 
 MAX_BYTES = 255
+"""The longest file name that ext4 and XFS take."""
+
 DIGEST_LENGTH = 10
+"""Hexadecimal digits of SHA-256 in a file name.
+
+They are 40 bits: of 10,000 names two have the same digest with a probability of 1 in 20,000.
+"""
+
+MAX_PICTURE_NAME = 100
+"""Characters of a test's id in a picture's name; the digest tells names apart that are cut."""
 
 _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -34,10 +43,11 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 
 
 def stem_of(item: pytest.Item, index: str | int) -> str:
-    """The name of the file for one comparison in a test, without the suffix.
+    """The name of the stored file for one comparison of a test, without the suffix.
 
     Args:
-        index: the name that the test gives it, or how many comparisons came before it.
+        item: the test.
+        index: the name that the test gives to the comparison, or how many came before it.
     """
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
@@ -59,13 +69,21 @@ def stem_of(item: pytest.Item, index: str | int) -> str:
 
 
 def picture_stem(nodeid: str, name: str) -> str:
-    """The name of the picture for one comparison, without the suffix; it always has a digest."""
-    readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:100]
+    """The name of the picture for one comparison, without the suffix; it always has a digest.
+
+    Args:
+        nodeid: the test's id.
+        name: the name of the stored file.
+    """
+    readable = f"{nodeid.rpartition('/')[2].replace('::', '.')}"[:MAX_PICTURE_NAME]
     return _file_stem(readable, repr((nodeid, name)), False, ".received.tgraph")
 
 
 def _has_twin(name: str, owner: Any) -> bool:
-    """Whether a name beside this one differs only in case, and has the better claim to be plain."""
+    """Whether another name of the same module or class differs in case only, and comes first.
+
+    Of several such names the lower-case one stays plain, else the first one in order.
+    """
     lower = name.lower()
     if name == lower:
         return False
@@ -78,6 +96,14 @@ def _has_twin(name: str, owner: Any) -> bool:
 
 
 def _file_stem(readable: str, exact: str, plain: bool, suffix: str) -> str:
+    """A file name that is at most `MAX_BYTES` long with this suffix.
+
+    Args:
+        readable: the name that is wanted.
+        exact: the text that the digest is of.
+        plain: whether the name may stay as it is, without a digest.
+        suffix: what the caller puts behind it.
+    """
     room = MAX_BYTES - len(suffix)
     if plain and len(readable.encode()) <= room and not _RESERVED.match(readable):
         return readable

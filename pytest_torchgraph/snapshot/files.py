@@ -16,16 +16,20 @@ from ..errors import TorchGraphError
 from .cleanup import TEMPORARY
 
 LEFT_OVER = 60.0
-"""Seconds after which such a file belongs to a process that was killed while it wrote."""
+"""The age in seconds at which such a file is taken for the rest of a process that was killed.
+
+A younger file may be one that another worker is writing at the moment.
+"""
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a stored file, None where there is none.
+    """The text of a stored file; None where there is no file.
 
-    Bytes that are no UTF-8 come as surrogates, which `compare` reports with their position.
+    Line ends are as on Linux. Bytes that are not UTF-8 are surrogates, which `compare.read_stored`
+    reports with their position.
 
     Raises:
-        TorchGraphError: if there is one and it cannot be read.
+        TorchGraphError: if there is a file that cannot be read.
     """
     __tracebackhide__ = True
     try:
@@ -40,7 +44,9 @@ def read_text(path: Path) -> str | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Store a text: all of it, or the file stays as it was.
+    """Store a text as a whole; where that fails, the file stays as it was.
+
+    Missing directories are made. A link stays a link: the file behind it is written.
 
     Raises:
         TorchGraphError: if the directory or the file cannot be written.
@@ -71,7 +77,7 @@ def _replace(target: Path, text: str) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what processes that were killed left in this directory, as far as that is possible."""
+    """Remove the temporary files in a directory that are older than `LEFT_OVER`, where possible."""
     for path in directory.glob(f".*.{TEMPORARY}"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LEFT_OVER:

@@ -1,6 +1,7 @@
-"""Refuses comparisons without a name whose file would be named by the order in which they ran.
+"""Refusal of comparisons without a name in loops and under hypothesis.
 
-Those in sequence are numbered, and whoever inserts one sees it. In a loop the number is that of a
+Comparisons without a name are numbered in the order in which they run, and the number is part of
+the file's name. In straight code that order is the source's. In a loop the number is that of a
 round, and under hypothesis that of an example: which graph belongs to which file would depend on
 what ran before.
 """
@@ -17,14 +18,17 @@ from ..errors import TorchGraphError
 from ..settings import config as settings
 
 Place = tuple[tuple[CodeType, int], ...]
-"""The calls that led to a comparison: from the test's function down, each with its instruction."""
+"""Where a comparison is: the frames from it out to the test's function.
+
+Each as its code and the offset of the instruction that it was at.
+"""
 
 
 def refuse_hypothesis(item: pytest.Item) -> None:
     """Refuse a comparison without a name in a test that hypothesis calls for each example.
 
     Raises:
-        TorchGraphError: with what to write instead.
+        TorchGraphError: with the call to write instead.
     """
     __tracebackhide__ = True
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -36,15 +40,15 @@ def refuse_hypothesis(item: pytest.Item) -> None:
 
 
 def refuse_again(places: set[Place], item: pytest.Item, frame: FrameType) -> None:
-    """Note where a comparison without a name is made, and refuse the second at one place.
+    """Add the place of a comparison without a name, and refuse a second one at the same place.
 
     Args:
-        places: where the test made some before; added to.
+        places: the places of the test's earlier comparisons; the new one is added.
         item: the test.
-        frame: of the code that compares.
+        frame: the frame that compares.
 
     Raises:
-        TorchGraphError: with the line, and what to write instead.
+        TorchGraphError: with the line, and the call to write instead.
     """
     __tracebackhide__ = True
     place = _place(item, frame)
@@ -71,7 +75,8 @@ def _place(item: pytest.Item, frame: FrameType) -> Place:
 
 
 def _function(item: pytest.Item) -> Any:
-    found: Any = getattr(item, "obj", None)
-    while hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
-    return getattr(found, "__func__", found)
+    """The function of a test, inside of its decorators and its method."""
+    function: Any = getattr(item, "obj", None)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__func__", function)

@@ -1,7 +1,8 @@
-"""What a run did with stored graphs, gathered in the process that reports.
+"""The record of a run: which tests ran, and which stored graphs they compared and wrote.
 
-With pytest-xdist that is the controller: every report brings the files that its test compared and
-wrote, and the workers say at their end what else they know.
+It is kept in the process that reports. With pytest-xdist that is the controller: every test report
+brings the files that its test compared and wrote, and each worker sends at its end the first thing
+that it left out.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ DIRECTORY = "__snapshots__"
 """Where syrupy stores snapshots, beside a test file."""
 
 _LEFT_OUT = "torchgraph_left_out"
+"""The key under which a worker sends its `problem` to the controller."""
 
 
 class RunRecord:
-    """A plugin that follows a run: what ran, what it compared and wrote, what was left out.
+    """A plugin of pytest that records a run; `stale.judge` reads it.
 
     Attributes:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared something.
-        stored: what an update did, as `STORED` in the stash of a test has it.
+        stored: the files that an update settled, as in `STORED`.
         expected: the ids of the tests that were to run.
-        passed: those whose call passed. Nothing else counts as having run: `--setup-only` has
-            reports as well, and no call.
-        kept: by test file, why what it stored is not judged.
-        problem: the first thing that keeps every file from being judged.
+        passed: the ids of the tests whose call passed. Nothing else counts as having run:
+            `--setup-only` has reports as well, and no call.
+        kept: by test file, the reason why none of its stored files may be removed.
+        problem: the first reason why no stored file at all may be removed; "" for none.
     """
 
     def __init__(self, config: pytest.Config):
@@ -43,7 +45,7 @@ class RunRecord:
         self._collected: list[pytest.Item] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One phase of one test."""
+        """Record one phase of one test."""
         compared = getattr(report, "torchgraph_compared", None)
         if compared:
             self.comparing.add(report.nodeid)
@@ -58,7 +60,7 @@ class RunRecord:
             self.passed.add(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """One file, which may not have been collected."""
+        """Record a test file that could not be collected or was skipped."""
         if report.failed:
             self.left_out(f"{report.nodeid} could not be collected")
         elif report.skipped:
@@ -66,16 +68,16 @@ class RunRecord:
             self.kept.setdefault(file, f"{file} was skipped when it was imported")
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """One test, which other plugins may still leave out."""
+        """Record a collected test, which other plugins may still leave out."""
         self._collected.append(item)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Tests that do not run."""
+        """Record that tests were deselected."""
         if items:
             self.left_out(f"{items[0].nodeid} was deselected")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """The tests that are to run. Not every plugin that leaves out tests says so."""
+        """Record the tests that are to run, and those that a plugin removed without saying so."""
         staying = set(map(id, session.items))
         self.expected.update(item.nodeid for item in session.items)
         for item in self._collected:
@@ -85,16 +87,16 @@ class RunRecord:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """The tests that are to run, as a worker of pytest-xdist collected them."""
+        """Record the tests that are to run, as a worker of pytest-xdist collected them."""
         self.expected.update(ids)
 
     def pytest_keyboard_interrupt(self) -> None:
-        """The run was broken off, also by `pytest.exit`, which may say that all is well."""
+        """Record that the run was interrupted; after `pytest.exit` the exit status may be 0."""
         self.left_out("the run was interrupted")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """A worker of pytest-xdist ended."""
+        """Record what a worker of pytest-xdist left out, or that it was lost."""
         output = getattr(node, "workeroutput", None)
         if output is None:
             self.left_out("a worker of pytest-xdist was lost")
@@ -102,7 +104,7 @@ class RunRecord:
             self.left_out(output[_LEFT_OUT])
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """In a worker of pytest-xdist: tell the controller."""
+        """Send the problem to the controller, in a worker of pytest-xdist."""
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_LEFT_OUT] = self.problem
@@ -116,10 +118,10 @@ class RunRecord:
         )
 
     def left_out(self, what: str) -> None:
-        """Not everything ran."""
+        """Record why not everything ran; the first reason counts."""
         self.problem = self.problem or what
 
 
 def file_of(nodeid: str) -> str:
-    """The test file of a test, relative to the root directory."""
+    """The test file in the id of a test, relative to the root directory."""
     return nodeid.partition("::")[0]

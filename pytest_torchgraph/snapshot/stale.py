@@ -1,8 +1,11 @@
-"""Stored graphs that no test compares any more: which they are, and when they may be removed.
+"""Stale stored graphs: files that no test compares any more, and when they may be removed.
 
-A file is stale if its test file ran, completely and green, and nothing compared it; or if the test
-file is gone. Whenever anything is missing that could have compared it, it is kept, and the reason
-is said.
+| | judged |
+|---|---|
+| the run was filtered, interrupted or not green | no file |
+| a test of the test file did not run and pass | none of that test file's files |
+| nothing compared it, and it names a device on which no test ran | kept, as another machine's |
+| nothing compared it, and its test file ran completely, or is gone | stale |
 """
 
 from __future__ import annotations
@@ -28,24 +31,28 @@ FILTERS = {
     "stepwise": "--stepwise",
     "collectonly": "--collect-only",
 }
+"""Options of pytest that leave out tests, each with the text that a user types."""
+
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
-EVERYWHERE = re.compile("cuda|gpu|rocm")
-"""Device words that are recognised inside of another, as in `multigpu`; `npu` is in `input`."""
+"""Words of a path or parameter id that name a device which not every machine has."""
+
+INSIDE_WORDS = re.compile("cuda|gpu|rocm")
+"""Device names that count also inside of a word, as in `multigpu`. `npu` is in `input`."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass
 class Stale:
-    """What a run found.
+    """The stale files after a run, and what was kept.
 
     Attributes:
-        files: the stale ones, in order.
-        reason: why they may not be removed, "" if they may.
-        elsewhere: files that would be stale but speak of a device, in their path or name, of which
-            the parameters of no test did: they are of a machine that has it.
-        devices: those devices.
-        kept: why the files of some test files were not judged, by test file.
+        files: the stale files, in order.
+        reason: why no file was judged; "" if they were.
+        elsewhere: files that no test compared, but that name a device in their path which no test
+            had in its parameters: those of a machine that has the device.
+        devices: these devices.
+        kept: why the files of a test file were not judged, by test file.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -56,7 +63,12 @@ class Stale:
 
 
 def judge(run: RunRecord, exitstatus: int) -> Stale:
-    """What is stale after a run."""
+    """Find the stale files after a run.
+
+    Args:
+        run: the record of the run.
+        exitstatus: the exit status of pytest.
+    """
     reason = _reason(run, exitstatus)
     if reason:
         return Stale(reason=reason)
@@ -65,10 +77,10 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     for nodeid in sorted(run.expected - run.passed):
         kept.setdefault(file_of(nodeid), f"{nodeid} did not run")
     ran = set(map(file_of, run.passed))
-    found = [path for path in _candidates(root, ran, kept) if path not in run.compared]
+    uncompared = [path for path in _candidates(root, ran, kept) if path not in run.compared]
     # Links on the way may give a file two paths.
-    compared = set(map(os.path.realpath, run.compared)) if found else set()
-    found = [path for path in found if os.path.realpath(path) not in compared]
+    compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
+    uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
     used = {
         word
         for nodeid in run.passed & run.comparing
@@ -76,7 +88,7 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     }
     stale = Stale(kept={file: why for file, why in kept.items() if _stores(root / file)})
     absent: set[str] = set()
-    for path in found:
+    for path in uncompared:
         unused = devices_in(_below(root, path)) - used
         (stale.elsewhere if unused else stale.files).append(path)
         absent |= unused
@@ -85,6 +97,7 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
 
 
 def _reason(run: RunRecord, exitstatus: int) -> str:
+    """The reason why this run says nothing about what is stale; "" for a complete, green one."""
     config = run.config
     option = config.option
     for name, shown in FILTERS.items():
@@ -105,6 +118,7 @@ def _reason(run: RunRecord, exitstatus: int) -> str:
 
 
 def _candidates(root: Path, ran: set[str], kept: dict[str, str]) -> Iterator[Path]:
+    """The stored files of test files that ran completely, and of those that are gone."""
     for home in sorted({(root / file).parent for file in (*ran, *kept)}):
         if not (home / DIRECTORY).is_dir():
             continue
@@ -117,21 +131,29 @@ def _candidates(root: Path, ran: set[str], kept: dict[str, str]) -> Iterator[Pat
 
 
 def _stores(file: Path) -> bool:
+    """Whether a test file has stored graphs."""
     return (file.parent / DIRECTORY / file.stem).is_dir()
 
 
 def _below(root: Path, path: Path) -> str:
+    """A path relative to the root directory, whose own name may contain that of a device."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
 def devices_in(text: str) -> set[str]:
-    """The accelerators that a path or a parameter id speaks of."""
+    """The accelerators that a path or a parameter id names, in lower case."""
     words = {word.lower() for word in _WORD.findall(text)}
-    return (words & ACCELERATORS) | {found for word in words for found in EVERYWHERE.findall(word)}
+    return (words & ACCELERATORS) | {
+        found for word in words for found in INSIDE_WORDS.findall(word)
+    }
 
 
 def remove(stale: Stale) -> Iterator[tuple[Path, str]]:
-    """Remove the files, and the directories that are empty then; each with what went wrong."""
+    """Remove the stale files, and directories that are empty then.
+
+    Yields:
+        each file with the error that kept it, "" for none.
+    """
     for path in stale.files:
         try:
             path.unlink()

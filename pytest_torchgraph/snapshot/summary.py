@@ -1,4 +1,4 @@
-"""What a run says at its end about stored graphs: written, stale, removed."""
+"""The section "stored graphs" at the end of a run: files that were written, stale or removed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from .run import RunRecord
 from .stale import Stale, remove
 
 PRUNE = "--torchgraph-prune"
+
 MOST = 10
-"""More unchanged files than this are counted, unless the run is verbose."""
+"""How many unchanged files are listed; more are only counted, unless the run is verbose."""
 
 
 def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -> None:
-    """Remove what is to be removed, and print the section "stored graphs" where it has lines."""
+    """Print the section, where it has lines, and remove stale files with `--torchgraph-prune`.
+
+    An update or a prune also removes the temporary files of processes that were killed.
+    """
     config = reporter.config
     chosen = settings.get(config)
     lines = [*_stored(config, run)]
@@ -33,6 +37,7 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 
 
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
+    """A line for each file that an update wrote or left unchanged."""
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
     for path, how, what in written:
         yield f"{how}  {settings.shown(config, Path(path))}: {what}"
@@ -45,11 +50,13 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
 
 
 def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
+    """The line of a run that removes nothing."""
     if stale.files:
         yield f"stale, no test compares them: {_first(config, stale.files)} ({PRUNE} removes them)"
 
 
 def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
+    """Remove the stale files; a line for each of them, and for what was kept."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
         return

@@ -1,7 +1,7 @@
 """Code that Dynamo compiled: its bytecode, the graphs in it, and AOTAutograd's functions.
 
-user's code  --orig_code_map-->  bytecode by Dynamo  --globals-->  compiled graph
-compiled graph  --closures, partials-->  CompiledFunction of AOTAutograd
+Dynamo's `orig_code_map` leads from its bytecode to the user's code, the bytecode's globals to the
+compiled graphs, and their closures and partial objects to AOTAutograd's `CompiledFunction`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The table of torch's private names, and access to the objects behind them.
 
-NAMES          where each is, since which release, and what needs it
-get, has       the object, and whether this torch has it
-replaced       another object in its place, for as long as a context lasts
-probe          all that this torch lacks
+`NAMES` says of each where it is, since which release, and what needs it. `get` gives the object,
+`replaced` puts another one in its place, `has` and `probe` say what this torch lacks.
 """
 
 from __future__ import annotations
