@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .settings.limits import NAME, NAMES, SIGNATURE, Limits, checked
+from .settings.arguments import MARKER, NAMES, SIGNATURE
+from .settings.limits import Limits, checked
 
 if TYPE_CHECKING:
     from .api.result import Capture
-
-DESCRIPTION = (
-    f"{SIGNATURE}: watch what the test compiles, and fail it where there are fewer or more graphs, "
-    "graph breaks or recompilations; None is no limit"
-)
-
 
 NOTHING_ASKED = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
 MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
@@ -46,22 +41,22 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     for mark in marks:
         if mark.args:
             raise pytest.UsageError(
-                f"{item.nodeid}: @pytest.mark.{NAME} takes named arguments only, as in "
+                f"{item.nodeid}: @pytest.mark.{MARKER} takes named arguments only, as in "
                 f"{SIGNATURE}: got {mark.args!r}"
             )
         for name, value in mark.kwargs.items():
             if name not in NAMES:
                 raise pytest.UsageError(
-                    f"{item.nodeid}: @pytest.mark.{NAME} has no argument {name!r}: {SIGNATURE}"
+                    f"{item.nodeid}: @pytest.mark.{MARKER} has no argument {name!r}: {SIGNATURE}"
                 )
-            where = f"{item.nodeid}: @pytest.mark.{NAME}"
+            where = f"{item.nodeid}: @pytest.mark.{MARKER}"
             known = checked(name, value, where, item.config.rootpath)
             if name not in given:
                 given[name] = known
                 words.append(f"{name}={value!r}")
-    options = {name: f"{NAME}_{name}={defaults[name]!r}" for name in named if name not in given}
+    options = {name: f"{MARKER}_{name}={defaults[name]!r}" for name in named if name not in given}
     if marks:
-        asked_by = dict.fromkeys(NAMES, f"@pytest.mark.{NAME}({', '.join(words)})") | options
+        asked_by = dict.fromkeys(NAMES, f"@pytest.mark.{MARKER}({', '.join(words)})") | options
     else:
         asked_by = {"min_graphs": " and ".join(options.values())} | options
     limits = Limits(
@@ -83,11 +78,11 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
     Not `iter_markers`: that has the markers of a base class before those of the class itself.
     """
     for node in reversed(item.listchain()):
-        own = [mark for mark in node.own_markers if mark.name == NAME]
+        own = [mark for mark in node.own_markers if mark.name == MARKER]
         if isinstance(node, pytest.Class):
             own.reverse()
         parameters = getattr(getattr(node, "callspec", None), "marks", ())
-        yield from (mark for mark in parameters if mark.name == NAME)
+        yield from (mark for mark in parameters if mark.name == MARKER)
         yield from own
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import devices, marker
+from . import devices
+from .settings import arguments
 from .settings import config as settings
 from .snapshot import COMPARED, MISMATCHES, USED
 from .snapshot.run import RunRecord
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.configure(config)
     config.stash[RUN] = run = RunRecord(config)
     config.pluginmanager.register(run, "torchgraph-run")
-    config.addinivalue_line("markers", marker.DESCRIPTION)
+    config.addinivalue_line("markers", arguments.DESCRIPTION)
     config.addinivalue_line("markers", devices.DESCRIPTION)
     report = settings.get(config).report
     if report is not None:
@@ -83,7 +83,12 @@ def pytest_make_collect_report(
     """Refuse markers with mistakes before any test runs."""
     report = yield
     found = report.result or ()
-    wrong = marker.misused(found, settings.get(collector.config).limits), devices.misused(found)
+    defaults = settings.get(collector.config).limits
+    wrong = [devices.misused(found)]
+    if limited := [item for item in found if isinstance(item, pytest.Item) and _asks(item)]:
+        from . import marker
+
+        wrong.insert(0, marker.misused(limited, defaults))
     if any(wrong):
         message = "\n".join(filter(None, wrong))
         report.outcome, report.longrepr, report.result = "failed", message, []
@@ -94,8 +99,13 @@ def pytest_make_collect_report(
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch what a marked test compiles. One that fails by itself keeps its own failure."""
     limits = _limits(item)
-    with marker.watched(limits) if limits is not None else nullcontext():
+    if limits is None:
         result = yield
+    else:
+        from . import marker
+
+        with marker.watched(limits):
+            result = yield
     if item.stash.get(MISMATCHES, None):
         from .report.mismatch import fail_ignored_mismatches
 
@@ -222,8 +232,17 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
     return "torch" in sys.modules or not NEEDING_TORCH.isdisjoint(request.fixturenames)
 
 
+def _asks(item: pytest.Item) -> bool:
+    """True for a test with a marker, or where the ini file has limits."""
+    return bool(settings.get(item.config).limits) or bool(item.get_closest_marker(arguments.MARKER))
+
+
 def _limits(item: pytest.Item) -> Limits | None:
     """The limits of a test; a mistake in a marker that was added after collection fails it."""
+    if not _asks(item):
+        return None
+    from . import marker
+
     try:
         return marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:

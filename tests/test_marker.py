@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 from projects import Run
+
+from pytest_torchgraph.settings import arguments
+from pytest_torchgraph.settings.limits import Limits
 
 NET = '''
 """What the tests inside the tests compile."""
@@ -1017,3 +1022,11 @@ def _files(directory: Path) -> set[Path]:
     ours = {"stdout", "stderr"}
     files = {path for path in directory.rglob("*") if path.name not in ours}
     return {path for path in files if "runpytest" not in str(path)}
+
+
+def test_the_marker_has_the_arguments_that_limits_have() -> None:
+    fields = [field.name for field in dataclasses.fields(Limits) if field.compare]
+    assert list(arguments.NAMES) == fields
+    declared = inspect.signature(Limits)
+    for name in fields:
+        assert f"{name}={declared.parameters[name].default}" in arguments.SIGNATURE

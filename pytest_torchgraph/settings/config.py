@@ -7,8 +7,6 @@ option has an ini value of the same name, the command line decides.
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from ..devices import DEFAULT, parse_devices
-from . import limits
+from . import arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ def add_options(parser: pytest.Parser) -> None:
         "put back after them; off: they do not",
         default="on",
     )
-    for name in limits.INI:
+    for name in arguments.INI:
         parser.addini(
             f"torchgraph_{name}",
             f"{name} for every test, and what a marker torchgraph does not say itself",
@@ -128,11 +126,7 @@ def configure(config: pytest.Config) -> None:
         artifacts=_artifacts(config),
         report=_report(config),
         isolation=_isolation(config),
-        limits={
-            name: limits.from_ini(name, lines, _ini_directory(config))
-            for name in limits.INI
-            if (lines := config.getini(f"torchgraph_{name}"))
-        },
+        limits=_limits(config),
     )
 
 
@@ -144,6 +138,16 @@ def get(config: pytest.Config) -> Config:
 def _ini_directory(config: pytest.Config) -> Path:
     """The directory that paths in the ini file are relative to."""
     return config.inipath.parent if config.inipath else config.rootpath
+
+
+def _limits(config: pytest.Config) -> dict[str, Any]:
+    lines = {name: config.getini(f"torchgraph_{name}") for name in arguments.INI}
+    if not any(lines.values()):
+        return {}
+    from .limits import from_ini
+
+    home = _ini_directory(config)
+    return {name: from_ini(name, text, home) for name, text in lines.items() if text}
 
 
 def _isolation(config: pytest.Config) -> bool:
@@ -202,5 +206,8 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
     here = item.config.invocation_params.dir
     if here != item.config.rootpath:
         path = os.path.relpath(item.config.rootpath / path, here)
+    import shlex
+    import subprocess
+
     words = ["pytest", f"{path}{separator}{test}", *options]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-NAME = "torchgraph"
-"""The marker's name, and the beginning of the names of the ini options."""
-
-
-SIGNATURE = (
-    "torchgraph(min_graphs=1, max_graphs=None, max_graph_breaks=0, max_recompiles=0, within=None, "
-    "allow=())"
-)
+from .arguments import MARKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +37,6 @@ class Limits:
     allow: tuple[str, ...] = ()
     asked_by: Mapping[str, str] = field(default_factory=dict, compare=False)
     own_within: bool = field(default=False, compare=False)
-
-
-NAMES = tuple(each.name for each in fields(Limits) if each.compare)
-"""The arguments of the marker."""
-
-
-INI = tuple(name for name in NAMES if name != "min_graphs")
-"""The arguments that are ini options as well, behind `torchgraph_`."""
 
 
 def checked(name: str, value: Any, where: str, base: Path) -> Any:
@@ -118,7 +103,7 @@ def from_ini(name: str, lines: list[str], base: Path) -> Any:
     Raises:
         pytest.UsageError: for any other value.
     """
-    where = f"{NAME}_{name} in the ini file"
+    where = f"{MARKER}_{name} in the ini file"
     if name == "within":
         places = [part.strip() for line in lines for part in line.split(",")]
         return checked(name, [place for place in places if place], where, base)
