@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from projects import Run
 
-from pytest_torchgraph.settings import arguments
+from pytest_torchgraph.settings.arguments import NAMES, SIGNATURE
 from pytest_torchgraph.settings.limits import Limits
 
 NET = '''
@@ -1026,7 +1026,7 @@ def _files(directory: Path) -> set[Path]:
 
 def test_the_marker_has_the_arguments_that_limits_have() -> None:
     fields = [field.name for field in dataclasses.fields(Limits) if field.compare]
-    assert list(arguments.NAMES) == fields
+    assert list(NAMES) == fields
     declared = inspect.signature(Limits)
     for name in fields:
-        assert f"{name}={declared.parameters[name].default}" in arguments.SIGNATURE
+        assert f"{name}={declared.parameters[name].default}" in SIGNATURE

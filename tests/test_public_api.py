@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capturing.models import example, mlp
+from mechanisms.models import example, mlp
 
 import pytest_torchgraph
 from pytest_torchgraph import capture, diff, from_fx

@@ -25,8 +25,8 @@ REFUSED = "refused\n\n"
 def store(directory: Path, names: list[str]) -> None:
     """Write the document that a snapshot test would store, or why there is none."""
     import torch
-    from subjects.looking import reason
     from subjects.models import SUBJECTS
+    from subjects.subject_results import reason
 
     from pytest_torchgraph import CaptureError, capture
     from pytest_torchgraph.snapshot.compare import subject_of

@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from subjects.looking import MECHANISMS, Found, look, misread  # noqa: E402
 from subjects.models import SUBJECTS  # noqa: E402
+from subjects.subject_results import MECHANISMS, Found, look, misread  # noqa: E402
 
 KEPT = ROOT / "docs" / "subjects.md"
 HEAD = """\

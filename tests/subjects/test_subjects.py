@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from subjects.counting import COUNTED
-from subjects.looking import MECHANISMS, look, miscounted, misread
 from subjects.models import SUBJECTS
+from subjects.subject_results import MECHANISMS, look, miscounted, misread
 from subjects.table import kept
 
 from pytest_torchgraph import capture

@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 import torch
-from watching.broken import BROKEN, CLEAN, Subject, expected
+from watching.break_cases import BROKEN, CLEAN, Subject, expected
 
 from pytest_torchgraph import watch
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from watching.untouched import patched
+from watching.hooks_installed import patched
 
 
 @pytest.fixture(autouse=True)

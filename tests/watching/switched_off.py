@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from watching.test_never_vacuous import CHECKS
-from watching.ways import compiled, ones, plain
+from watching.uncompiled_cases import compiled, ones, plain
 
 from pytest_torchgraph import watch
 

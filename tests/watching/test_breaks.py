@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from watching import broken
-from watching.broken import BROKEN, CLEAN, expected, line_of
+from watching import break_cases
+from watching.break_cases import BROKEN, CLEAN, expected, line_of
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
 
-FILE = str(Path(broken.__file__).relative_to(Path.cwd()))
+FILE = str(Path(break_cases.__file__).relative_to(Path.cwd()))
 GIVEN_UP = {
     "in_comprehension",
     "in_except",
@@ -68,7 +68,7 @@ def test_enough_kinds_are_tried() -> None:
 def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
     assert sorted(each.line for each in seen.breaks) == expected(name)
-    lines = Path(broken.__file__).read_text().splitlines()
+    lines = Path(break_cases.__file__).read_text().splitlines()
     for each in seen.breaks:
         assert each.file == FILE
         assert each.code == lines[each.line - 1].strip()
@@ -140,23 +140,23 @@ def test_one_kind_on_two_lines_is_two_breaks() -> None:
 
 
 def test_a_break_in_a_callee_has_the_way_to_it() -> None:
-    seen = compiled(broken.nested_deeper)
+    seen = compiled(break_cases.nested_deeper)
     (found,) = seen.breaks
     assert [each.function for each in found.stack[-3:]] == ["nested_deeper", "between", "says"]
     assert found.stack[-2].code == "return says(x * 3) * 4"
-    with pytest.raises(AssertionError, match=r"from .*broken.py:.* in between: return says"):
+    with pytest.raises(AssertionError, match=r"from .*break_cases.py:.* in between: return says"):
         seen.assert_no_graph_breaks()
 
 
 def test_the_stack_begins_in_the_test() -> None:
-    (found,) = compiled(broken.printed).breaks
+    (found,) = compiled(break_cases.printed).breaks
     assert Path(found.stack[0].file).name == Path(__file__).name
 
 
 def test_the_hint_is_dynamos() -> None:
-    (found,) = compiled(broken.boolean_mask).breaks
+    (found,) = compiled(break_cases.boolean_mask).breaks
     assert "capture_dynamic_output_shape_ops" in found.hint
-    (found,) = compiled(broken.asked_for).breaks
+    (found,) = compiled(break_cases.asked_for).breaks
     assert "Message: asked for" in found.reason
 
 
@@ -169,7 +169,7 @@ def test_a_break_has_the_id_of_the_compilation() -> None:
 
 
 def test_a_break_met_again_at_a_recompilation_is_the_same_break() -> None:
-    function = torch.compile(broken.printed, backend="eager", dynamic=False)
+    function = torch.compile(break_cases.printed, backend="eager", dynamic=False)
     once = watched(lambda: function(torch.ones(3)))
     torch._dynamo.reset()
     thrice = watched(lambda: [function(torch.ones(n)) for n in (3, 4, 5)])
@@ -182,15 +182,15 @@ def test_a_break_met_again_at_a_recompilation_is_the_same_break() -> None:
 
 
 def test_a_break_is_not_met_again_when_compiled_code_is_called_again() -> None:
-    function = torch.compile(broken.printed, backend="eager")
+    function = torch.compile(break_cases.printed, backend="eager")
     seen = watched(lambda: [function(torch.ones(3)) for _ in range(3)])
     assert [each.occurrences for each in seen.breaks] == [1]
 
 
 def test_a_break_that_two_functions_reach_is_one_break() -> None:
     def run() -> None:
-        torch.compile(broken.nested_call, backend="eager")(torch.ones(3))
-        torch.compile(broken.nested_deeper, backend="eager")(torch.ones(3))
+        torch.compile(break_cases.nested_call, backend="eager")(torch.ones(3))
+        torch.compile(break_cases.nested_deeper, backend="eager")(torch.ones(3))
 
     seen = watched(run)
     seen.assert_graph_breaks(1)
@@ -231,7 +231,7 @@ def test_an_upper_limit_that_is_none_is_no_limit() -> None:
 def test_counts_are_those_of_the_device_that_was_compiled_for() -> None:
     """The meta device stands in for an accelerator."""
     x = torch.ones(3, device="meta")
-    function = torch.compile(broken.printed, backend="aot_eager", dynamic=False)
+    function = torch.compile(break_cases.printed, backend="aot_eager", dynamic=False)
     seen = watched(lambda: [function(x), function(x), function(torch.ones(4, device="meta"))])
     seen.assert_graph_breaks({"cpu": 0, "meta": 1})
     seen.assert_graph_breaks(max={"cpu": 0, "meta": 1})
@@ -279,7 +279,7 @@ def test_a_capture_that_cannot_know_says_so() -> None:
 
 
 def test_kinds_can_be_allowed() -> None:
-    seen = compiled(broken.printed)
+    seen = compiled(break_cases.printed)
     seen.assert_no_graph_breaks(allow="Failed to trace builtin")
     seen.assert_no_graph_breaks(allow=[r"no such thing", r"builtin operator `print`"])
     seen.assert_graph_breaks(0, allow="Failed to trace builtin operator: Dynamo does not know")
@@ -291,7 +291,7 @@ def test_kinds_can_be_allowed() -> None:
 
 def test_the_others_are_said_to_be_allowed() -> None:
     def run() -> None:
-        for function in (broken.printed, broken.item):
+        for function in (break_cases.printed, break_cases.item):
             torch.compile(function, backend="eager")(torch.ones(3))
 
     with pytest.raises(
@@ -303,7 +303,7 @@ def test_the_others_are_said_to_be_allowed() -> None:
 
 
 def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() -> None:
-    loop = torch.compile(broken.in_for_loop, backend="eager")
+    loop = torch.compile(break_cases.in_for_loop, backend="eager")
     other = torch.compile(plain, backend="eager")
     alone = watched(lambda: loop(torch.ones(3)))
     with pytest.raises(
@@ -314,7 +314,7 @@ def test_a_frame_that_was_given_up_can_be_allowed_where_others_are_compiled() ->
     both = watched(lambda: [loop(torch.ones(3)), loop(torch.ones(3)), other(torch.ones(3))])
     both.assert_no_graph_breaks(allow=LOOP)
     both.assert_graph_breaks(1)
-    both.assert_graph_breaks(1, within=broken.__file__)
+    both.assert_graph_breaks(1, within=break_cases.__file__)
     with pytest.raises(AssertionError, match="not all of it ran compiled"):
         both.assert_no_ops("torch.sin")
 
@@ -449,7 +449,7 @@ def test_in_a_function_the_path_begins_with_the_name_of_the_model() -> None:
 
 
 def test_a_break_of_the_compiled_module_or_of_none_has_no_path() -> None:
-    for function in (Speaking(), broken.printed):
+    for function in (Speaking(), break_cases.printed):
         assert [each.module for each in compiled(function).breaks] == [""]
 
 
@@ -474,7 +474,7 @@ def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
     ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],
 )
 def test_a_place_that_is_nowhere_is_a_mistake(wrong: Any) -> None:
-    for seen in (compiled(plain), compiled(broken.printed)):
+    for seen in (compiled(plain), compiled(break_cases.printed)):
         with pytest.raises(ValueError, match=r"within=.* (is neither a path that exists|names no)"):
             seen.assert_no_graph_breaks(within=wrong)
 
@@ -554,7 +554,7 @@ def test_an_assert_that_nobody_rewrote_is_not(tmp_path: Path, monkeypatch: Any) 
 
 
 def test_a_break_under_fullgraph_is_raised_and_seen() -> None:
-    function = torch.compile(broken.printed, backend="eager", fullgraph=True)
+    function = torch.compile(break_cases.printed, backend="eager", fullgraph=True)
     with watch() as seen, pytest.raises(torch._dynamo.exc.Unsupported):
         function(torch.ones(3))
     (found,) = seen.breaks

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.compiled_autograd import _enable
-from watching import hooked
-from watching.hooked import Doubled, Model, add_ten, branch, say, summed, three_parts, train
+from watching import hook_cases
+from watching.hook_cases import Doubled, Model, add_ten, branch, say, summed, three_parts, train
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
 
@@ -212,8 +212,8 @@ def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None
     seen = backwards(lambda: (hooked_leaf(hook) * 2).sum())
     (found,) = seen.breaks
     assert found.kind.startswith(kind)
-    assert found.file.endswith("watching/hooked.py")
-    assert found.line == hooked.line_of(hook.__name__)
+    assert found.file.endswith("watching/hook_cases.py")
+    assert found.line == hook_cases.line_of(hook.__name__)
     assert found.compile_id.startswith("!0/")
     with pytest.raises(AssertionError) as failure:
         seen.assert_single_backward_graph()

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import set_guard_complete_hook
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.utils import counters
-from watching import again, hooked, untouched
-from watching.broken import Block
+from watching import hook_cases, hooks_installed, recompile_cases
+from watching.break_cases import Block
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture, watch
@@ -59,7 +59,7 @@ def trained(backend: str) -> list[Any]:
 
 
 def trained_small(backend: str) -> list[Any]:
-    model = hooked.Model()
+    model = hook_cases.Model()
     step = compiled(model, backend)
     for _ in range(2):
         loss = step(ones(10)).sum()
@@ -68,7 +68,7 @@ def trained_small(backend: str) -> list[Any]:
 
 
 def broken(backend: str) -> list[Any]:
-    function = compiled(hooked.three_parts, backend)
+    function = compiled(hook_cases.three_parts, backend)
     x = ones(4, requires_grad=True)
     loss = function(x)
     loss.backward()
@@ -76,12 +76,12 @@ def broken(backend: str) -> list[Any]:
 
 
 def recompiled(backend: str) -> list[Any]:
-    function = compiled(again.doubled, backend, dynamic=False)
+    function = compiled(recompile_cases.doubled, backend, dynamic=False)
     return [function(ones(n)) for n in range(2, 14)]
 
 
 def switched(backend: str) -> list[Any]:
-    net = again.Net()
+    net = recompile_cases.Net()
     function = compiled(net, backend)
     found = [function(ones(4))]
     function.eval()
@@ -91,9 +91,9 @@ def switched(backend: str) -> list[Any]:
 
 
 def taken_over(backend: str) -> list[Any]:
-    model = hooked.Model()
+    model = hook_cases.Model()
     with torch._dynamo.config.patch(compiled_autograd=True):
-        step = compiled(hooked.train, backend)
+        step = compiled(hook_cases.train, backend)
         for _ in range(3):
             step(model, ones(10))
     return [each.grad for each in model.parameters()]
@@ -178,7 +178,7 @@ def test_inductor_is_the_same_cold_and_warm(
 
 def test_a_difference_would_be_noticed() -> None:
     def more(backend: str) -> list[Any]:
-        return [*switched(backend), compiled(again.doubled)(ones())]
+        return [*switched(backend), compiled(recompile_cases.doubled)(ones())]
 
     once = run(switched, "eager", contextlib.nullcontext())
     with pytest.raises(AssertionError):
@@ -189,30 +189,30 @@ def test_a_difference_would_be_noticed() -> None:
 
 
 def test_everything_is_put_back() -> None:
-    function = compiled(again.scaled, "aot_eager")
+    function = compiled(recompile_cases.scaled, "aot_eager")
     function(ones(), 2)
-    before = untouched.patched()
-    names = dict(untouched.graphs())
+    before = hooks_installed.patched()
+    names = dict(hooks_installed.graphs())
     with watch():
-        during = untouched.patched()
+        during = hooks_installed.patched()
         function(ones(), 2)
         function(ones(requires_grad=True), 3).sum().backward()
         with engine._enable(torch.compile(backend="eager")):
             (ones(requires_grad=True) * 2).sum().backward()
-    after = untouched.patched()
+    after = hooks_installed.patched()
     assert after == before
-    assert all(dict(untouched.graphs())[name] is value for name, value in names.items())
+    assert all(dict(hooks_installed.graphs())[name] is value for name, value in names.items())
     for part in ("hook", "entry", "skip", "capture", "reset", "handlers", "graphs"):
         assert during[part] != before[part], part
 
 
 def test_everything_is_put_back_when_the_body_raises() -> None:
-    before = untouched.patched()
-    function = compiled(again.doubled)
+    before = hooks_installed.patched()
+    function = compiled(recompile_cases.doubled)
     seen = watch()
     with pytest.raises(KeyError, match="mine"), seen:
         {}["mine"] if function(ones()) is not None else None
-    assert untouched.patched() == before
+    assert hooks_installed.patched() == before
     assert seen.capture.executions == {"0/0": 1}
     function(ones())
     assert seen.capture.executions == {"0/0": 1}
@@ -239,7 +239,7 @@ def test_a_hook_of_somebody_else_is_called_and_put_back() -> None:
 
     before = set_guard_complete_hook(theirs)
     try:
-        function = compiled(again.doubled)
+        function = compiled(recompile_cases.doubled)
         with watch() as seen:
             function(ones())
             function(ones())
@@ -258,7 +258,7 @@ def test_a_hook_of_somebody_else_is_called_and_put_back() -> None:
 def test_a_hook_of_somebody_else_that_refuses_is_obeyed() -> None:
     before = set_guard_complete_hook(lambda hit: False)
     try:
-        function = compiled(again.doubled)
+        function = compiled(recompile_cases.doubled)
         without = function(ones()), function(ones())
         frames = counters["stats"]["unique_graphs"]
         torch._dynamo.reset()
@@ -280,9 +280,9 @@ def test_it_may_start_at_any_time(started: str, backend: str) -> None:
     x = ones(requires_grad=True)
     if started == "before":
         with watch() as seen:
-            compiled(again.doubled, backend)(x).sum().backward()
+            compiled(recompile_cases.doubled, backend)(x).sum().backward()
     else:
-        function = compiled(again.doubled, backend)
+        function = compiled(recompile_cases.doubled, backend)
         loss = None
         if started != "decorated":
             loss = function(x).sum()
@@ -297,7 +297,7 @@ def test_it_may_start_at_any_time(started: str, backend: str) -> None:
 
 
 def test_inductor_is_counted_too() -> None:
-    function = compiled(again.doubled, "inductor")
+    function = compiled(recompile_cases.doubled, "inductor")
     x = ones(requires_grad=True)
     function(x).sum().backward()
     with watch() as seen:
@@ -309,7 +309,9 @@ def test_inductor_is_counted_too() -> None:
 
 
 def test_watches_nest() -> None:
-    first, second, third = map(compiled, (again.doubled, again.by_global, again.by_setting))
+    first, second, third = map(
+        compiled, (recompile_cases.doubled, recompile_cases.by_global, recompile_cases.by_setting)
+    )
     with watch() as outer:
         first(ones())
         with watch() as inner:
@@ -324,7 +326,7 @@ def test_watches_nest() -> None:
 
 
 def test_watches_may_overlap() -> None:
-    function = compiled(again.doubled)
+    function = compiled(recompile_cases.doubled)
     first, second = watch(), watch()
     first.__enter__()
     function(ones())
@@ -339,7 +341,7 @@ def test_watches_may_overlap() -> None:
 
 
 def test_a_watch_that_is_entered_again_goes_on() -> None:
-    function = compiled(again.doubled)
+    function = compiled(recompile_cases.doubled)
     again_ = watch()
     with again_ as seen:
         function(ones())
@@ -355,7 +357,7 @@ def test_a_watch_that_is_entered_again_goes_on() -> None:
 
 
 def test_it_can_be_read_while_it_is_open() -> None:
-    function = compiled(again.doubled, "aot_eager")
+    function = compiled(recompile_cases.doubled, "aot_eager")
     with watch() as seen:
         assert seen.executions == {}
         assert seen.graphs == ()
@@ -395,7 +397,7 @@ def test_it_can_be_read_from_inside_compiled_code() -> None:
 
 
 def test_compiled_code_of_another_thread_is_seen() -> None:
-    function = compiled(again.doubled, "aot_eager")
+    function = compiled(recompile_cases.doubled, "aot_eager")
 
     def work() -> None:
         function(ones(requires_grad=True)).sum().backward()
@@ -418,7 +420,7 @@ def test_a_thread_that_compiles_does_not_make_another_one_silent() -> None:
         go_on.wait(10)
         return module.forward
 
-    function, other = compiled(again.doubled, slow), compiled(again.by_global)  # type: ignore[arg-type]
+    function, other = compiled(recompile_cases.doubled, slow), compiled(recompile_cases.by_global)  # type: ignore[arg-type]
     other(ones())
     with watch() as seen:
         thread = threading.Thread(target=lambda: function(ones()))
@@ -441,7 +443,10 @@ def test_a_thread_that_waits_for_the_compiler_is_not_silent() -> None:
         go_on.wait(10)
         return module.forward
 
-    first, second = torch.compile(again.doubled, backend=slow), compiled(again.by_global)
+    first, second = (
+        torch.compile(recompile_cases.doubled, backend=slow),
+        compiled(recompile_cases.by_global),
+    )
     with ThreadPoolExecutor(2) as pool, watch() as seen:
         done = [pool.submit(first, ones())]
         compiling.wait(10)
@@ -458,7 +463,7 @@ def test_a_thread_that_waits_for_the_compiler_is_not_silent() -> None:
 def test_what_another_thread_compiles_does_not_hide_a_silent_call() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    silent, busy = compiled(again.doubled), compiled(again.by_global)
+    silent, busy = compiled(recompile_cases.doubled), compiled(recompile_cases.by_global)
     with FlopCounterMode(display=False):
         silent(ones())
     called, go_on = threading.Event(), threading.Event()
@@ -488,7 +493,9 @@ def test_a_reset_inside_is_survived() -> None:
     with watch() as seen:
         for _ in range(5):
             torch._dynamo.reset()
-            compiled(again.doubled, "aot_eager")(ones(requires_grad=True)).sum().backward()
+            compiled(recompile_cases.doubled, "aot_eager")(
+                ones(requires_grad=True)
+            ).sum().backward()
             gc.collect()
     assert seen.executions == {"0/0": 5, "0/0 backward": 5}
     seen.assert_graph_count(forward=5, backward=5)
@@ -497,13 +504,13 @@ def test_a_reset_inside_is_survived() -> None:
 
 
 def test_a_backend_may_call_compiled_code() -> None:
-    inner = compiled(again.by_global)
+    inner = compiled(recompile_cases.by_global)
 
     def backend(module: Any, inputs: Any) -> Any:
         inner(ones())
         return module.forward
 
-    function = torch.compile(again.doubled, backend=backend)
+    function = torch.compile(recompile_cases.doubled, backend=backend)
     with watch() as seen:
         function(ones())
         function(ones())
@@ -519,9 +526,9 @@ def test_logging_of_the_users_own_goes_on(caplog: pytest.LogCaptureFixture) -> N
             with watch() as seen:
                 if inside:
                     torch._logging.set_logs(graph_breaks=True, recompiles=True, output_code=False)
-                compiled(hooked.three_parts, "aot_eager")(ones())
-                compiled(again.scaled)(ones(), 2)
-                compiled(again.scaled)(ones(), 3)
+                compiled(hook_cases.three_parts, "aot_eager")(ones())
+                compiled(recompile_cases.scaled)(ones(), 2)
+                compiled(recompile_cases.scaled)(ones(), 3)
             assert len(seen.breaks) == 2
             assert len(seen.recompiles) == 1
     finally:
@@ -548,7 +555,7 @@ def test_disabled_logging_hides_nothing() -> None:
     logging.disable(logging.CRITICAL)
     try:
         with watch() as seen:
-            compiled(hooked.three_parts)(ones())
+            compiled(hook_cases.three_parts)(ones())
     finally:
         logging.disable(before)
     assert len(seen.breaks) == 2
@@ -611,7 +618,7 @@ def test_frames_of_ours_can_be_counted() -> None:
 
 
 def test_a_call_with_breaks_costs_one_frame() -> None:
-    function = compiled(hooked.three_parts)
+    function = compiled(hook_cases.three_parts)
     function(ones())
     with watch():
         function(ones())
@@ -619,7 +626,7 @@ def test_a_call_with_breaks_costs_one_frame() -> None:
 
 
 def test_nothing_grows_in_a_thousand_warm_calls() -> None:
-    function = compiled(again.doubled, "aot_eager")
+    function = compiled(recompile_cases.doubled, "aot_eager")
     x = ones(requires_grad=True)
 
     def step() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
-from watching.ways import WAYS, compiled, ones, plain
+from watching.uncompiled_cases import WAYS, compiled, ones, plain
 
 from pytest_torchgraph import Capture, CaptureError, Graph, watch
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from watching import again
-from watching.again import Net
+from watching import recompile_cases
+from watching.recompile_cases import Net
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
 from pytest_torchgraph.watching.recompiles import guard_in_words
 
-FILE = str(Path(again.__file__).relative_to(Path.cwd()))
+FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
 Call = Callable[[Any], Any]
 
 
@@ -71,115 +71,115 @@ def boxed(function: Any) -> None:
 
 CASES: dict[str, tuple[Any, Call, Call, str]] = {
     "size": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
         "argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",
     ),
     "stride": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(4, 3).t()),
         "argument x: stride of dim 0 was 4, is 1",
     ),
     "rank": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3)),
         "argument x: had 2 dims, has 1",
     ),
     "dtype": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         called(ones(3).double()),
         "argument x: dtype was Float, is Double",
     ),
     "requires_grad": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         called(ones(3, requires_grad=True)),
         "argument x: requires_grad was False, is True",
     ),
     "no_longer_requires_grad": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3, requires_grad=True)),
         called(ones(3)),
         "argument x: requires_grad was True, is False",
     ),
     "parameter": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         called(torch.nn.Parameter(ones(3))),
         "argument x: was a Tensor, is a torch.nn.parameter.Parameter",
     ),
     "device": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         called(ones(3, device="meta")),
         r"argument x: dispatch keys were CPU, .*, are Meta, .*",
     ),
     "integer": (
-        again.scaled,
+        recompile_cases.scaled,
         called(ones(3), 2),
         called(ones(3), 3),
         "argument scale: was 2, is another value",
     ),
     "text": (
-        again.chosen,
+        recompile_cases.chosen,
         called(ones(3), "sin"),
         called(ones(3), "cos"),
         "argument how: was 'sin', is another value",
     ),
     "type": (
-        again.first,
+        recompile_cases.first,
         called(ones(3), [2, 3]),
         called(ones(3), (2, 3)),
         "argument parts: the type is another: was list",
     ),
     "none": (
-        again.optional,
+        recompile_cases.optional,
         called(ones(3), ones(3)),
         called(ones(3), None),
         "argument y: was a Tensor, is a NoneType",
     ),
     "length": (
-        again.total,
+        recompile_cases.total,
         called([ones(3)] * 2),
         called([ones(3)] * 3),
         "argument parts: length was 2, is another",
     ),
     "key": (
-        again.looked_up,
+        recompile_cases.looked_up,
         called(ones(3), {"scale": 2}),
         called(ones(3), {"other": 2}),
         re.escape("table['scale']: is not there any more"),
     ),
     "same_tensor_twice": (
-        again.optional,
+        recompile_cases.optional,
         called(ones(3), ones(3)),
         lambda function: function(*[ones(3)] * 2),
         'the same tensor was not, but is now: "x", "y"',
     ),
     "function": (
-        again.applied,
+        recompile_cases.applied,
         called(ones(3), torch.sin),
         called(ones(3), torch.cos),
         "argument call: is another object",
     ),
     "global": (
-        again.by_global,
+        recompile_cases.by_global,
         called(ones(3)),
-        after(again, "SCALE", 7, ones(3)),
+        after(recompile_cases, "SCALE", 7, ones(3)),
         "global SCALE: was 2, is another value",
     ),
     "setting": (
-        again.by_setting,
+        recompile_cases.by_setting,
         called(ones(3)),
-        after(again, "SETTINGS", {"scale": 7}, ones(3)),
+        after(recompile_cases, "SETTINGS", {"scale": 7}, ones(3)),
         r"global SETTINGS.scale: was 2, is another value",
     ),
     "closure": (
-        again.by_closure(BOX),
+        recompile_cases.by_closure(BOX),
         called(ones(3)),
         boxed,
         re.escape("box[0]: was 2, is another value"),
@@ -191,13 +191,13 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         "drop.training: was True, is False",
     ),
     "grad_mode": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         under(torch.no_grad, ones(3)),
         "the state of the process: grad mode changed",
     ),
     "autocast": (
-        again.doubled,
+        recompile_cases.doubled,
         called(ones(3)),
         under(lambda: torch.autocast("cpu"), ones(3)),
         "the state of the process: autocast on cpu changed",
@@ -214,7 +214,7 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
     assert found.file == FILE
-    lines = Path(again.__file__).read_text().splitlines()
+    lines = Path(recompile_cases.__file__).read_text().splitlines()
     assert found.function in lines[found.line - 1]
     seen.assert_recompiles(1)
     message = re.escape(f"0/1 {found.function} ({FILE}:{found.line}): ") + words
@@ -234,7 +234,7 @@ def test_the_same_call_again_recompiles_nothing(case: str) -> None:
 
 def test_several_guards_are_all_named_the_latest_compilation_first() -> None:
     seen = watched(
-        again.doubled, *(called(x) for x in (ones(3), ones(3).double(), ones(3, 3).int()))
+        recompile_cases.doubled, *(called(x) for x in (ones(3), ones(3).double(), ones(3, 3).int()))
     )
     assert [each.reasons for each in seen.recompiles] == [
         ("argument x: dtype was Float, is Double",),
@@ -260,7 +260,7 @@ def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
 
 
 def test_a_shape_that_becomes_dynamic_counts_once() -> None:
-    seen = watched(again.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
+    seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (found,) = seen.recompiles
     assert found.reasons == ("argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",)
     assert seen.executions == {"0/0": 1, "0/1": 4}
@@ -268,7 +268,7 @@ def test_a_shape_that_becomes_dynamic_counts_once() -> None:
 
 def test_the_second_size_that_becomes_dynamic_is_not_called_the_first() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
-    seen = watched(again.doubled, *(called(ones(*size)) for size in sizes))
+    seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
     assert [" first dynamic " in str(each) for each in seen.recompiles] == [True, False]
 
 
@@ -276,15 +276,15 @@ def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
     x = ones(3, 4)
     torch._dynamo.mark_dynamic(x, 0)
     watched(
-        again.doubled, *(called(each) for each in (x, ones(5, 4), ones(6, 4)))
+        recompile_cases.doubled, *(called(each) for each in (x, ones(5, 4), ones(6, 4)))
     ).assert_no_recompiles()
     torch._dynamo.reset()
-    seen = watched(again.doubled, *(called(ones(n, 4)) for n in (3, 5)), dynamic=True)
+    seen = watched(recompile_cases.doubled, *(called(ones(n, 4)) for n in (3, 5)), dynamic=True)
     seen.assert_no_recompiles()
 
 
 def test_a_range_that_is_left_is_said_in_words() -> None:
-    seen = watched(again.by_size, *(called(ones(n)) for n in (3, 4, 9)))
+    seen = watched(recompile_cases.by_size, *(called(ones(n)) for n in (3, 4, 9)))
     assert seen.recompiles[1].reasons == (
         "does not hold any more: 2 <= size of dim 0 of argument x <= 5",
         "argument x: size of dim 0 was 3, is 9",
@@ -292,7 +292,7 @@ def test_a_range_that_is_left_is_said_in_words() -> None:
 
 
 def test_a_steady_state_is_watched_by_itself() -> None:
-    function = torch.compile(again.doubled, backend="eager")
+    function = torch.compile(recompile_cases.doubled, backend="eager")
     with watch() as warm:
         function(ones(3))
         function(ones(4))
@@ -311,8 +311,8 @@ def test_a_steady_state_is_watched_by_itself() -> None:
 
 
 def test_reaching_the_limit_always_fails() -> None:
-    seen = watched(again.doubled, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
-    line = again.doubled.__code__.co_firstlineno
+    seen = watched(recompile_cases.doubled, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
+    line = recompile_cases.doubled.__code__.co_firstlineno
     head = "the recompile limit was reached, so doubled runs eagerly from then on"
     place = re.escape(f"doubled ({FILE}:{line}): ")
     limit = f"(?s)\\A{head}.*{place}.*the recompile limit: from here on it runs eagerly\\Z"
@@ -336,13 +336,13 @@ def test_reaching_the_limit_always_fails() -> None:
 
 
 def test_one_less_than_the_limit_does_not_fail() -> None:
-    seen = watched(again.doubled, *(called(ones(n)) for n in range(2, 10)), dynamic=False)
+    seen = watched(recompile_cases.doubled, *(called(ones(n)) for n in range(2, 10)), dynamic=False)
     seen.assert_recompiles(7)
     seen.assert_no_graph_breaks()
 
 
 def test_the_limit_of_a_part_behind_a_break_is_reached_too() -> None:
-    seen = watched(again.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
+    seen = watched(recompile_cases.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
     with pytest.raises(AssertionError, match="the recompile limit was reached, so broken runs eag"):
         seen.assert_recompiles(max=100)
 
@@ -351,7 +351,7 @@ def test_the_limit_of_a_part_behind_a_break_is_reached_too() -> None:
 
 
 def test_recompilations_are_counted() -> None:
-    seen = watched(again.doubled, *(called(ones(n)) for n in (2, 3, 4)), dynamic=False)
+    seen = watched(recompile_cases.doubled, *(called(ones(n)) for n in (2, 3, 4)), dynamic=False)
     seen.assert_recompiles(2)
     seen.assert_recompiles(count=(1, None))
     seen.assert_recompiles(count={"cpu": 2})
@@ -366,13 +366,13 @@ def test_recompilations_are_counted() -> None:
 
 
 def test_too_few_say_that_there_are_none() -> None:
-    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     with pytest.raises(AssertionError, match=r"\Arecompilations: expected 1, found none\Z"):
         seen.assert_recompiles(1)
 
 
 def test_a_count_of_nothing_is_a_mistake() -> None:
-    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     with pytest.raises(TypeError, match=r"assert_recompiles\(\) checks nothing: give count="):
         seen.assert_recompiles()
     with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
@@ -389,14 +389,14 @@ def test_a_capture_that_cannot_know_says_so() -> None:
         with pytest.raises(
             CaptureError, match=r"a capture via 'dispatch' knows no .* use\s+via='aot'"
         ):
-            ask(capture(again.doubled, ones(3), via="dispatch"))
+            ask(capture(recompile_cases.doubled, ones(3), via="dispatch"))
 
 
 # -- where nothing could have been compiled again --------------------------------------------------
 
 
 def test_one_call_shows_nothing_about_recompilations() -> None:
-    seen = watched(again.doubled, called(ones(3)))
+    seen = watched(recompile_cases.doubled, called(ones(3)))
     for check in (
         seen.assert_no_recompiles,
         lambda: seen.assert_recompiles(max=5),
@@ -411,7 +411,7 @@ def test_one_call_shows_nothing_about_recompilations() -> None:
 
 def test_a_backward_is_no_second_call() -> None:
     seen = watched(
-        again.doubled,
+        recompile_cases.doubled,
         lambda function: function(ones(3, requires_grad=True)).sum().backward(),
         backend="aot_eager",
     )
@@ -421,7 +421,7 @@ def test_a_backward_is_no_second_call() -> None:
 
 
 def test_one_call_of_what_was_compiled_before_shows_it() -> None:
-    function = torch.compile(again.doubled, backend="eager")
+    function = torch.compile(recompile_cases.doubled, backend="eager")
     function(ones(3))
     with watch() as seen:
         function(ones(3))
@@ -429,7 +429,10 @@ def test_one_call_of_what_was_compiled_before_shows_it() -> None:
 
 
 def test_two_functions_called_once_show_nothing() -> None:
-    first, second = (torch.compile(f, backend="eager") for f in (again.doubled, again.by_global))
+    first, second = (
+        torch.compile(f, backend="eager")
+        for f in (recompile_cases.doubled, recompile_cases.by_global)
+    )
     with watch() as seen:
         first(ones(3))
         second(ones(3))
@@ -451,8 +454,8 @@ def test_instances_of_one_class_compile_each_other_again() -> None:
 
 
 def test_one_function_can_be_looked_at() -> None:
-    steady = torch.compile(again.doubled, backend="eager")
-    changing = torch.compile(again.scaled, backend="eager")
+    steady = torch.compile(recompile_cases.doubled, backend="eager")
+    changing = torch.compile(recompile_cases.scaled, backend="eager")
     with watch() as seen:
         for n in range(2, 5):
             steady(ones(3))
@@ -473,7 +476,7 @@ def test_one_function_can_be_looked_at() -> None:
 @pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
 def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
     module = torch.compile(Net(), backend="eager")
-    other = torch.compile(again.Other(), backend="eager")
+    other = torch.compile(recompile_cases.Other(), backend="eager")
     with watch() as seen:
         module(ones(4))
         module(ones(4))
@@ -485,7 +488,7 @@ def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
 
 
 def test_a_name_that_nobody_has_passes_nothing() -> None:
-    seen = watched(again.doubled, called(ones(3)), called(ones(3)))
+    seen = watched(recompile_cases.doubled, called(ones(3)), called(ones(3)))
     none = seen.only(function="tripled")
     for check in (none.assert_no_recompiles, none.assert_no_graph_breaks):
         with pytest.raises(AssertionError, match="was called for function='tripled' inside the"):
@@ -497,13 +500,13 @@ def test_a_place_can_be_looked_at() -> None:
         return x * scale
 
     function = torch.compile(mine, backend="eager")
-    theirs = torch.compile(again.doubled, backend="eager")
+    theirs = torch.compile(recompile_cases.doubled, backend="eager")
     with watch() as seen:
         function(ones(3), 2)
         function(ones(3), "3" == "3")
         theirs(ones(3))
         theirs(ones(3))
-    seen.only(within=again.__file__).assert_no_recompiles()
+    seen.only(within=recompile_cases.__file__).assert_no_recompiles()
     with pytest.raises(AssertionError, match=r" mine \(.*test_recompiles.py"):
         seen.only(within=__file__).assert_no_recompiles()
     with pytest.raises(AssertionError, match=r" mine \("):

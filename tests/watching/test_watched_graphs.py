@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from watching import again, hooked
+from watching import hook_cases, recompile_cases
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture, watch
 
@@ -70,7 +70,7 @@ SUBJECTS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "attention": (Attention, (3, 4)),
     "in_place": (lambda: updated, (3, 4)),
     "checkpoint": (lambda: checkpointed, (3, 4)),
-    "broken": (lambda: hooked.three_parts, (3, 4)),
+    "broken": (lambda: hook_cases.three_parts, (3, 4)),
 }
 
 
@@ -257,7 +257,7 @@ def test_a_backward_counts_only_if_it_ran(backend: str) -> None:
 
 
 def test_a_backward_that_runs_later_counts_for_the_watch_that_saw_it() -> None:
-    function = torch.compile(again.doubled, backend="aot_eager")
+    function = torch.compile(recompile_cases.doubled, backend="aot_eager")
     first = watch()
     with first:
         loss = function(data(3)).sum()
@@ -279,7 +279,7 @@ def test_without_gradients_there_is_an_inference_graph() -> None:
 
 def test_graphs_of_several_functions_are_told_apart() -> None:
     with watch() as seen:
-        for target in (again.doubled, again.by_global):
+        for target in (recompile_cases.doubled, recompile_cases.by_global):
             torch.compile(target, backend="aot_eager")(data(3)).sum().backward()
     assert [g.name for g in seen.graphs] == ["forward_0", "backward_0", "forward_1", "backward_1"]
     with pytest.raises(CaptureError, match=r"2 forward graphs, not one: there is forward_0 \("):
@@ -299,4 +299,4 @@ def test_ops_are_counted_over_all_graphs() -> None:
 
 def test_a_capture_inside_a_watch_is_an_error() -> None:
     with watch(), pytest.raises(CaptureError, match="watch"):
-        capture(again.doubled, data(3))
+        capture(recompile_cases.doubled, data(3))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from subjects.counting import COUNTED
-from subjects.looking import miscounted
 from subjects.models import Subject
+from subjects.subject_results import miscounted
 
 import pytest_torchgraph
 from pytest_torchgraph import capture
@@ -31,7 +31,7 @@ import pytest
 import torch
 import torchnets
 from subjects.counting import COUNTED
-from subjects.looking import miscounted
+from subjects.subject_results import miscounted
 from subjects.models import Subject
 
 from pytest_torchgraph import capture

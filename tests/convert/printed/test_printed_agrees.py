@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from printed.both import Seen, compiled, post_grad, read_all, run, watching
-from printed.compare import differences
-from printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
+from convert.printed.compare import differences
+from convert.printed.live_and_printed import Seen, compiled, post_grad, read_all, run, watching
+from convert.printed.subjects import SUBJECTS, in_place, nested_cond, several_outputs
 
 from pytest_torchgraph import Graph, Node, Source, TensorMeta
 from pytest_torchgraph.convert.printed import parse_printed

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.fx.graph_module
-from printed.subjects import Subject
+from convert.printed.subjects import Subject
 
 from pytest_torchgraph import Graph, torch_private
 from pytest_torchgraph.convert.from_fx import convert

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from capturing.models import example
+from mechanisms.models import example
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -164,9 +164,9 @@ def test_the_rest_behind_a_break_without_a_resume_is_refused(via: str) -> None:
     message = str(caught.value)
     assert "Dynamo could not resume behind a graph break" in message
     at = line(cut, "x[:n]")
-    assert f"cut at tests/capturing/test_skipped_frames.py:{at} and behind, which runs " in message
+    assert f"cut at tests/mechanisms/test_skipped_frames.py:{at} and behind, which runs " in message
     assert "aten.slice.Tensor, aten.mul.Tensor" in message
-    place = f"It broke at tests/capturing/test_skipped_frames.py:{at}: return x[:n] * 2\n"
+    place = f"It broke at tests/mechanisms/test_skipped_frames.py:{at}: return x[:n] * 2\n"
     assert f"{place}Unsupported Tensor.item() call with capture_scalar_outputs=False: " in message
     assert "via='dispatch', which sees what runs" in message
 
@@ -186,7 +186,7 @@ def test_what_runs_behind_the_break_is_told(
     with pytest.raises(CaptureError) as caught:
         capture(function, torch.arange(1.0, 5.0))
     message = str(caught.value)
-    assert f" {name} at tests/capturing/test_skipped_frames.py:" in message
+    assert f" {name} at tests/mechanisms/test_skipped_frames.py:" in message
     assert f"{ops}" in message.partition(". It broke at ")[0]
     assert "aten.add.Tensor" not in message
     if text:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from capturing.models import MECHANISMS, Norm, example, mlp
+from mechanisms.models import MECHANISMS, Norm, example, mlp
 
 from pytest_torchgraph import Capture, capture, load
 
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from capturing.models import *
+from mechanisms.models import *
 from pytest_torchgraph import capture
 for via in MECHANISMS:
     for model, shape in ((mlp(), (4, 8)), (Norm().train(), (2, 2, 8, 8))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from capturing.models import Norm, example, mlp
+from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import CaptureError, Dynamo, Export, capture

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capturing.models import BOTH, MECHANISMS, Norm, example, mlp
+from mechanisms.models import BOTH, MECHANISMS, Norm, example, mlp
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 

@@ -78,7 +78,7 @@ class Tagger(nn.Module):
         return self.head(self.lstm(x)[0])
 
 
-@way(r"Tagger \(.*ways.py:\d+\): its call ran eagerly: Attempted to wrap RNN", broke=True)
+@way(r"Tagger \(.*_cases.py:\d+\): its call ran eagerly: Attempted to wrap RNN", broke=True)
 def an_lstm_skips_the_frame() -> Run:
     tagger = compiled(Tagger())
     return lambda: tagger(torch.ones(2, 3, 4))
@@ -91,14 +91,14 @@ def rows(x: Tensor) -> Tensor:
     return x
 
 
-@way(r"rows \(.*ways.py:\d+\): its call ran eagerly: Dynamic shape operator", broke=True)
+@way(r"rows \(.*_cases.py:\d+\): its call ran eagerly: Dynamic shape operator", broke=True)
 def a_loop_over_nonzero_skips_the_frame() -> Run:
     function = compiled(rows)
     return lambda: function(torch.ones(2, 1))
 
 
 # 4
-@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: _FlopCounterMode is active")
+@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: _FlopCounterMode is active")
 def a_dispatch_mode_is_active() -> Run:
     function = compiled(plain)
 
@@ -150,7 +150,9 @@ def the_config_disables() -> Run:
 
 
 # 8
-@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: the recompile limit had been reached before")
+@way(
+    r"plain \(.*_cases.py:\d+\): its call ran eagerly: the recompile limit had been reached before"
+)
 def the_limit_was_reached_before() -> Run:
     function = compiled(plain, dynamic=False)
     for size in range(2, 12):
@@ -159,7 +161,7 @@ def the_limit_was_reached_before() -> Run:
 
 
 # 9
-@way(r"plain \(.*ways.py:\d+\): its call ran eagerly: backend='bad' raised", broke=True)
+@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: backend='bad' raised", broke=True)
 def a_backend_failed_silently() -> Run:
     def bad(module: Any, inputs: Any) -> Any:
         raise ValueError("not today")

@@ -144,7 +144,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
             f"diff.tgraph.textconv={command} show --ops",
         ]
         tool = ["-c", f'difftool.tgraph.cmd={command} diff "$LOCAL" "$REMOTE"']
-        home = str(Path(__file__).parents[1])
+        home = str(Path(__file__).parents[2])
         path = os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, "GIT_PAGER": "cat"}
         done = subprocess.run(
@@ -167,6 +167,6 @@ def test_torch_is_not_imported(files: Path) -> None:
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
         "sys.exit('torch' in sys.modules)"
     )
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from capturing.models import MECHANISMS, RUN_BACKWARD, example, mlp
+from mechanisms.models import MECHANISMS, RUN_BACKWARD, example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, CaptureError, GraphFormatError, capture, diff, from_fx, load

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from capturing.models import example, mlp
+from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
 
 from pytest_torchgraph import CaptureError, Fx, capture, from_fx

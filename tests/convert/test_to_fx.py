@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from capturing.models import Norm, example, mlp
+from mechanisms.models import Norm, example, mlp
 from torch import Tensor, fx, nn
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from capturing.models import Norm, example, mlp
-from printed.both import compiled, read_all
-from printed.subjects import SUBJECTS, Subject
-from printed.texts import lines, module, parsed
+from convert.printed.live_and_printed import compiled, read_all
+from convert.printed.subjects import SUBJECTS, Subject
+from convert.printed.texts import lines, module, parsed
+from mechanisms.models import Norm, example, mlp
 
 from pytest_torchgraph import Aot, capture, torch_private
 from pytest_torchgraph.convert.canonical_names import CanonicalNames

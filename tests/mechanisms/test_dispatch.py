@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from capturing.models import Norm, example, mlp
+from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from capturing.models import example, mlp
+from mechanisms.models import example, mlp
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, CaptureError, Graph, Inductor, capture, torch_private

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from printed.both import compiled, post_grad, read_all
-from printed.compare import differences
-from printed.subjects import Subject as Compiled
+from convert.printed.compare import differences
+from convert.printed.live_and_printed import compiled, post_grad, read_all
+from convert.printed.subjects import Subject as Compiled
 from subjects import counting
 from subjects.models import SUBJECTS, Subject
 

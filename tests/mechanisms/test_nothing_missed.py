@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from capturing.models import BOTH, example
+from mechanisms.models import BOTH, example
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, CaptureError, capture, diff

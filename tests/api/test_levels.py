@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from capturing.models import example
+from mechanisms.models import example
 
 from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, load, watch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from convert.printed.texts import BODY, JOINT, X, module
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed.texts import BODY, JOINT, X, module
 
 from pytest_torchgraph import CaptureError
 from pytest_torchgraph.convert.printed import PrintedGraphError, parse_printed

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.compiled_autograd as engine
-from capturing.models import example, mlp
 from functorch.compile import make_boxed_func
+from mechanisms.models import example, mlp
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
@@ -389,7 +389,7 @@ def test_nothing_numbered_by_the_process_is_in_the_text() -> None:
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from capturing.test_compiled_autograd import *
+from mechanisms.test_compiled_autograd import *
 for n in range(int(sys.argv[2])):
     capture(broken, example(4, grad=True), via="compiled_autograd")
 for forward in FORWARDS:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch._dynamo.external_utils  # noqa: F401  # its text is read only where it is loaded
-from printed.texts import BODY, JOINT, lines, module, parsed
+from convert.printed.texts import BODY, JOINT, lines, module, parsed
 from torch import Tensor
 
 from pytest_torchgraph import TensorMeta

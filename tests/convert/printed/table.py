@@ -1,6 +1,6 @@
 """Print the table of agreement: for each subject and level how many graphs and how many differ.
 
-`python tests/printed/table.py` in the repository root.
+`python tests/convert/printed/table.py` in the repository root.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
 
-from printed.both import compiled, post_grad, read_all  # noqa: E402
-from printed.compare import differences  # noqa: E402
-from printed.subjects import SUBJECTS  # noqa: E402
+from convert.printed.compare import differences  # noqa: E402
+from convert.printed.live_and_printed import compiled, post_grad, read_all  # noqa: E402
+from convert.printed.subjects import SUBJECTS  # noqa: E402
 
 COLUMNS = ("dynamo", "joint", "forward", "backward", "inference", "compiled autograd", "post-grad")
 RUNS: tuple[tuple[Any, bool], ...] = (("aot_eager", False), (post_grad, False), ("aot_eager", True))
