@@ -363,6 +363,7 @@ def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) 
         assert second.to_text("full") == captured(name, via).to_text("full")
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once a process
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
     if (name, via) == ("autograd.Function", "fx"):

@@ -95,7 +95,8 @@ class EventRecorder:
             for group, values in now.counters.items():
                 before = self._before.counters.get(group, Counter())
                 changes = {key: n - before[key] for key, n in values.items() if n != before[key]}
-                total[group].update(changes)
+                if changes:  # else an empty group would come into being
+                    total[group].update(changes)
         return total
 
     def callables(self, now: State | None) -> CallableTable:
