@@ -13,7 +13,7 @@ GRAPHS = '''
 import os
 
 from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.text import Header
+from pytest_torchgraph.graph.text.format import Header
 
 
 def text(*ops, name="forward", torch="2.13.0", tail="", stride=""):

@@ -18,7 +18,7 @@ from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
 from ..graph.numbering import numbered
-from ..graph.text import Header
+from ..graph.text.format import Header
 from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch.dispatch import Dispatch
 from ..mechanisms.export import Export

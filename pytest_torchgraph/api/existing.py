@@ -15,8 +15,8 @@ from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.diff.report import GraphDiff, diff_graphs
 from ..graph.model import Graph, GraphKind, Result
-from ..graph.parse import parse_document
-from ..graph.text import Header
+from ..graph.text.format import Header
+from ..graph.text.parse import parse_document
 from ..mechanisms.export import signature_names
 from ..ops.levels import Level
 from .contents import Contents

@@ -10,7 +10,7 @@ from ..checks.assertions import Assertions
 from ..errors import CaptureError
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
-from ..graph.text import Header, format_document
+from ..graph.text.format import Header, format_document
 from ..ops.levels import Level
 from ..ops.names import OpCounts
 

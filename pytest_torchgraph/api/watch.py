@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..graph.text import Header
+from ..graph.text.format import Header
 from ..watching.graphs import PrintedGraphs
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder

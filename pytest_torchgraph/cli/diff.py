@@ -10,7 +10,7 @@ from .documents import read_document
 from .exit_codes import DIFFERENT, SAME
 
 if TYPE_CHECKING:
-    from ..graph.parse import Document
+    from ..graph.text.parse import Document
 
 
 def add_command(commands: Any) -> None:

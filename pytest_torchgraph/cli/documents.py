@@ -10,7 +10,7 @@ from ..errors import GraphFormatError, TorchGraphError
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..graph.parse import Document
+    from ..graph.text.parse import Document
 
 
 def read_document(file: Path, *, may_be_missing: bool = False) -> Document:
@@ -26,8 +26,8 @@ def read_document(file: Path, *, may_be_missing: bool = False) -> Document:
         OSError: if the file cannot be read.
         UnicodeDecodeError: if it is not UTF-8.
     """
-    from ..graph.parse import Document, parse_document
-    from ..graph.text import Header
+    from ..graph.text.format import Header
+    from ..graph.text.parse import Document, parse_document
 
     text = file.read_bytes().decode("utf-8")
     if may_be_missing and not text:

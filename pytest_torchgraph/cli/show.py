@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: for a graph that the file does not have, or a table of a file that holds
             op counts alone.
     """
-    from ..graph.text import format_document
+    from ..graph.text.format import format_document
 
     document = read_document(options.file)
     if document.counts and not document.graphs:

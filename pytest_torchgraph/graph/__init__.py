@@ -1,7 +1,7 @@
 """Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
 
 - `model`: `Graph`, `Node` and their parts. `module_paths`, `numbering`: their names.
-- `text` writes the `.tgraph` form. `parse` reads it line by line, `values` within a line.
+- `text/`: the `.tgraph` form, written and read back.
 - `equality/`: canonical form, numbered graph, isomorphism: how `==` decides.
 - `diff/`: the differences of two captures, as findings.
 - `ops`, `find`: counting and finding ops. `checks`: assertions. `failures`: what they raise.

@@ -173,7 +173,7 @@ class Node:
         return self.kind.startswith("call_")
 
     def __repr__(self) -> str:
-        from .text import format_node
+        from .text.format import format_node
 
         return f"<Node {format_node(self)}>"
 
@@ -297,7 +297,7 @@ class Graph:
             detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
                 the default) or "full" (also strides and devices).
         """
-        from .text import format_document
+        from .text.format import format_document
 
         return format_document((self,), detail=detail)
 
@@ -309,7 +309,7 @@ class Graph:
             GraphFormatError: with line and column, for any text that `to_text` does not write.
         """
         from ..errors import GraphFormatError
-        from .parse import parse_document
+        from .text.parse import parse_document
 
         graphs = parse_document(text).graphs
         if len(graphs) != 1:
@@ -320,7 +320,7 @@ class Graph:
 
     def to_table(self) -> str:
         """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
-        from .text import format_table
+        from .text.format import format_table
 
         return format_table(self)
 

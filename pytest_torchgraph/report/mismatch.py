@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..graph.text import format_document
+from ..graph.text.format import format_document
 from ..settings import config as settings
 from ..snapshot import COMPARED, MISMATCHES, STORED
 from ..snapshot.changes import brief

@@ -64,7 +64,7 @@ def _finding(finding: Finding) -> str:
 
 
 def _noun(node: Node) -> str:
-    from ..graph.text import format_name, format_op
+    from ..graph.text.format import format_name, format_op
 
     if node.is_call:
         return format_op(node.op)

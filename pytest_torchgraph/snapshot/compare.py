@@ -22,8 +22,8 @@ from ..errors import GraphFormatError
 from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
 from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
-from ..graph.parse import Document, parse_document
-from ..graph.text import Header, format_document, format_op
+from ..graph.text.format import Header, format_document, format_op
+from ..graph.text.parse import Document, parse_document
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """The levels of detail, from the coarsest to the finest."""

@@ -56,8 +56,8 @@ def fuzz(report: str, arguments: list[str]) -> None:
         from pytest_torchgraph.errors import GraphFormatError
         from pytest_torchgraph.graph.diff.report import diff_graphs
         from pytest_torchgraph.graph.model import Graph
-        from pytest_torchgraph.graph.parse import Document, parse_document
-        from pytest_torchgraph.graph.text import format_document
+        from pytest_torchgraph.graph.text.format import format_document
+        from pytest_torchgraph.graph.text.parse import Document, parse_document
 
     outcomes: Counter[str] = Counter()
     slowest = [0.0, 0]
@@ -211,8 +211,8 @@ def run_hostile(size: int = 1_000_000) -> None:
 
     from pytest_torchgraph.errors import GraphFormatError
     from pytest_torchgraph.graph.diff.report import diff_graphs
-    from pytest_torchgraph.graph.parse import Document, parse_document
-    from pytest_torchgraph.graph.text import format_document
+    from pytest_torchgraph.graph.text.format import format_document
+    from pytest_torchgraph.graph.text.parse import Document, parse_document
 
     def read(text: str) -> Document | GraphFormatError:
         try:

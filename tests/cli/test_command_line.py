@@ -83,8 +83,8 @@ def test_a_side_that_is_not_there_has_no_graphs(
 
 
 def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pytest_torchgraph.graph.parse import parse_document
-    from pytest_torchgraph.graph.text import format_document
+    from pytest_torchgraph.graph.text.format import format_document
+    from pytest_torchgraph.graph.text.parse import parse_document
 
     document = parse_document(OLD)
     counts = format_document(document.graphs, document.header, "ops")

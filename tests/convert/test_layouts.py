@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import Graph, capture
-from pytest_torchgraph.graph.text import LAYOUTS
+from pytest_torchgraph.graph.text.format import LAYOUTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse .* tensor support is in beta")
 

@@ -22,7 +22,7 @@ from pytest_torchgraph.graph import (
     TensorMeta,
 )
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
-from pytest_torchgraph.graph.text import LAYOUTS
+from pytest_torchgraph.graph.text.format import LAYOUTS
 from pytest_torchgraph.ops.levels import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)

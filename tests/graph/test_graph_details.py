@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, TensorMeta
 from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.parse import parse_document
-from pytest_torchgraph.graph.text import Header
+from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import Subject, compare
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)

@@ -7,7 +7,7 @@ import pytest
 from pytest_torchgraph.errors import GraphFormatError
 from pytest_torchgraph.graph import Graph, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.graph.text import LAYOUTS
+from pytest_torchgraph.graph.text.format import LAYOUTS
 
 TEXT = """\
 torchgraph 1

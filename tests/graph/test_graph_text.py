@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Atom, Device, Graph, Node, Ref, Symbol, TensorMeta
-from pytest_torchgraph.graph.parse import parse_document
-from pytest_torchgraph.graph.text import Header, format_document
+from pytest_torchgraph.graph.text.format import Header, format_document
+from pytest_torchgraph.graph.text.parse import parse_document
 
 SAMPLE = document(
     """

@@ -19,8 +19,9 @@ sys.meta_path.insert(0, NoTorch())
 
 import pytest_torchgraph
 from pytest_torchgraph import Graph, GraphDiff, GraphFormatError, Node, OpCounts, TensorMeta
-from pytest_torchgraph.graph import diff, equality, parse, text
+from pytest_torchgraph.graph import diff, equality, text
 from pytest_torchgraph.graph.diff import group
+from pytest_torchgraph.graph.text import format, parse, values
 from pytest_torchgraph.graph.equality import equal
 from pytest_torchgraph.graph.diff.report import diff_graphs
 

@@ -9,7 +9,7 @@ from projects import GRAPHS
 
 from pytest_torchgraph.errors import GraphFormatError
 from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.parse import parse_document
+from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import Subject, compare, parse_stored, same_text, subject_of
 
 graphs: dict[str, Any] = {}

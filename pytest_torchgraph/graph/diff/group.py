@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..equality.flat import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
-from ..text import format_result
+from ..text.format import format_result
 from .align import increasing
 from .correspondence import Matching
 from .match import match, output_pairs

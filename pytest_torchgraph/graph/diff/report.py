@@ -10,7 +10,7 @@ from typing import Literal
 from ..equality.canonical import canonical
 from ..equality.equal import Classes, pairing
 from ..model import Graph, Node, Source, is_projection, iter_refs
-from ..text import format_node
+from ..text.format import format_node
 from .align import align
 from .group import Comparison, Part, bodies, compare, subgraph_names
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from ..model import Arg, Device, Graph, Node, Ref, SubgraphRef, Symbol, TensorMeta
-from ..text import format_arg, format_key, format_result, quote
+from ..text.format import format_arg, format_key, format_result, quote
 
 
 class NumberedGraph:

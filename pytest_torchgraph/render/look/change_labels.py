@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...graph.model import Node
-from ...graph.text import format_node
+from ...graph.text.format import format_node
 from . import labels
 from .change_marks import SIGNS, ChangeMark
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ...graph.model import Arg, Atom, Device, Node, Ref
-from ...graph.text import format_arg, format_key, format_node, format_result
+from ...graph.text.format import format_arg, format_key, format_node, format_result
 
 MAX_LINE = 40
 """Characters in a line of a box."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CaptureError
 from ...graph.diff.report import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph, Node, Source
-from ...graph.text import format_arg, format_op, format_result
+from ...graph.text.format import format_arg, format_op, format_result
 
 if TYPE_CHECKING:
     from ...api.result import Capture

@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
-from ..errors import GraphFormatError
-from .model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMeta
-from .text import DTYPES, LAYOUTS, format_arg
+from ...errors import GraphFormatError
+from ..model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMeta
+from .format import DTYPES, LAYOUTS, format_arg
 
 MAX_DEPTH = 60
 """The deepest nesting of values, and of graphs, that is read.

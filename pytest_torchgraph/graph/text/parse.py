@@ -19,8 +19,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
-from ..ops.levels import LEVELS, Level
-from .model import (
+from ...ops.levels import LEVELS, Level
+from ..model import (
     GRAPH_KINDS,
     INPUT_OPS,
     Arg,
@@ -33,8 +33,8 @@ from .model import (
     Ref,
     iter_refs,
 )
-from .module_paths import module_of
-from .text import VERSION, VIA_LEVELS, Header
+from ..module_paths import module_of
+from .format import VERSION, VIA_LEVELS, Header
 from .values import MAX_DEPTH, WORD, ValueReader
 
 _RELEASE = re.compile(r"[^\s,]+")

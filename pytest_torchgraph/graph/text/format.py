@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..ops.levels import Level
-from .model import (
+from ...ops.levels import Level
+from ..model import (
     Arg,
     Atom,
     Detail,
@@ -26,7 +26,7 @@ from .model import (
     Symbol,
     TensorMeta,
 )
-from .module_paths import module_of
+from ..module_paths import module_of
 
 VERSION = 1
 """The version of the format, in the first line of each file; a file of another one is refused."""

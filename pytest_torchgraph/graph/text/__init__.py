@@ -1,0 +1,1 @@
+"""The `.tgraph` text form: `format` writes it, `parse` reads lines, `values` what is in a line."""
