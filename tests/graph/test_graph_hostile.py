@@ -174,7 +174,7 @@ def test_what_may_touch_anything_is_ordered_by_one_edge_each() -> None:
     several = graph("\n".join([writes, first, *others, "return None"]), inputs=inputs)
     swapped = graph("\n".join([first, writes, *others, "return None"]), inputs=inputs)
     assert several != swapped
-    from pytest_torchgraph.graph.equality.flat import NumberedGraph
+    from pytest_torchgraph.graph.equality.numbered_graph import NumberedGraph
 
     flat = NumberedGraph(several)
     assert sum(map(len, flat.operands)) < 6 * count

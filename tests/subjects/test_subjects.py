@@ -57,10 +57,7 @@ def slow_if(slow: bool, *case: str) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "via"),
-    [
-        slow_if(pair in {("gpt2", "dynamo"), ("wav2vec2", "compiled_autograd")}, *pair)
-        for pair in PAIRS
-    ],
+    [slow_if(pair in SLOW, *pair) for pair in PAIRS],
 )
 def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> None:
     found = look(name, via)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..equality.flat import NumberedGraph
+from ..equality.numbered_graph import NumberedGraph
 
 REACH = 200
 """How many unmatched nodes are looked through to find what an edge comes down to."""
@@ -12,7 +12,7 @@ MANY_USERS = 64
 and would cost the square of their number. 32 and 128 give the same findings in the same time."""
 
 
-class Matching:
+class Correspondence:
     """A partial one-to-one relation between the nodes of `a` and of `b`.
 
     Attributes:

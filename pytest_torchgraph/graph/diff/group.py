@@ -1,4 +1,4 @@
-"""From a matching of two graphs to findings: the parts that one edit touched, put together."""
+"""Group the nodes that differ between two matched graphs by the edit that they belong to."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..equality.flat import NumberedGraph
+from ..equality.numbered_graph import NumberedGraph
 from ..model import Arg, Graph, Node, SubgraphRef
 from ..text.format import format_result
 from .align import increasing
-from .correspondence import Matching
+from .correspondence import Correspondence
 from .match import match, output_pairs
 
 ASSERTED = "aten._assert_tensor_metadata.default"
-PartKind = Literal["added", "removed", "changed", "rewired"]
-ORDER: dict[PartKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
+NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
+ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodeChange:
     """One differing node: numbers in the two graphs, -1 where it does not exist."""
 
-    kind: PartKind
+    kind: NodeChangeKind
     before: int
     after: int
 
 
 @dataclass
-class Comparison:
-    """Two graphs compared: the parts that differ, grouped by the edit that they belong to."""
+class GroupedChanges:
+    """The nodes that differ between two graphs, a group for each edit.
 
-    matching: Matching
-    groups: list[list[Part]] = field(default_factory=list)
+    Attributes:
+        matching: which nodes of the two graphs correspond.
+        groups: the changes of each edit.
+    """
+
+    matching: Correspondence
+    groups: list[list[NodeChange]] = field(default_factory=list)
 
     def names(self) -> dict[str, str]:
         """The names of matched nodes, old to new."""
@@ -41,14 +46,14 @@ class Comparison:
         return {a[i].name: b[j].name for i, j in enumerate(self.matching.forward) if j != -1}
 
 
-def compare(
+def group_changes(
     a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
-) -> Comparison:
+) -> GroupedChanges:
     """Match two graphs and group what differs."""
-    return _Comparer(match(a, b, names)).run()
+    return _Grouper(match(a, b, names)).run()
 
 
-def bodies(comparison: Comparison) -> Iterable[tuple[Graph, Graph]]:
+def bodies(comparison: GroupedChanges) -> Iterable[tuple[Graph, Graph]]:
     """The pairs of subgraphs that matched nodes refer to."""
     a, b = comparison.matching.a, comparison.matching.b
     if not a.graph.subgraphs and not b.graph.subgraphs:
@@ -79,17 +84,17 @@ def subgraph_names(value: Arg) -> Iterable[str]:
             yield from subgraph_names(item)
 
 
-class _Comparer:
-    def __init__(self, matching: Matching):
+class _Grouper:
+    def __init__(self, matching: Correspondence):
         self.m = matching
         self.a = matching.a
         self.b = matching.b
         self.parent: dict[tuple[str, int], tuple[str, int]] = {}
-        self.parts: dict[tuple[str, int], Part] = {}
+        self.parts: dict[tuple[str, int], NodeChange] = {}
         self.kept_a = _only_saved(self.a)
         self.kept_b = _only_saved(self.b)
 
-    def run(self) -> Comparison:
+    def run(self) -> GroupedChanges:
         for i, node in enumerate(self.a.nodes):
             j = self.m.forward[i]
             if j == -1:
@@ -106,7 +111,7 @@ class _Comparer:
         self.join_neighbours()
         if self.a.nodes and self.b.nodes:
             self.compare_outputs()
-        return Comparison(self.m, self.groups())
+        return GroupedChanges(self.m, self.groups())
 
     # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
 
@@ -127,9 +132,9 @@ class _Comparer:
     def join(self, key: tuple[str, int], other: tuple[str, int]) -> None:
         self.parent[self.root(key)] = self.root(other)
 
-    def flag(self, kind: PartKind, i: int, j: int) -> None:
+    def flag(self, kind: NodeChangeKind, i: int, j: int) -> None:
         key = ("b", j) if i == -1 else ("a", i)
-        self.parts.setdefault(key, Part(kind, i, j))
+        self.parts.setdefault(key, NodeChange(kind, i, j))
 
     # -- edges -----------------------------------------------------------------------------------
 
@@ -267,8 +272,8 @@ class _Comparer:
                 if self.m.backward[q] == -1 and i in different:
                     self.join(("a", i), ("b", q))
 
-    def groups(self) -> list[list[Part]]:
-        groups: dict[tuple[str, int], list[Part]] = {}
+    def groups(self) -> list[list[NodeChange]]:
+        groups: dict[tuple[str, int], list[NodeChange]] = {}
         for key, part in self.parts.items():
             groups.setdefault(self.root(key), []).append(part)
         groups = self.absorb(groups)
@@ -277,8 +282,8 @@ class _Comparer:
         return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
 
     def absorb(
-        self, groups: dict[tuple[str, int], list[Part]]
-    ) -> dict[tuple[str, int], list[Part]]:
+        self, groups: dict[tuple[str, int], list[NodeChange]]
+    ) -> dict[tuple[str, int], list[NodeChange]]:
         """Parts that follow from some other edit are no edits of their own: they go to the nearest.
 
         These are one more or one fewer output taken of an op, what is computed in order to be saved
@@ -297,7 +302,7 @@ class _Comparer:
                 edits[nearest[1]].extend(group)
         return edits
 
-    def follows(self, part: Part) -> bool:
+    def follows(self, part: NodeChange) -> bool:
         if part.kind not in ("added", "removed"):
             return False
         gone = part.after == -1
@@ -309,13 +314,13 @@ class _Comparer:
             return bool(operands) and partner[operands[0]] != -1
         return node.op == ASSERTED or number in (self.kept_a if gone else self.kept_b)
 
-    def rank(self, part: Part) -> tuple[bool, int, float]:
+    def rank(self, part: NodeChange) -> tuple[bool, int, float]:
         """The primary part first: an op before the inputs and projections that came with it."""
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
         minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
         return minor, ORDER[part.kind], self.position(part)
 
-    def position(self, part: Part) -> float:
+    def position(self, part: NodeChange) -> float:
         """Where a part stands, as a share of its graph: comparable between old and new."""
         if part.after != -1:
             return part.after / len(self.b.nodes)

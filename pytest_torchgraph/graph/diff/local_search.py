@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from .correspondence import MANY_USERS, REACH, Matching
+from .correspondence import MANY_USERS, REACH, Correspondence
 
 MAX_SHIFT = 100
 """How many nodes one step may move along a run of equal ops."""
@@ -35,18 +35,22 @@ SAME_MODULE, SAME_NAME = 2, 1
 made from the module and a number, and the number tells less."""
 
 
-def improve(matching: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]) -> None:
+def improve(
+    matching: Correspondence, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]
+) -> None:
     """Improve `matching` in place; only nodes with equal tokens become partners.
 
     In a run of ops that are equal but for their modules, nodes may exchange partners too.
     """
-    improver = _Improver(matching, tokens_a, tokens_b)
+    improver = _LocalSearch(matching, tokens_a, tokens_b)
     improver.run()
     improver.settle()
 
 
-class _Improver:
-    def __init__(self, m: Matching, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]):
+class _LocalSearch:
+    def __init__(
+        self, m: Correspondence, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]
+    ):
         self.m = m
         self.flats = (m.a, m.b)
         self.tokens = (tokens_a, tokens_b)

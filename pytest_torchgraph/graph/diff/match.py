@@ -14,9 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from ..equality.flat import NumberedGraph
+from ..equality.numbered_graph import NumberedGraph
 from .align import align, increasing
-from .correspondence import MANY_USERS, Matching
+from .correspondence import MANY_USERS, Correspondence
 from .local_search import improve
 
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
@@ -35,7 +35,9 @@ ROUNDS = 3
 """The same where nodes that moved or changed are aligned; 1 and 6 give the same findings too."""
 
 
-def match(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None) -> Matching:
+def match(
+    a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = None
+) -> Correspondence:
     """Match the nodes of two graphs.
 
     Args:
@@ -50,7 +52,7 @@ def match(a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str] | None = 
     return best
 
 
-def disagreement(matching: Matching) -> int:
+def disagreement(matching: Correspondence) -> int:
     """How much of the two graphs the matching leaves unexplained."""
     unmatched = matching.forward.count(-1) + matching.backward.count(-1)
     edges = 0
@@ -70,13 +72,13 @@ class _Matcher:
         self.a = a
         self.b = b
         self.names = names
-        self.m = Matching(a, b)
+        self.m = Correspondence(a, b)
         self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
         self.scoped_a = _scoped(a)
         self.scoped_b = _scoped(b)
 
-    def run(self) -> Matching:
+    def run(self) -> Correspondence:
         if not self.a.nodes or not self.b.nodes:
             return self.m
         self.match_inputs()

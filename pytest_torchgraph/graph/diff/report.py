@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..equality.canonical import canonical
-from ..equality.equal import Classes, pairing
+from ..equality.equal import EquivalenceClasses, pairing
 from ..model import Graph, Node, Source, is_projection, iter_refs
 from ..text.format import format_node
 from .align import align
-from .group import Comparison, Part, bodies, compare, subgraph_names
+from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
@@ -213,7 +213,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     graphs: list[PairDiff] = []
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
-    classes = Classes()
+    classes = EquivalenceClasses()
     for old, new in _pairs(canonical(before), canonical(after)):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
@@ -252,12 +252,12 @@ def _compare(
     names: Mapping[str, str],
     findings: list[Finding],
     graphs: list[PairDiff],
-    classes: Classes,
+    classes: EquivalenceClasses,
 ) -> Mapping[str, str]:
     """Compare two graphs and their bodies; returns the names that correspond."""
     if classes.number(old) == classes.number(new):
         return _names_of_equal(old, new)
-    comparison = compare(classes.flat(old), classes.flat(new), names)
+    comparison = group_changes(classes.flat(old), classes.flat(new), names)
     label = new.name if old.name == new.name else f"{old.name} -> {new.name}"
     found = [
         Finding(tuple(_change(comparison, part, label) for part in group))
@@ -343,7 +343,7 @@ def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
-def _change(comparison: Comparison, part: Part, graph: str) -> Change:
+def _change(comparison: GroupedChanges, part: NodeChange, graph: str) -> Change:
     a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
     return Change(
         part.kind,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from ..model import Graph
 from .canonical import canonical_graph
-from .flat import NumberedGraph
+from .numbered_graph import NumberedGraph
 
 COLOR_ROUNDS = 3
 """How often the colours of dead nodes are refined, by users and then by operands.
@@ -36,7 +36,7 @@ def isomorphic(a: Graph, b: Graph) -> bool:
     return pairing(canonical_graph(a), canonical_graph(b)) is not None
 
 
-class Classes:
+class EquivalenceClasses:
     """Equivalence classes of graphs: a number for each, equal where the dataflow is the same.
 
     The bodies of higher-order ops are compared by their numbers. The live part of a graph has a
@@ -111,7 +111,7 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
     first, second = canonical_graph(first), canonical_graph(second)
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
         return None
-    classes = Classes()
+    classes = EquivalenceClasses()
     return _paired(classes.flat(first), classes.flat(second))
 
 
