@@ -1,7 +1,8 @@
 """The difference of two graphs, as findings.
 
 - `align`: pairs of equal items of two sequences.
-- `match`: a first correspondence of the nodes; `local_search` improves it; `correspondence` holds it.
+- `match`: a first correspondence of the nodes, which `local_search` improves; `correspondence`:
+  what holds it.
 - `group`: the nodes that differ, a group for each edit.
 - `report`: the groups as `Finding`s, of graphs and of whole captures: `diff_graphs`.
 """

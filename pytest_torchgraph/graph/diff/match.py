@@ -24,11 +24,11 @@ _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
 UNEXPLAINED = 8
 """Where more than this is unexplained, nodes are matched once more in depth-first order, which no
 printing changes; one edit is explained without. With 4 or 16 the findings of 480 cases of several
-edits are the same; 4 took 10 % longer, 16 took 6 % less."""
+edits are the same."""
 
 NEIGHBOUR_ROUNDS = 6
 """How often nodes are looked through for neighbours of new matches; each round may settle the next
-node of a chain. 3 and 12 give the same findings in the same time: a round that finds nothing is the
+node of a chain. 3 and 12 give the same findings in these cases: a round that finds nothing is the
 last."""
 
 ROUNDS = 3

@@ -22,6 +22,11 @@ from .named_tensors import NamedTensors
 
 LARGE = 2**20
 """Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
+LINE = 64
+"""Bytes that are summed up at a time: a cache line, since reading less of one is no faster."""
+EVERY = 17
+"""Of so many lines one is summed up. Odd, so that the columns of a matrix whose rows are a power of
+two long take turns."""
 
 
 class SavedState:
@@ -159,7 +164,7 @@ def _fingerprint(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _bits(tensor: torch.Tensor) -> int:
-    """A sum over the bits, of a large tensor over 64 of each 1088 bytes.
+    """A sum over the bits, of a large tensor over one of `EVERY` lines.
 
     It is there for writes that count no version, as old optimizers make through `.data`; other ones
     are found by the version. So it need not find every change of a single element.
@@ -173,8 +178,9 @@ def _bits(tensor: torch.Tensor) -> int:
                 raw = raw.view(wide)
                 break
         if raw.nbytes > LARGE:
-            line = 64 // raw.itemsize
-            rows = raw[: raw.numel() // (17 * line) * 17 * line].view(-1, 17 * line)
+            line = LINE // raw.itemsize
+            block = EVERY * line
+            rows = raw[: raw.numel() // block * block].view(-1, block)
             raw = rows[:, :line]
         return int(raw.sum())
     except RuntimeError:  # a dtype or subclass without bits of its own
