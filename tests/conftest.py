@@ -10,8 +10,18 @@ import pytest
 from forked import Template, needed_by, read_at_start
 from hypothesis import settings
 from projects import GRAPHS, Run
+from slow import is_slow
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the rarely needed rest, before `-m` deselects it."""
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
+
 
 # A run that gates a submission tries the same examples each time; others look further.
 settings.register_profile("ci", derandomize=True)

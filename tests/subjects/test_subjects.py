@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from subjects.counting import COUNTED
@@ -47,18 +46,7 @@ def torchs_own_warnings() -> Iterator[None]:
         yield
 
 
-SLOW = {("gpt2", "dynamo"), ("wav2vec2", "compiled_autograd")}
-
-
-def slow_if(slow: bool, *case: str) -> Any:
-    """A case; a slow one has a neighbour in every run that is nearly the same."""
-    return pytest.param(*case, marks=[pytest.mark.slow] if slow else [])
-
-
-@pytest.mark.parametrize(
-    ("name", "via"),
-    [slow_if(pair in SLOW, *pair) for pair in PAIRS],
-)
+@pytest.mark.parametrize(("name", "via"), PAIRS)
 def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> None:
     found = look(name, via)
     assert found.wrong == []
@@ -70,7 +58,7 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> Non
     [
         ("residual_cnn", "inductor"),
         ("gpt2", "engine"),
-        slow_if(True, "wav2vec2", "engine"),
+        ("wav2vec2", "engine"),
     ],
 )
 def test_the_text_of_a_subjects_graphs_is_read_as_they_are(name: str, run: str) -> None:

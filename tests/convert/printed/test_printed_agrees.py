@@ -43,11 +43,7 @@ def test_graphs_of_dynamo_and_aot_agree(name: str) -> None:
     assert_agreement(seen)
 
 
-SLOW = pytest.param("bert_dynamic", marks=pytest.mark.slow)
-"""The longest subject; its graphs of Dynamo and AOTAutograd are in every run."""
-
-
-@pytest.mark.parametrize("name", [SLOW if name == "bert_dynamic" else name for name in SUBJECTS])
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_graphs_of_inductor_agree(name: str) -> None:
     seen = compiled(SUBJECTS[name](), post_grad)
     assert seen.of("inductor_post_grad_graph")
@@ -58,7 +54,7 @@ def test_graphs_of_inductor_agree(name: str) -> None:
     "name",
     [
         "bert",
-        SLOW,
+        "bert_dynamic",
         "llama",
         "gpt2",
         "checkpoint",

@@ -1,0 +1,28 @@
+"""The cases marked `slow`: each takes long, and has a near neighbour in every run. CI runs both."""
+
+from __future__ import annotations
+
+import re
+
+CASES = (
+    # The longest models; shorter ones, and the other levels of these, are in every run.
+    r"test_printed_agrees\.py::test_graphs_of_dynamo_and_aot_agree\[bert_dynamic\]",
+    r"test_printed_agrees\.py::test_graphs_of_inductor_agree\[bert(_dynamic)?\]",
+    r"test_printed_agrees\.py::test_graphs_of_compiled_autograd_agree\[(bert_dynamic|llama)\]",
+    r"test_subjects\.py::test_an_entry_is_right_.*\[gpt2-(dynamo|compiled_autograd)\]",
+    r"test_subjects\.py::test_an_entry_is_right_.*\[wav2vec2-(dynamo|aot|compiled_autograd)\]",
+    r"test_subjects\.py::test_the_text_of_a_subject.*\[wav2vec2-engine\]",
+    # Inductor compiles C++ for each; two of the ops are in every run.
+    r"test_higher_order\.py::.*\[(.*-)?(?!cond-|invoke_subgraph-)[^-\]]+-inductor\]",
+    r"test_neutral\.py::test_inductor_is_the_same_cold_and_warm\[(taken_over|recompiled|switched)\]",
+    # The same without workers, or in the same process, is in every run.
+    r"test_snapshot_kept\.py::test_nothing_is_lost_whatever_did_not_run\[(?!one test-).*n2\]",
+    r"test_snapshot_companions\.py::.*\[n2\]",
+    r"test_end_to_end\.py::test_stored_files_are_the_same_bytes_however_they_were_made",
+    r"test_compiled_autograd\.py::test_the_text_is_the_same_in_other_processes",
+)
+
+
+def is_slow(nodeid: str) -> bool:
+    """True for a case that runs with `-m slow` only."""
+    return any(re.search(case, nodeid) for case in CASES)
