@@ -7,14 +7,14 @@ ops of c10d are given the group itself.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed
 
-_ARGUMENT = "group_name"
+GROUP_NAME = "group_name"
+"""The argument of an op, by its schema, that is torch's name of a process group."""
 _BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
 
@@ -27,8 +27,8 @@ class GroupName:
 
 
 def mark_names(
-    op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of an op, with a `GroupName` where a text names a group."""
     if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return args, kwargs
@@ -36,7 +36,7 @@ def mark_names(
     if not positions:
         return args, kwargs
     marked = [_marked(arg) if k in positions else arg for k, arg in enumerate(args)]
-    named = {key: _marked(arg) if key == _ARGUMENT else arg for key, arg in kwargs.items()}
+    named = {key: _marked(arg) if key == GROUP_NAME else arg for key, arg in kwargs.items()}
     return tuple(marked), named
 
 
@@ -74,5 +74,5 @@ def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> froze
         position
         for overload in overloads
         for position, argument in enumerate(overload._schema.arguments)
-        if argument.name == _ARGUMENT
+        if argument.name == GROUP_NAME
     )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...graph.model import EffectKind
+from ..process_groups import GROUP_NAME
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
 """The namespaces of collectives, every op of which communicates."""
@@ -42,6 +43,7 @@ class SchemaFacts:
         checks: whether it only raises where a condition does not hold.
         hidden: an entry of `HIDDEN_WRITES`, or ().
         name: the op's qualified name.
+        takes_group: whether an argument is the name of a process group.
     """
 
     writes: tuple[int, ...] = ()
@@ -53,6 +55,7 @@ class SchemaFacts:
     checks: bool = False
     hidden: tuple[int, ...] = ()
     name: str = ""
+    takes_group: bool = False
 
     @property
     def pure(self) -> bool:
@@ -98,6 +101,7 @@ def facts(op: Any) -> SchemaFacts:
         op.namespace == "aten" and op._opname in CHECKS,
         () if writes else HIDDEN_WRITES.get(str(op), ()),
         str(op),
+        any(argument.name == GROUP_NAME for argument in op._schema.arguments),
     )
 
 

@@ -170,8 +170,11 @@ class Replay:
         """One recorded op as a draft."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
-        marked, named = mark_names(record.op, record.args, record.kwargs)
-        args = tuple([self.link(arg, values) for arg in marked])
+        known = schema.facts(record.op)
+        positional, named = record.args, record.kwargs
+        if known.takes_group:
+            positional, named = mark_names(record.op, positional, named)
+        args = tuple([self.link(arg, values) for arg in positional])
         kwargs = {key: self.link(arg, values) for key, arg in named.items()}
         numbers = [self.current[v] for v in values]
         after: tuple[int, ...] = ()
@@ -183,7 +186,6 @@ class Replay:
                 if self.drafts[number].section == self.section
             )
         path, source = self.place(record, sequence)
-        known = schema.facts(record.op)
         draft = _Draft(
             "call_function",
             known.name or op_name(record.op),
