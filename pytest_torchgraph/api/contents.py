@@ -90,7 +90,6 @@ class StepContents(Contents):
         joints, kernels, record, comparison: see `Contents`.
     """
 
-    origin = "made by graph_capture"
     was_called = True
 
     def __init__(
@@ -106,7 +105,7 @@ class StepContents(Contents):
         comparison: Comparison | None = None,
     ):
         super().__init__()
-        self._build = build
+        self._build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]] | None = build
         self._output = output
         self._live = {id(graph): converted for graph, converted in live}
         self._levels = levels or {}
@@ -117,7 +116,10 @@ class StepContents(Contents):
 
     @cached_property
     def _built(self) -> tuple[tuple[Graph, ...], RecordedCalls | None]:
-        return self._build()
+        assert self._build is not None
+        built = self._build()
+        self._build = None  # with what was recorded
+        return built
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

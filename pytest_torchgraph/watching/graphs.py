@@ -60,6 +60,7 @@ class PrintedGraphs:
 
     def __init__(self, record: WatchRecord):
         self.record = record
+        self._at: dict[Level, tuple[Graph, ...]] = {}
 
     @cached_property
     def graphs(self) -> tuple[Graph, ...]:
@@ -70,9 +71,11 @@ class PrintedGraphs:
         """The graphs of one level, none where no compilation reached it."""
         if level == "post_grad":
             return self._post_grad
-        return numbered(
-            graph for each in self._compilations for graph in each.levels.get(level, ())
-        )
+        if level not in self._at:
+            self._at[level] = numbered(
+                graph for each in self._compilations for graph in each.levels.get(level, ())
+            )
+        return self._at[level]
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from mechanisms.models import example
 
 from pytest_torchgraph import CaptureError, CompiledAutograd, capture, from_fx, load, watch
+from pytest_torchgraph.mechanisms.dispatch.recorder import DispatchRecorder
 
 
 def test_another_level_is_of_the_same_run() -> None:
@@ -80,3 +83,20 @@ def test_a_part_of_a_watch_can_be_taken_at_each_level() -> None:
     assert [node.op for graph in part.graphs for node in graph.nodes if node.is_call] == [
         "Tensor.sin"
     ]
+
+
+def test_what_was_recorded_is_gone_once_the_graphs_are_read() -> None:
+    seen = capture(torch.nn.Linear(4, 4), example(3, 4), via="dispatch")
+    assert seen.graphs
+    gc.collect()
+    assert not [each for each in gc.get_objects() if type(each) is DispatchRecorder]
+    assert seen.syncs == ()
+
+
+def test_the_graphs_of_a_level_of_a_watch_are_the_same_objects_each_time() -> None:
+    with watch() as seen:
+        torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")(example(3, 4))
+    part = seen.at("dynamo")
+    assert part.forward is part.forward
+    with pytest.raises(CaptureError, match=r"via 'watch' has no live torch\.fx graphs"):
+        part.fx(part.forward)
