@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .graph.diff.report import Change as Change
     from .graph.diff.report import Finding as Finding
     from .graph.diff.report import GraphDiff as GraphDiff
+    from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
     from .graph.model import Source as Source
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from .ops.names import OpCounts as OpCounts
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
-    from .watching.breaks import GraphBreak as GraphBreak
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
     from .watching.kernels import Kernel as Kernel
     from .watching.recompiles import Recompile as Recompile

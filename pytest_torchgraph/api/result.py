@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import Comparison
+    from ..graph.graph_break import GraphBreak
     from ..syncs.model import Sync, Transfer
-    from ..watching.breaks import GraphBreak
     from ..watching.cudagraphs import CudagraphSkip
     from ..watching.graphs import PrintedGraphs
     from ..watching.kernels import Kernel

@@ -15,7 +15,7 @@ from ..watching.observe.entries import first_line
 from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 
 if TYPE_CHECKING:
-    from ..watching.breaks import GraphBreak
+    from ..graph.graph_break import GraphBreak
     from ..watching.compilations import Compilation
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord

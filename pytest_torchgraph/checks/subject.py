@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
-from ..watching.breaks import GraphBreak
 from ..watching.record import WatchRecord
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ..ops.names import OpCounts
+    from .graph_break import GraphBreak
 
 NodeKind: TypeAlias = Literal[
     "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
@@ -198,6 +199,12 @@ class Graph:
         subgraphs: bodies of higher-order ops.
         classes: names of the modules' classes by path, where the capture knows them. They are
             drawn, and neither compared nor stored.
+        eager: whether the graph is of ops that ran eagerly, outside of every compiled graph
+            (`Capture.eager`).
+        runs: how often the graph ran in its capture. Of an eager graph it is stored, and compared
+            with the capture.
+        cause: of an eager graph, the graph break or skipped frame for which its ops are in no
+            compiled graph; None where none is known, as in a loaded file.
     """
 
     nodes: tuple[Node, ...]
@@ -207,6 +214,9 @@ class Graph:
     saved: tuple[Ref, ...] = ()
     subgraphs: tuple[Graph, ...] = ()
     classes: Mapping[str, str] = field(default_factory=dict)
+    eager: bool = False
+    runs: int = 1
+    cause: GraphBreak | None = None
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from .whole import category_look, category_paint
 if TYPE_CHECKING:
     import graphviz
 
-    from ..watching.breaks import GraphBreak
+    from ..graph.graph_break import GraphBreak
 
 
 class Compiled(Protocol):

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
-from ..watching.breaks import SKIPPED, GraphBreak
+from ..watching.breaks import SKIPPED
 from .calls import Call, copied_by, symbols_in, sync_kind
 from .methods import METHODS
 from .model import BREAKS, COPIES, READS, SIZES, STARTS, THREADS, Sync, Transfer

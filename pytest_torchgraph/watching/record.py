@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import TorchGraphError
+from ..graph.graph_break import GraphBreak
 from ..settings.within import inside
-from .breaks import GraphBreak, breaks_of
+from .breaks import breaks_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
 from .observe.entries import CompiledCallable

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ... import torch_private
-from ..dispatch.recorder import LEAF
+from ..recording.mode import LEAF
 from ..step.named_tensors import NamedTensors
 
 

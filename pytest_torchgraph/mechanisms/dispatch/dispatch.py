@@ -19,7 +19,7 @@ from ..protocol import Built, Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
 from .recorder import DispatchRecorder
-from .replay import Replay
+from .replay import DispatchReplay
 from .sync_calls import note_calls, note_method
 
 _REFUSED = (
@@ -75,7 +75,7 @@ class Dispatch:
             outputs += grads
 
         def build() -> Built:
-            replay = Replay(recorder, canon, keep_dead)
+            replay = DispatchReplay(recorder, canon, keep_dead)
             graphs = replay.graphs(outputs, grads if ran_backward else None)
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):

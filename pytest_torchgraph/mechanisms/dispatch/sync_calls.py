@@ -9,8 +9,9 @@ from ...convert.effects import schema
 from ...ops.qualified import op_name
 from ...syncs.calls import Call, may_sync_or_copy
 from ...syncs.detect import RecordedCalls
-from .recorder import DispatchRecorder, Value
-from .replay import Replay
+from ..recording.mode import Value
+from ..recording.replay import Replay
+from .recorder import DispatchRecorder
 
 
 def note_calls(
@@ -38,8 +39,7 @@ def note_calls(
         for record in records:
             op = schema.facts(record.op).name or op_name(record.op)
             if may_sync_or_copy(op):
-                sequence = record.sequence if name == "backward" else None
-                module, source = replay.place(record, sequence)
+                module, source = replay.place(record)
                 kwargs = {key: described(value) for key, value in record.kwargs.items()}
                 result = replay.result(record.output)
                 call = Call(op, described(record.args), kwargs, result)

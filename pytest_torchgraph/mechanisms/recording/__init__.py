@@ -1,0 +1,1 @@
+"""Recording ops under a TorchDispatchMode, and making graphs of the records."""

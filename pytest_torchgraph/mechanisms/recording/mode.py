@@ -1,0 +1,201 @@
+"""What a recording mode writes down: ops as they ran, their tensors as numbered values.
+
+It holds no tensor. A tensor is known by its id as long as a weak reference to it is alive, and a
+storage by its address, which a weak storage reference keeps from being used again. Everything else
+(names, order, dead code) is worked out after the run, in `replay`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ..step.named_tensors import NamedTensors
+
+LEAF = 2**63
+"""Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
+
+
+class Value(int):
+    """A tensor in a recorded argument: the number of its value."""
+
+    __slots__ = ()
+
+
+class OpRecord:
+    """One op that ran.
+
+    Attributes:
+        op, args, kwargs: as called, tensors replaced by `Value`.
+        output: what it returned, likewise.
+        path: number of the module path that was running, -1 where only autograd knows it.
+        sequence: in the forward the sequence number after this op, in the backward that of the
+            autograd node that ran it.
+        line: code object and line of the user's call, None in the backward.
+    """
+
+    __slots__ = ("args", "kwargs", "line", "op", "output", "path", "sequence")
+
+    def __init__(
+        self,
+        op: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+        path: int,
+        sequence: int,
+        line: tuple[CodeType, int] | None,
+    ):
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.output = output
+        self.path = path
+        self.sequence = sequence
+        self.line = line
+
+
+class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that knows the tensors which it has met.
+
+    Attributes:
+        named: the tensors and modules that have names.
+        paths: module paths, by the numbers that records have.
+        values: all values, by number.
+        meta: dtype, shape, strides, device, layout and offset of each value.
+        storage_of: number of the storage of each value.
+        origin: (role, name) of each value that came from outside.
+        views: the value whose storage another one shares that no recorded op gave.
+    """
+
+    def __init__(self, named: NamedTensors):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.named = named
+        self.paths: list[str] = [""]
+        self.values: list[Value] = []
+        self.meta: list[tuple[Any, ...]] = []
+        self.storage_of: list[int] = []
+        self.origin: dict[int, tuple[str, str]] = {}
+        self.views: dict[int, int] = {}
+        self._path_numbers: dict[str, int] = {"": 0}
+        self._tensors: dict[int, tuple[Any, Value]] = {}
+        self._storages: dict[int, int] = {}
+        self._pins: list[Any] = []
+        self._places: dict[tuple[Any, ...], Value] = {}
+        self._first_on: dict[int, Value] = {}
+        self._composite: dict[Any, bool] = {}
+        self._sequence = torch_private.sequence_number()
+        self._autograd_node = torch_private.current_autograd_node()
+        self._storage_ref = torch_private.storage_ref()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Without this Dynamo would never again compile a frame that ran under the mode."""
+        return True
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def number_of_path(self, path: str) -> int:
+        """The number of a module path, a new one where it has none."""
+        number = self._path_numbers.get(path)
+        if number is None:
+            number = self._path_numbers[path] = len(self.paths)
+            self.paths.append(path)
+        return number
+
+    def number_of_module(self, module: torch.nn.Module) -> int:
+        """The number of a module's path; of one that nobody knows that of its class's name."""
+        path = self.named.modules.get(id(module))
+        return self.number_of_path(type(module).__name__ if path is None else path)
+
+    def number_of_owner(self, node: Any) -> int:
+        """The number of the path of the module whose parameter an AccumulateGrad is for."""
+        known = self.named.tensors.get(id(getattr(node, "variable", None)))
+        owned = known is not None and known[0] == "parameter"
+        return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def is_composite(self, func: Any) -> bool:
+        """True for an op that inference mode does not take apart, as it is everywhere else."""
+        known = self._composite.get(func)
+        if known is None:
+            known = self._composite[func] = torch_private.is_composite(func.name())
+        return known
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def encode(self, value: Any, output: bool = False) -> Any:
+        """A recorded argument or output: tensors as `Value`, all sequences as tuples."""
+        if isinstance(value, torch.Tensor):
+            known = self._tensors.get(id(value))
+            if known is not None and known[0]() is value:
+                return known[1]
+            return self.meet(value, output)
+        if isinstance(value, list | tuple):
+            return tuple([self.encode(item, output) for item in value])
+        return value
+
+    def meet(self, tensor: torch.Tensor, output: bool) -> Value:
+        """A tensor that was not seen before: a new value, or another handle of a known one."""
+        storage, place = self._place(tensor)
+        if not output:
+            again = self._places.get(place)
+            if again is not None:
+                self._tensors[id(tensor)] = (weakref.ref(tensor), again)
+                return again
+        value = Value(len(self.values))
+        if not output:
+            known = self.named.tensors.get(id(tensor))
+            base = self._first_on.get(storage)
+            if known is None and base is not None:
+                self.views[value] = base
+            else:
+                self.origin[value] = known or ("constant", "constant")
+        self.values.append(value)
+        shape, stride = _form(tensor)
+        form = tensor.dtype, shape, stride, tensor.device, tensor.layout
+        self.meta.append((*form, place[1]))
+        self.storage_of.append(storage)
+        self._tensors[id(tensor)] = (weakref.ref(tensor), value)
+        self._places.setdefault(place, value)
+        self._first_on.setdefault(storage, value)
+        return value
+
+    def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
+        """Say what a tensor is that will come as an argument."""
+        known = self._tensors.get(id(tensor))
+        if known is None or known[0]() is not tensor:
+            self.origin[self.meet(tensor, True)] = (role, name)
+
+    def number_of(self, tensor: torch.Tensor) -> Value:
+        """The value of a tensor: of an output of the target, of a gradient."""
+        return self.encode(tensor)  # type: ignore[no-any-return]
+
+    def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
+        try:
+            storage = tensor.untyped_storage()
+            address = storage._cdata
+        except (NotImplementedError, RuntimeError):
+            number = -1 - len(self.values)
+            return number, (number, 0, id(tensor))
+        number = self._storages.get(address, -1)
+        if number == -1:
+            number = self._storages[address] = len(self._pins)
+            self._pins.append(self._storage_ref(storage))
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return number, (number, 0, id(tensor))
+        offset = tensor.storage_offset()
+        return number, (number, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _form(tensor: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+    """Shape and strides; of a nested tensor the shape is not one."""
+    if tensor.is_nested:
+        return (), None
+    stride = tensor.stride() if tensor.layout is torch.strided else None
+    return tuple(tensor.shape), stride

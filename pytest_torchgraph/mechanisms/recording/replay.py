@@ -1,0 +1,244 @@
+"""From what a `RecordingMode` wrote down to drafts of nodes: operands, effects, results, places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...convert.canonical_names import CanonicalNames
+from ...convert.effects import schema
+from ...convert.effects.aliasing import Storages
+from ...convert.process_groups import mark_names
+from ...graph.model import EffectKind, Source, TensorMeta
+from ...ops.qualified import op_name
+from .mode import OpRecord, RecordingMode, Value
+
+
+@dataclass
+class Draft:
+    """A node before it has a name."""
+
+    kind: str
+    op: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    result: Any = None
+    path: str = ""
+    source: Any = None
+    effects: tuple[tuple[EffectKind, int], ...] = ()
+    after: tuple[int, ...] = ()
+    operands: list[int] = field(default_factory=list)
+    wanted: str = ""
+    projects: tuple[int, int] | None = None
+    section: int = 0
+    place: tuple[int, ...] = ()
+
+
+class Operand(int):
+    """A reference to a draft, by number."""
+
+    __slots__ = ()
+
+
+class Replay:
+    """Makes drafts of recorded ops, in sections: those of one graph are of one section.
+
+    Args:
+        recorder: what was recorded.
+        canon: the names of symbols and devices.
+
+    Attributes:
+        drafts: all drafts, by number.
+        section: the section that the next draft is of.
+        ranks: the order of named inputs.
+    """
+
+    def __init__(self, recorder: RecordingMode, canon: CanonicalNames):
+        self.recorder = recorder
+        self.canon = canon
+        self.drafts: list[Draft] = []
+        self.current: dict[int, int] = {}
+        self.parts: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.storages: Storages[int] = Storages()
+        self.metas: dict[tuple[Any, ...], TensorMeta] = {}
+        self.section = 0
+        self.scalars: dict[float, int] = {}
+        self.scalar_operands: list[int] = []
+        self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.ranks = recorder.named.ranks()
+
+    def place(self, record: OpRecord) -> tuple[str, Source | None]:
+        """Module path and source of an op; in a backward those of the forward op it is for."""
+        raise NotImplementedError
+
+    # -- drafts ----------------------------------------------------------------------------------
+
+    def push(self, draft: Draft) -> int:
+        """Number a draft; a projection belongs where its producer does."""
+        if draft.projects is not None:
+            producer = self.drafts[draft.projects[0]]
+            draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
+        else:
+            draft.section, draft.place = self.section, (len(self.drafts),)
+        self.drafts.append(draft)
+        return len(self.drafts) - 1
+
+    def draft_of(self, value: Value) -> int:
+        """The draft that holds a value now; made for it where it comes from outside."""
+        if value in self.current:
+            return self.project(value)
+        base = self.recorder.views.get(value)
+        meta = self.recorder.meta[value]
+        if base is not None:
+            number = self.draft_of(self.recorder.values[base])
+            args = (Operand(number), meta[1], meta[2], meta[-1])
+            draft = Draft("call_function", "aten.as_strided.default", args, operands=[number])
+        else:
+            role, name = self.recorder.origin.get(value, ("constant", "constant"))
+            draft = Draft("placeholder", role, wanted=name)
+        draft.result = self.meta(value)
+        number = self.push(draft)
+        self.define(value, number)
+        return number
+
+    def define(self, value: Value, number: int) -> None:
+        """From now on `value` is what draft `number` gives."""
+        self.current[value] = number
+        self.parts.pop(value, None)
+        self.storages.define(number, [self.recorder.storage_of[value]])
+
+    def project(self, value: Value) -> int:
+        """The draft of one output of a multi-output op, made when it is first used."""
+        if value not in self.parts:
+            return self.current[value]
+        producer, path = self.parts[value]
+        number = producer
+        draft = self.drafts[producer]
+        for depth, index in enumerate(path):
+            key = (producer, path[: depth + 1])
+            if key not in self.made_projections:
+                result = self.drafts[number].result
+                inner = result[index] if isinstance(result, tuple) and index < len(result) else None
+                self.made_projections[key] = self.push(
+                    Draft(
+                        "call_function",
+                        "operator.getitem",
+                        (Operand(number), index),
+                        result=inner,
+                        path=draft.path,
+                        source=draft.source,
+                        operands=[number],
+                        projects=(number, index),
+                    )
+                )
+                made = self.made_projections[key]
+                self.storages.defined[made] = self.storages.defined.get(number, 0)
+            number = self.made_projections[key]
+        self.current[value] = number
+        del self.parts[value]
+        return number
+
+    def meta(self, value: Value) -> TensorMeta:
+        """dtype, shape, strides, device and layout of a value."""
+        recorded = self.recorder.meta[value][:-1]
+        known = self.metas.get(recorded)
+        if known is None:
+            dtype, shape, stride, device, layout = recorded
+            size = self.canon.size
+            known = self.metas[recorded] = TensorMeta(
+                str(dtype)[6:],
+                tuple([size(n) for n in shape]),
+                None if stride is None else tuple([size(n) for n in stride]),
+                self.canon.device(device),
+                str(layout)[6:],
+            )
+        return known
+
+    def add(self, record: OpRecord) -> None:
+        """One recorded op as a draft."""
+        storage_of = self.recorder.storage_of
+        values: list[Value] = []
+        known = schema.facts(record.op)
+        positional, named = record.args, record.kwargs
+        if known.takes_group:
+            positional, named = mark_names(record.op, positional, named)
+        args = tuple([self.link(arg, values) for arg in positional])
+        kwargs = {key: self.link(arg, values) for key, arg in named.items()}
+        numbers = [self.current[v] for v in values]
+        after: tuple[int, ...] = ()
+        if self.storages.written:
+            operands = [(i, storage_of[v]) for i, v in zip(numbers, values, strict=True)]
+            after = tuple(
+                number
+                for number in self.storages.after(operands)
+                if self.drafts[number].section == self.section
+            )
+        path, source = self.place(record)
+        draft = Draft(
+            "call_function",
+            known.name or op_name(record.op),
+            args,
+            kwargs,
+            self.result(record.output),
+            path,
+            source,
+            after=after,
+            operands=[*numbers, *self.scalar_operands],
+        )
+        self.scalar_operands = []
+        number = self.push(draft)
+        if known.pure:
+            self.results(record.output, number)
+            return
+        found: list[tuple[EffectKind, int]] = []
+        for written in schema.written(record.op, record.args, record.kwargs):
+            for value in _values(written):
+                storage = storage_of[value]
+                owner = self.storages.owner.get(storage)
+                self.storages.write(number, storage)
+                found.append(("mutates", number if owner is None else owner))
+        self.results(record.output, number)
+        found += [(kind, -1) for kind in schema.kinds(record.op, record.args, record.kwargs)]
+        draft.effects = tuple(dict.fromkeys(found))
+
+    def link(self, value: Any, values: list[Value]) -> Any:
+        """A recorded argument, its tensors as operands, which are added to `values`."""
+        if type(value) is Value:
+            number = self.draft_of(value)
+            values.append(value)
+            return Operand(number)
+        if type(value) is tuple:
+            return tuple([self.link(item, values) for item in value])
+        if type(value) is float and value in self.scalars:
+            self.scalar_operands.append(self.scalars[value])
+            return Operand(self.scalars[value])
+        return self.canon.constant(value)
+
+    def result(self, output: Any) -> Any:
+        """The result of an op: dtypes, shapes, strides and devices."""
+        if type(output) is Value:
+            return self.meta(output)
+        if type(output) is tuple:
+            return tuple([self.result(item) for item in output])
+        return self.canon.result(output)
+
+    def results(self, output: Any, number: int, path: tuple[int, ...] = ()) -> None:
+        """Note which values draft `number` gave."""
+        if type(output) is Value:
+            self.define(output, number)
+            if path:
+                self.parts[output] = (number, path)
+        elif type(output) is float and not output.is_integer():
+            self.scalars[output] = number  # a value read back, until it comes as an argument
+        elif type(output) is tuple:
+            for index, item in enumerate(output):
+                self.results(item, number, (*path, index))
+
+
+def _values(value: Any) -> Iterator[Value]:
+    if type(value) is Value:
+        yield value
+    elif type(value) is tuple:
+        for item in value:
+            yield from _values(item)

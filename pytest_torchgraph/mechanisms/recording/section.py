@@ -1,0 +1,160 @@
+"""The drafts of one graph: which of them live, their order, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...convert.canonical_names import NodeNamer
+from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref
+from ...graph.module_paths import module_of
+from .replay import Operand, Replay
+
+
+class Section:
+    """The drafts of one graph: which of them live, and their names.
+
+    Args:
+        replay: has the drafts.
+        section: their section.
+        returned: the drafts that the graph returns.
+        saved: those that it keeps for a backward.
+        keep_dead: whether ops live whose results nothing uses.
+
+    Attributes:
+        known: names that inputs are to have.
+        names: the names of all, once there is a graph.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        section: int,
+        returned: Sequence[int],
+        saved: Sequence[int] = (),
+        *,
+        keep_dead: bool = False,
+    ):
+        self.replay = replay
+        self.drafts = replay.drafts
+        self.section = section
+        self.returned = returned
+        self.saved = saved
+        self.keep_dead = keep_dead
+        self.known: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.live = self.find_live()
+
+    def find_live(self) -> set[int]:
+        """The drafts that the results, or an effect that lasts, need."""
+        todo = [*self.returned, *self.saved]
+        for i, draft in enumerate(self.drafts):
+            if draft.section != self.section:
+                continue
+            if self.keep_dead or any(self.lasts(effect) for effect in draft.effects):
+                todo.append(i)
+        live: set[int] = set()
+        while todo:
+            i = todo.pop()
+            if i not in live:
+                live.add(i)
+                if self.drafts[i].section == self.section:
+                    todo.extend(self.needs(i))
+        return live
+
+    def lasts(self, effect: tuple[EffectKind, int]) -> bool:
+        """True for an effect that lasts; a write to a storage that was made inside does not."""
+        kind, owner = effect
+        return kind != "mutates" or self.drafts[owner].kind == "placeholder"
+
+    def needs(self, i: int) -> Iterator[int]:
+        """The drafts that one draft needs."""
+        draft = self.drafts[i]
+        yield from draft.operands
+        yield from draft.after
+        for kind, owner in draft.effects:
+            if kind == "mutates" and owner != i:
+                yield owner
+
+    def outside(self) -> list[int]:
+        """The live drafts of an earlier section that this one uses, in their order."""
+        return self.in_order(i for i in self.live if self.drafts[i].section != self.section)
+
+    def in_order(self, numbers: Iterable[int]) -> list[int]:
+        """Inputs as declared, then ops in the order of the run, each with its projections."""
+        ranks = self.replay.ranks
+
+        def key(i: int) -> tuple[bool, int, tuple[int, ...]]:
+            draft = self.drafts[i]
+            computed = draft.kind != "placeholder"
+            return computed, 0 if computed else ranks.get(draft.wanted, len(ranks)), draft.place
+
+        return sorted(numbers, key=key)
+
+    def graph(self, kind: GraphKind) -> Graph:
+        """The graph, its inputs first."""
+        numbers = self.in_order(self.live)
+        inputs = [
+            i
+            for i in numbers
+            if self.drafts[i].section != self.section or self.drafts[i].kind == "placeholder"
+        ]
+        ranks = {"saved": 1, "tangent": 2}
+        inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
+        namer = NodeNamer()
+        nodes: list[Node] = []
+        for i in inputs:
+            wanted = self.known.get(i) or self.drafts[i].wanted
+            self.names[i] = namer.claim(wanted)
+            role, name = self.role(i), self.names[i]
+            path = module_of(name) if role == "saved" else ""
+            nodes.append(Node(name, "placeholder", role, result=self.drafts[i].result, module=path))
+        skip = set(inputs)
+        for i in numbers:
+            if i not in skip:
+                nodes.append(self.node(i, namer))
+        returned = tuple(Ref(self.names[i]) for i in self.returned)
+        value: Arg = returned[0] if len(returned) == 1 else returned
+        nodes.append(Node("output", "output", "output", (value,)))
+        saved = tuple(Ref(self.names[i]) for i in self.saved)
+        return Graph(tuple(nodes), kind, kind, "dispatch", saved)
+
+    def role(self, i: int) -> str:
+        """The role of an input."""
+        draft = self.drafts[i]
+        return draft.op if draft.kind == "placeholder" else "saved"
+
+    def node(self, i: int, namer: NodeNamer) -> Node:
+        """The node of a draft that is no input."""
+        draft = self.drafts[i]
+        if draft.projects is not None:
+            producer, index = draft.projects
+            name = namer.claim(f"{self.names[producer]}#{index}")
+        else:
+            name = namer.node(draft.path, draft.op)
+        self.names[i] = name
+        found = tuple(
+            Effect(kind, Ref(self.names[owner]) if kind == "mutates" else None)
+            for kind, owner in draft.effects
+        )
+        return Node(
+            name,
+            "call_function",
+            draft.op,
+            tuple([self.arg(arg) for arg in draft.args]),
+            {key: self.arg(arg) for key, arg in draft.kwargs.items()},
+            draft.result,
+            draft.path,
+            draft.source,
+            "",
+            found,
+            tuple(Ref(self.names[number]) for number in draft.after),
+        )
+
+    def arg(self, value: Any) -> Arg:
+        """An argument, its operands as references."""
+        if type(value) is Operand:
+            return Ref(self.names[value])
+        if type(value) is tuple:
+            return tuple([self.arg(item) for item in value])
+        return value
