@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 class Contents:
     """Graphs of which nothing else is known, as those in a file.
 
+    Args:
+        program: the graphs, each eager one behind the one that ran before it.
+        sees_eager: whether there would be eager ones if anything had run eagerly.
+
     Attributes:
         origin: how they came about, in words.
         is_watch: whether a watch saw them, which need not see any graph.
         was_called: whether there was a target that was called.
+        eager: the graphs of what ran eagerly beside compiled graphs; None where that is not known.
         joints: the joint graphs that forward and backward were split from.
         kernels: the generated kernels, None where no code was generated.
         record: what was compiled and run, None where nothing went through torch.compile.
@@ -38,18 +43,26 @@ class Contents:
     origin = "loaded from a file"
     is_watch = False
     was_called = False
+    eager: tuple[Graph, ...] | None = None
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
     record: WatchRecord | None = None
     comparison: Comparison | None = None
 
-    def __init__(self, graphs: Sequence[Graph] = ()):
-        self._graphs = tuple(graphs)
+    def __init__(self, program: Sequence[Graph] = (), *, sees_eager: bool = False):
+        self._program = tuple(program)
+        eager = tuple(graph for graph in program if graph.eager)
+        self.eager = eager if eager or sees_eager else None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The graphs, in the order in which they were made."""
-        return self._graphs
+        return tuple(graph for graph in self._program if not graph.eager)
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """The graphs, each eager one behind the one that ran before it."""
+        return self._program
 
     @property
     def levels(self) -> Sequence[Level]:
@@ -85,6 +98,8 @@ class StepContents(Contents):
     Args:
         build: gives the graphs, when they are first read, and the calls that ran.
         output: what the target returned.
+        eager: the graphs of what ran eagerly; for each the number of the graph behind which it
+            ran first, -1 for none. None where that is not known.
         live: each graph that has a live module, with what it was converted from.
         levels: the graphs of other levels than their own.
         joints, kernels, record, comparison: see `Contents`.
@@ -97,6 +112,7 @@ class StepContents(Contents):
         build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]],
         output: Any,
         *,
+        eager: Sequence[tuple[int, Graph]] | None = None,
         live: Iterable[tuple[Graph, Converted]] = (),
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
@@ -107,6 +123,8 @@ class StepContents(Contents):
         super().__init__()
         self._build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]] | None = build
         self._output = output
+        self._eager = eager or ()
+        self.eager = None if eager is None else tuple(graph for _, graph in eager)
         self._live = {id(graph): converted for graph, converted in live}
         self._levels = levels or {}
         self.joints = joints
@@ -125,6 +143,15 @@ class StepContents(Contents):
     def graphs(self) -> tuple[Graph, ...]:
         """The graphs that the mechanism gave."""
         return self._built[0]
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """The graphs, each eager one behind the one that ran before it."""
+        found = [graph for behind, graph in self._eager if behind < 0]
+        for number, graph in enumerate(self.graphs):
+            found.append(graph)
+            found += [graph for behind, graph in self._eager if behind == number]
+        return tuple(found)
 
     @property
     def levels(self) -> Sequence[Level]:
@@ -168,6 +195,11 @@ class WatchContents(Contents):
     def graphs(self) -> tuple[Graph, ...]:
         """The graphs that count, of each compilation at its own level."""
         return self._read().graphs
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """The graphs: what ran eagerly is not seen."""
+        return self.graphs
 
     @property
     def levels(self) -> Sequence[Level]:

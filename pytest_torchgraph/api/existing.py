@@ -18,6 +18,7 @@ from ..graph.model import Graph, GraphKind, Result
 from ..graph.text.format import Header
 from ..graph.text.parse import parse_document
 from ..mechanisms.export import signature_names
+from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
 from .contents import Contents
 from .result import Capture
@@ -74,7 +75,8 @@ def load(path: str | Path) -> Capture:
     if not document.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = document.header
-    return Capture(Contents(document.graphs), Header(header.via, header.torch))
+    contents = Contents(document.graphs, sees_eager=header.via in SEEING_EAGER)
+    return Capture(contents, Header(header.via, header.torch))
 
 
 def diff(a: Any, b: Any) -> GraphDiff:

@@ -33,6 +33,20 @@ _WHY_NO = {
 }
 
 
+def _no_eager_ops(via: str, is_watch: bool) -> str:
+    if is_watch:
+        return (
+            "a watch does not see what runs eagerly beside compiled graphs: use "
+            "graph_capture(target, ...) via 'aot'"
+        )
+    if via in ("dispatch", "fx", "export"):
+        return (
+            f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled "
+            "from what is not: use via='aot'"
+        )
+    return f"a capture via {via!r} does not record what runs eagerly: use via='aot'"
+
+
 class Capture(Assertions):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
@@ -74,6 +88,35 @@ class Capture(Assertions):
         """
         contents = self._contents
         return contents.graphs if self._level is None else contents.at(self._level)
+
+    @property
+    def eager(self) -> tuple[Graph, ...]:
+        """The graphs of what ran eagerly, outside of every compiled graph, in order.
+
+        They are named `eager_0`, `eager_1`, ..., are at level "dispatch" and of kind "forward",
+        "backward" or "inference". One holds what ran between two compiled graphs; those with equal
+        dataflow are one, and `Graph.runs` says how often it ran. An input that another graph made
+        is called by both names: `forward_0:fc/addmm`. `Graph.cause` is the graph break, or the
+        skipped frame, for which the ops are in no compiled graph.
+
+        Raises:
+            CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
+                by `watch()`, and via any mechanism but "aot".
+        """
+        found = self._contents.eager
+        if found is None:
+            raise CaptureError(_no_eager_ops(self.via, self._contents.is_watch))
+        return found
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """All graphs of the step: `graphs`, each of `eager` behind the one that ran before it.
+
+        Checks of ops, comparison, stored text and pictures are about all of them.
+        """
+        if self._level is None:
+            return self._contents.program
+        return (*self.graphs, *(self._contents.eager or ()))
 
     @property
     def output(self) -> Any:

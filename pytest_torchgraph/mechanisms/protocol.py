@@ -14,6 +14,9 @@ from ..syncs.detect import RecordedCalls
 from ..watching.kernels import Kernel
 from .step.step import Step
 
+SEEING_EAGER = frozenset({"aot"})
+"""The mechanisms that record what runs eagerly beside compiled graphs."""
+
 
 @dataclass(frozen=True)
 class Built:
