@@ -38,14 +38,14 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     if is_watch:
         return (
             "a watch does not see what runs eagerly beside compiled graphs: use "
-            "graph_capture(target, ...) via 'aot'"
+            "graph_capture(target, ...) via 'aot' or 'inductor'"
         )
     if via in ("dispatch", "fx", "export"):
         return (
             f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled "
             "from what is not: use via='aot'"
         )
-    return f"a capture via {via!r} does not record what runs eagerly: use via='aot'"
+    return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
 
 
 class Capture(Assertions):
@@ -102,7 +102,7 @@ class Capture(Assertions):
 
         Raises:
             CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
-                by `watch()`, and via any mechanism but "aot".
+                by `watch()`, and via any mechanism but "aot" and "inductor".
         """
         found = self._contents.eager
         if found is None:

@@ -68,8 +68,8 @@ class Assertions:
             AssertionError: with each line, the ops that ran there, and the graph break or skipped
                 frame because of which they are in no compiled graph.
             CaptureError: for a capture that does not know what ran eagerly: by `watch()`, or via
-                another mechanism than "aot"; from a file that has no eager ops, because those of
-                earlier releases have none.
+                another mechanism than "aot" and "inductor"; from a file that has no eager ops,
+                because those of earlier releases have none.
             ValueError: for an op pattern that can match nothing.
         """
         __tracebackhide__ = True

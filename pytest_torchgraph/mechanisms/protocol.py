@@ -15,7 +15,7 @@ from ..watching.kernels import Kernel
 from .islands.islands import Islands
 from .step.step import Step
 
-SEEING_EAGER = frozenset({"aot"})
+SEEING_EAGER = frozenset({"aot", "inductor"})
 """The mechanisms that record what runs eagerly beside compiled graphs."""
 
 
