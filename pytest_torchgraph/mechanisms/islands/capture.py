@@ -63,7 +63,7 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
         with recorder.recording(backward=True):
             yield
 
-    with threads_started() as threads:
+    with threads_started(ignored=lambda: recorder.is_aside) as threads:
         why_none = run(forward=forward, backward=backward)
     refuse_unseen(recorder, threads)
     for op, line in recorder.hidden:

@@ -117,6 +117,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         finally:
             self._aside -= 1
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether everything passes at the moment."""
+        return self._aside > 0
+
     def run(self, made: Any, call: Callable[[list[Any]], Any], args: list[Any]) -> Any:
         """Run a compiled graph, in the boxed calling convention.
 

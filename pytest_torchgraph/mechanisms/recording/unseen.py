@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,16 +19,21 @@ from .mode import RecordingMode
 
 
 @contextlib.contextmanager
-def threads_started() -> Iterator[list[str]]:
+def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[list[str]]:
     """The names of the threads that start inside, as a list that grows.
 
     Threads that exist already, and those of C++ or of `_thread`, are not noticed.
+
+    Args:
+        ignored: asked when a thread starts: whether it is of no concern, as the pools and progress
+            bars are that torch starts while it compiles.
     """
     names: list[str] = []
     before = threading.getprofile()
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
-        names.append(threading.current_thread().name)
+        if not ignored():
+            names.append(threading.current_thread().name)
         sys.setprofile(before)  # this thread's; the hook has done its work
         if before is not None:
             before(frame, event, argument)
@@ -77,4 +82,5 @@ def _place(line: tuple[CodeType, int] | None) -> str:
         return ""
     code, number = line
     source = source_lines.from_line(code.co_filename, number, code.co_name)
-    return f" at {source} in {source.function} ({source.code})"
+    function = source_lines.original_name(source.function)
+    return f" at {source} in {function} ({source.code})"

@@ -99,7 +99,8 @@ class _Recorder:
         }
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
-        return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
+        with self.islands.aside():
+            return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
 
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":
