@@ -127,9 +127,9 @@ def _without_results(graph: Graph) -> Graph:
 
 
 def graphs_of(obj: Any) -> tuple[Graph, ...]:
-    """The graphs of a Capture, a Graph, or anything that `from_fx` takes."""
+    """The graphs of a Capture's program, a Graph, or anything that `from_fx` takes."""
     if isinstance(obj, Capture):
-        return obj.graphs
+        return obj.program
     if isinstance(obj, Graph):
         return (obj,)
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph | torch.export.ExportedProgram):
