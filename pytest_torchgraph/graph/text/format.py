@@ -176,6 +176,11 @@ def format_runs(graph: Graph) -> str:
     return f" {TIMES} {graph.runs}"
 
 
+def ran(runs: int) -> str:
+    """How often a graph ran, in words: `ran once`, `ran 3 times`."""
+    return "ran once" if runs == 1 else f"ran {runs} times"
+
+
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
     yield _title(graph, default)
     for op, count in sorted(graph.op_counts.items()):
