@@ -10,7 +10,7 @@ from ..checks.assertions import Assertions
 from ..errors import CaptureError
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
-from ..graph.text.format import Header, format_document, format_runs
+from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
 
@@ -283,7 +283,8 @@ class Capture(Assertions):
 
     def __repr__(self) -> str:
         graphs = ", ".join(
-            f"{graph.name}{format_runs(graph)} ({len(graph.nodes)} nodes)" for graph in self.program
+            f"{with_runs(graph.name, graph.runs if graph.eager else 1)} ({len(graph.nodes)} nodes)"
+            for graph in self.program
         )
         return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"
 

@@ -49,6 +49,11 @@ class Subject(Protocol):
         ...
 
     @property
+    def program(self) -> tuple[Graph, ...]:
+        """The graphs, and those of what ran eagerly beside them."""
+        ...
+
+    @property
     def forwards(self) -> tuple[Graph, ...]:
         """The forward and inference graphs."""
         ...

@@ -166,14 +166,12 @@ def _eager_title(graph: Graph) -> str:
             f"{graph.runs} times"
         )
     kind = "" if graph.kind == EAGER_KINDS[0] else f": {graph.kind}"
-    return f"{graph.name}{kind}{format_runs(graph)} {{"
+    return f"{with_runs(f'{graph.name}{kind}', graph.runs)} {{"
 
 
-def format_runs(graph: Graph) -> str:
-    """How often an eager graph ran, as it stands behind its name: ` × 3`; "" for once."""
-    if not graph.eager or graph.runs == 1:
-        return ""
-    return f" {TIMES} {graph.runs}"
+def with_runs(title: str, runs: int) -> str:
+    """The title of an eager graph, and how often it ran, unless once: `eager_0 × 3`."""
+    return title if runs == 1 else f"{title} {TIMES} {runs}"
 
 
 def ran(runs: int) -> str:
