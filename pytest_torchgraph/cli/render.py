@@ -17,7 +17,7 @@ def add_command(commands: Any) -> None:
     Args:
         commands: the subparsers of argparse.
     """
-    parser = commands.add_parser("render", help="draw a graph: .svg, .png, .pdf or .dot")
+    parser = commands.add_parser("render", help="draw the graphs: .svg, .png, .pdf or .dot")
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--graph", metavar="NAME", help="only this one, of several")
