@@ -188,17 +188,17 @@ class GraphDiff:
         return tuple(nodes for pair in self.graphs for nodes in pair.rewired)
 
     def heading(self) -> str:
-        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`."""
+        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`.
+
+        Whole graphs are counted behind the ops: `1 op changed in fc; 1 graph added`.
+        """
         if not self.findings:
             return "no difference"
-        counts = Counter(finding.kind for finding in self.findings)
-        parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
-        first, _, rest = parts[0].partition(" ")
-        whole = all(finding.of_graph for finding in self.findings)
-        noun = "graph" if whole else "op"
-        parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
-        where = _common_module([finding.module for finding in self.findings])
-        return ", ".join(parts) + (f" in {where}" if where and noun == "op" else "")
+        ops = [finding for finding in self.findings if not finding.of_graph]
+        graphs = [finding for finding in self.findings if finding.of_graph]
+        where = _common_module([finding.module for finding in ops])
+        parts = [_counted(ops, "op") + (f" in {where}" if where else "")] if ops else []
+        return "; ".join([*parts, _counted(graphs, "graph")] if graphs else parts)
 
     def to_text(self, limit: int = 10) -> str:
         """All findings as text, at most `limit` of them in full."""
@@ -480,6 +480,15 @@ def _ops(changes: Iterable[Change]) -> list[Change]:
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]
+
+
+def _counted(findings: Sequence[Finding], noun: str) -> str:
+    """How many findings of each kind there are: `2 ops added, 1 changed`."""
+    counts = Counter(finding.kind for finding in findings)
+    parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
+    first, _, rest = parts[0].partition(" ")
+    parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
+    return ", ".join(parts)
 
 
 def _count(changes: Sequence[Change]) -> str:
