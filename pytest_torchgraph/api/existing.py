@@ -82,6 +82,9 @@ def load(path: str | Path) -> Capture:
 def diff(a: Any, b: Any) -> GraphDiff:
     """The structural difference from `a` to `b`; false where they have the same dataflow.
 
+    Of two captures it covers the `program`: what ran eagerly is compared with what ran eagerly, and
+    how often it ran.
+
     Where one of two graphs knows no shape at all, as the result of a `torch.fx.Transformer` does
     not, their shapes and dtypes are not compared.
 
