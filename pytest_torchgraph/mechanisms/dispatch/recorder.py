@@ -25,7 +25,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.records = self.forward
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
-        self._user_code: dict[CodeType, bool] = {}
+        self._user_files: dict[str, bool] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -95,12 +95,13 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     def _line(self) -> tuple[CodeType, int] | None:
         frame: FrameType | None = sys._getframe(2)
-        known = self._user_code
+        known = self._user_files
         while frame is not None:
             code = frame.f_code
-            mine = known.get(code)
+            file = code.co_filename  # a code object's own hash takes one of all its constants
+            mine = known.get(file)
             if mine is None:
-                mine = known[code] = is_user_file(code.co_filename)
+                mine = known[file] = is_user_file(file)
             if mine:
                 return code, frame.f_lineno
             frame = frame.f_back

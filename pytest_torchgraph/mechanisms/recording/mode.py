@@ -20,6 +20,15 @@ LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
 
 
+_PLAIN = frozenset(
+    (type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout)
+)
+"""Types of arguments that hold no tensor."""
+_STRIDED = torch.strided
+_STRIDED_PLACE = 5
+"""How many items the place of a strided tensor has: storage, offset, shape, strides and dtype."""
+
+
 class Value(int):
     """A tensor in a recorded argument: the number of its value."""
 
@@ -131,13 +140,16 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def encode(self, value: Any, output: bool = False) -> Any:
         """A recorded argument or output: tensors as `Value`, all sequences as tuples."""
-        if isinstance(value, torch.Tensor):
-            known = self._tensors.get(id(value))
-            if known is not None and known[0]() is value:
-                return known[1]
-            return self.meet(value, output)
-        if isinstance(value, list | tuple):
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        known = self._tensors.get(id(value))
+        if known is not None and known[0]() is value:
+            return known[1]
+        if kind is tuple or kind is list or isinstance(value, list | tuple):
             return tuple([self.encode(item, output) for item in value])
+        if isinstance(value, torch.Tensor):
+            return self.meet(value, output)
         return value
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
@@ -157,9 +169,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = known or ("constant", "constant")
         self.values.append(value)
-        shape, stride = _form(tensor)
-        form = tensor.dtype, shape, stride, tensor.device, tensor.layout
-        self.meta.append((*form, place[1]))
+        if len(place) == _STRIDED_PLACE:
+            _, offset, shape, stride, dtype = place
+            self.meta.append((dtype, shape, stride, tensor.device, _STRIDED, offset))
+        else:
+            shape = () if tensor.is_nested else tuple(tensor.shape)  # of a nested one it is not one
+            self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
@@ -177,6 +192,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.encode(tensor)  # type: ignore[no-any-return]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
+        """The number of a tensor's storage, and where in it the tensor is."""
         try:
             storage = tensor.untyped_storage()
             address = storage._cdata
@@ -187,15 +203,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         if number == -1:
             number = self._storages[address] = len(self._pins)
             self._pins.append(self._storage_ref(storage))
-        if tensor.layout is not torch.strided or tensor.is_nested:
+        if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
-        offset = tensor.storage_offset()
-        return number, (number, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
-
-
-def _form(tensor: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
-    """Shape and strides; of a nested tensor the shape is not one."""
-    if tensor.is_nested:
-        return (), None
-    stride = tensor.stride() if tensor.layout is torch.strided else None
-    return tuple(tensor.shape), stride
+        form = tuple(tensor.shape), tensor.stride(), tensor.dtype
+        return number, (number, tensor.storage_offset(), *form)
