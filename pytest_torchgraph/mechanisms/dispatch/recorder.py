@@ -14,6 +14,10 @@ from ...convert.source_lines import is_user_file
 from ..recording.mode import LEAF, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 
+_inference_mode_is_on = torch.is_inference_mode_enabled
+_NONE: dict[str, Any] = {}
+"""The keyword arguments of all calls without any."""
+
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     """Records forward and backward ops of one step."""
@@ -71,13 +75,17 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and self.is_composite(func):
+        if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
-                return func.decompose(*args, **kwargs)
-        encoded = tuple([self.encode(arg) for arg in args])
-        named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
-        output = func(*args, **kwargs)
+                return func.decompose(*args, **(kwargs or {}))
+        encoded = self.encode_all(args)
+        if kwargs:
+            named = {key: self.encode(arg) for key, arg in kwargs.items()}
+            output = func(*args, **kwargs)
+        else:
+            named = _NONE
+            output = func(*args)
+        result = self.encode(output, True)
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
@@ -88,9 +96,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line = None
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
-        self.records.append(
-            OpRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
-        )
+        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
         return output
 
     def _line(self) -> tuple[CodeType, int] | None:

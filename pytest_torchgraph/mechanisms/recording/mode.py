@@ -8,6 +8,7 @@ storage by its address, which a weak storage reference keeps from being used aga
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
@@ -140,17 +141,31 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def encode(self, value: Any, output: bool = False) -> Any:
         """A recorded argument or output: tensors as `Value`, all sequences as tuples."""
-        kind = type(value)
-        if kind in _PLAIN:
+        if type(value) in _PLAIN:
             return value
         known = self._tensors.get(id(value))
         if known is not None and known[0]() is value:
             return known[1]
-        if kind is tuple or kind is list or isinstance(value, list | tuple):
-            return tuple([self.encode(item, output) for item in value])
         if isinstance(value, torch.Tensor):
             return self.meet(value, output)
+        if isinstance(value, list | tuple):
+            return self.encode_all(value, output)
         return value
+
+    def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
+        """What `encode` gives for each of several values."""
+        tensors = self._tensors
+        encoded = []
+        for value in values:
+            if type(value) in _PLAIN:
+                encoded.append(value)
+                continue
+            known = tensors.get(id(value))
+            if known is not None and known[0]() is value:
+                encoded.append(known[1])
+            else:
+                encoded.append(self.encode(value, output))
+        return tuple(encoded)
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
         """A tensor that was not seen before: a new value, or another handle of a known one."""
