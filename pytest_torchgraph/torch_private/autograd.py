@@ -43,9 +43,25 @@ def current_autograd_node() -> Callable[[], Any]:
     return get("current_node")  # type: ignore[no-any-return]
 
 
-def storage_ref() -> type[Any]:
-    """`StorageWeakRef`: pins the identity of a storage, not its memory."""
-    return get("storage_weak_ref")  # type: ignore[no-any-return]
+class StoragePins:
+    """Weak references to storages, which keep their addresses from being used again.
+
+    The memory of a storage is freed all the same. `StorageWeakRef` is one such reference as an
+    object, which takes longer to make and to free than all else that is noted of a storage.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[int] = []
+        self._free: Callable[[int], object] = get("free_storage_reference")
+
+    def add(self, storage: torch.UntypedStorage) -> int:
+        """Pin one more; gives its number."""
+        self._references.append(storage._weak_ref())
+        return len(self._references) - 1
+
+    def __del__(self) -> None:
+        for reference in self._references:
+            self._free(reference)
 
 
 def aot_autograd(**compilers: Any) -> Callable[..., Any]:

@@ -94,13 +94,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._storages: dict[int, int] = {}
-        self._pins: list[Any] = []
+        self._pins = torch_private.StoragePins()
         self._places: dict[tuple[Any, ...], Value] = {}
         self._first_on: dict[int, Value] = {}
         self._composite: dict[Any, bool] = {}
         self._sequence = torch_private.sequence_number()
         self._autograd_node = torch_private.current_autograd_node()
-        self._storage_ref = torch_private.storage_ref()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -214,10 +213,9 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         except (NotImplementedError, RuntimeError):
             number = -1 - len(self.values)
             return number, (number, 0, id(tensor))
-        number = self._storages.get(address, -1)
-        if number == -1:
-            number = self._storages[address] = len(self._pins)
-            self._pins.append(self._storage_ref(storage))
+        number = self._storages.get(address)
+        if number is None:
+            number = self._storages[address] = self._pins.add(storage)
         if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
         form = tuple(tensor.shape), tensor.stride(), tensor.dtype
