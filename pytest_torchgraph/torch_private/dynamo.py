@@ -103,4 +103,6 @@ def modes_that_stop_compilation() -> list[str]:
 
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a FakeTensor: it has a shape and no memory."""
-    return isinstance(tensor, get("fake_tensor"))
+    kind = type(tensor)
+    plain = kind is torch.Tensor or kind is torch.nn.Parameter
+    return not plain and isinstance(tensor, get("fake_tensor"))
