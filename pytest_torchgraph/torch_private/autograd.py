@@ -52,11 +52,12 @@ class StoragePins:
 
     def __init__(self) -> None:
         self._references: list[int] = []
+        self._make: Callable[[torch.UntypedStorage], int] = get("storage_reference")
         self._free: Callable[[int], object] = get("free_storage_reference")
 
     def add(self, storage: torch.UntypedStorage) -> int:
         """Pin one more; gives its number."""
-        self._references.append(storage._weak_ref())
+        self._references.append(self._make(storage))
         return len(self._references) - 1
 
     def __del__(self) -> None:
