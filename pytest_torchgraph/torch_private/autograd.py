@@ -23,9 +23,8 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     visited = set(todo)
     while todo:
         node = todo.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None and type(node).__name__ == "AccumulateGrad":
-            leaves.append(variable)
+        if type(node).__name__ == "AccumulateGrad" and node.variable is not None:
+            leaves.append(node.variable)
         for following, _ in node.next_functions:
             if following is not None and following not in visited:
                 visited.add(following)

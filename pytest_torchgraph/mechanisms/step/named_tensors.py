@@ -133,7 +133,9 @@ class _Reached:
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
         """The modules that are inside no other one."""
-        found = self._found.values()
+        found = list(self._found.values())
+        if len(found) == 1:
+            return found
         inner = {id(c) for _, module in found for c in module.modules() if c is not module}
         return [(name, module) for name, module in found if id(module) not in inner]
 
