@@ -21,9 +21,7 @@ LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
 
 
-_PLAIN = frozenset(
-    (type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout)
-)
+_PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
 """Types of arguments that hold no tensor."""
 _STRIDED = torch.strided
 _STRIDED_PLACE = 5
@@ -213,8 +211,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         except (NotImplementedError, RuntimeError):
             number = -1 - len(self.values)
             return number, (number, 0, id(tensor))
-        number = self._storages.get(address)
-        if number is None:
+        number = self._storages.get(address, -1)
+        if number == -1:
             number = self._storages[address] = self._pins.add(storage)
         if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
