@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .. import devices
+from .. import devices, torch_private
 from ..checks.subject import Comparison
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
@@ -126,6 +126,8 @@ def capture(
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
     _check_possible(mechanism, fake)
+    if mechanism.name in COMPILING:
+        target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     place = None if device is None else torch.device(device)
     with exclusive(), HUB.paused(), _placed(invocation, fake, place) as placed:

@@ -171,8 +171,11 @@ NAMES = {
     "set_version_counter": PrivateName(
         "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
     ),
-    "storage_weak_ref": PrivateName(
-        "torch.multiprocessing.reductions:StorageWeakRef", "1.8", "capture by dispatch"
+    "storage_reference": PrivateName(
+        "torch:UntypedStorage._weak_ref", "2.0", "capture by dispatch"
+    ),
+    "free_storage_reference": PrivateName(
+        "torch:UntypedStorage._free_weak_ref", "2.0", "capture by dispatch"
     ),
     "fake_tensor_mode": PrivateName(
         "torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "fake=True"

@@ -149,6 +149,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload):
             self.hidden.append((op_name(func), self._where()[1]))
             return func(*args, **kwargs)
+        if func.namespace == "prim":  # a question to a fake tensor, such as for its device
+            return func(*args, **kwargs)
         if torch.is_inference_mode_enabled() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
