@@ -110,24 +110,34 @@ def test_equal_graphs_are_one_that_ran_so_often() -> None:
     looped = captured("sizes_that_change", backward=False)
     assert [graph.runs for graph in looped.eager] == [1, 1, 1]
 
-    @torch.compiler.disable
-    def shift(x: Tensor) -> Tensor:
-        return x.roll(1)
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
 
-    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x).relu()
 
-    def target(x: Tensor) -> Tensor:
-        for _ in range(3):
-            x = shift(block(x))
-        return x
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleList(Head() for _ in range(3))
 
-    torch.manual_seed(0)
-    again = capture(target, example(2, 4), backward=False)
-    assert [(graph.name, graph.runs) for graph in again.eager if graph.count("aten.roll")] == [
-        ("eager_0", 3)
-    ] or sum(graph.runs for graph in again.eager if graph.count("aten.roll")) == 3
+        def forward(self, x: Tensor) -> Tensor:
+            for head in self.heads:
+                x = disabled(head(x))
+            return x
+
+    again = capture(Repeated(), example(2, 4, grad=True))
+    assert [(graph.name, graph.runs) for graph in again.eager] == [
+        ("eager_0", 3),
+        ("eager_1", 3),
+    ]
+    assert [node.name for node in again.eager[0].inputs] == ["forward_0:relu"]
+    assert len(again.eager_ops) == 9 + again.eager[1].op_counts.total() * 3
     text = again.to_text()
     assert text.startswith("torchgraph 2\n")
+    assert "\neager_0 × 3 {\n" in text
 
 
 def test_the_share_of_ops_that_ran_compiled(model: Capture) -> None:
@@ -148,7 +158,7 @@ def test_eager_ops_fail_with_their_line_their_module_and_the_break(model: Captur
     message = str(caught.value)
     assert message.startswith("6 ops ran eagerly, in no compiled graph:\n")
     assert "  eager_0 (forward)\n" in message
-    assert "because of: Skip calling `torch.compiler.disable()`d function" in message
+    assert "because of: Skip inlining `torch.compiler.disable()`d function" in message
     assert "in forward: return x.atan() * 2 [between]\n" in message
     assert "aten.atan.default, aten.mul.Tensor" in message
     assert "allow=['model.py:31']" in message
