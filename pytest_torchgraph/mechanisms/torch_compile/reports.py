@@ -29,6 +29,7 @@ _RETRIED = "WON'T CONVERT"
 """Beginning of a report that the same failure's own report follows."""
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
 """Beginnings of hints that help nobody who reads one break."""
+_DISPATCH = "\nvia='dispatch' captures what runs eagerly."
 _IS_CAUSAL = "_detect_is_causal_mask"
 """The function of nn.Transformer that looks at the data of masks."""
 
@@ -77,11 +78,11 @@ class Broke(NamedTuple):
         """Why nothing was compiled: where and why."""
         file, line, function = self.place
         if self.is_in_torch_nn or is_torch_file(file):
-            return self.describe_in_torch()
+            return f"{self.describe_in_torch()}{_DISPATCH}"
         within = f" in {resumed(function)[0]}" if function else ""
         return (
             "Dynamo gave up on the target and ran it eagerly. It broke at "
-            f"{_line(file, line, within)}\n{self.why}"
+            f"{_line(file, line, within)}\n{self.why}{_DISPATCH}"
         )
 
 
