@@ -174,7 +174,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
             with HUB.recording(recorder):
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
-            if mechanism.name in COMPILING:
+            if mechanism.name in COMPILING | {"fx"}:
                 tell_whose(error, invocation, saved, mechanism.name)
             raise
         outcome = outcome_of(step)

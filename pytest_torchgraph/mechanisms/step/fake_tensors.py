@@ -27,9 +27,9 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
         more = f" and {len(on_meta) - 1} more" if on_meta[1:] else ""
         add_note(
             error,
-            f"{role} {name!r}{more} of the target is on the meta device, where tensors have a "
-            "shape and no data. fake=True captures such a target, via 'aot', 'dispatch', 'dynamo' "
-            "or 'export', and takes it for one on the CPU.",
+            f"The target was given on the meta device ({role} {name!r}{more}), where tensors have "
+            "a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
+            "'aot', 'dispatch', 'dynamo' or 'export'.",
         )
 
 

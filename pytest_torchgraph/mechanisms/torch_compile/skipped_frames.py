@@ -212,6 +212,7 @@ class CalledAtBreak:
         """The refusal in words: what happened, where and why."""
         users = [frame for frame in self.stack if is_user_file(frame[0])]
         file, line, name, _ = (users or self.stack)[-1]
+        place = f"{relative(file)}:{line} in {resumed(name)[0]}"
         code = linecache.getline(file, line).strip()
         by_itself = "Dynamo did not compile it by itself"
         if any(op.checkpointed for op in ops):
@@ -219,7 +220,7 @@ class CalledAtBreak:
         return (
             "A function that the target calls ran eagerly, because a graph break in it keeps it "
             f"out of its caller's graph, and {by_itself}. So its operations are in no graph. It "
-            f"runs {_names(ops)}. It broke at {relative(file)}:{line} in {resumed(name)[0]}: {code}\n"
+            f"runs {_names(ops)}. It broke at {place}: {code}\n"
             f"{self.reason}{_ADVICE}"
         )
 
@@ -326,6 +327,7 @@ class _Watch(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         name, called, inner = str(func), frozenset(through), frame
         while frame is not None and not is_torch_file(frame.f_code.co_filename, *_CHECKPOINT):
             frame = frame.f_back
-        place = (None, 0, 0) if inner is None else (inner.f_code, inner.f_lasti, inner.f_lineno)
-        self.ops.append(ExecutedOp(name, *place, called, frame is not None))
+        code = None if inner is None else inner.f_code
+        offset, line = (0, 0) if inner is None else (inner.f_lasti, inner.f_lineno)
+        self.ops.append(ExecutedOp(name, code, offset, line, called, frame is not None))
         return func(*args, **(kwargs or {}))
