@@ -423,11 +423,12 @@ def test_two_threads_cannot_capture_at_once() -> None:
     capture(torch.relu, example(), via="dispatch").assert_no_syncs()
 
 
-def test_captures_inside_each_other_leave_the_methods_as_they_were() -> None:
+def test_a_refused_capture_inside_another_one_leaves_the_methods_as_they_were() -> None:
     before = methods()
 
     def around(x: Tensor) -> Tensor:
-        capture(lambda y: y * 2, x, via="dispatch")
+        with pytest.raises(CaptureError, match="a capture is made inside another one"):
+            capture(lambda y: y * 2, x, via="dispatch")
         return x * len(x.tolist())
 
     (*_, found) = capture(around, example(), via="dispatch").syncs

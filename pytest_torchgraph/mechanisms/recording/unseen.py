@@ -17,7 +17,6 @@ from ...convert import source_lines
 from ...errors import CaptureError
 from .mode import RecordingMode
 
-
 _COMPUTE_NOTHING = ("tqdm.", "torch._inductor.", "torch._dynamo.")
 """Beginnings of the modules whose threads compute nothing; torch.fx shows its progress by tqdm."""
 
@@ -86,4 +85,4 @@ def _place(line: tuple[CodeType, int] | None) -> str:
     code, number = line
     name = source_lines.original_name(code.co_name)
     source = source_lines.from_line(code.co_filename, number, name)
-    return f"a tensor that is used at {source} in {source.function} ({source.code})"
+    return f"a tensor that comes up at {source} in {source.function} ({source.code})"

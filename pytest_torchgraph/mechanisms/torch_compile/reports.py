@@ -25,7 +25,7 @@ from .skipped_frames import (
     torch_frames,
 )
 
-_RETRIED = "WON'T CONVERT"
+_REPEATED = "WON'T CONVERT"
 """Beginning of a report that the same failure's own report follows."""
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
 """Beginnings of hints that help nobody who reads one break."""
@@ -131,7 +131,7 @@ class Reports:
         """Keep what a record of the trace says."""
         artifact = metadata.get("artifact")
         if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
-            if not payload.startswith(_RETRIED):
+            if not payload.startswith(_REPEATED):
                 self._broke(read_report(payload))
             return
         metrics = metadata.get("compilation_metrics")
