@@ -117,6 +117,10 @@ NAMES = {
         "2.0",
         "captures through Dynamo",
     ),
+    "dynamo_exception": PrivateName(
+        "torch._dynamo.exc:TorchDynamoException", "2.0", "captures through Dynamo"
+    ),
+    "unsupported": PrivateName("torch._dynamo.exc:Unsupported", "2.0", "captures through Dynamo"),
     "backend_compiler_failed": PrivateName(
         "torch._dynamo.exc:BackendCompilerFailed",
         "2.0",

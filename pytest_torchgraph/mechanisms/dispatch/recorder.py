@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...convert.source_lines import is_user_file
-from ..recording.mode import LEAF, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
@@ -78,6 +78,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **(kwargs or {}))
+        if func is LIFT:
+            self.introduce(args[0], "constant", "constant")
         encoded = self.encode_all(args)
         if kwargs:
             named = {key: self.encode(arg) for key, arg in kwargs.items()}

@@ -19,7 +19,7 @@ import torch
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file
 from ...ops.qualified import op_name
-from ..recording.mode import LEAF, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
@@ -163,6 +163,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
                 return self._same(func(*args, **kwargs), args[0])
             path = self.number_of_owner(node) if line is None else path
+        if func is LIFT:
+            self.introduce(args[0], "constant", "constant")
         encoded = tuple([self.encode(arg) for arg in args])
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)

@@ -7,17 +7,23 @@ storage by its address, which a weak storage reference keeps from being used aga
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from ... import torch_private
-from ...convert import source_lines
+from ...convert.source_lines import is_user_file
 from ..step.named_tensors import NamedTensors
+from ..step.step import Step
 
+LIFT = torch.ops.aten.lift_fresh.default
+"""What `torch.tensor` and the like pass a constant to that they have just made."""
+_STEP = Step.run.__code__
+"""The code that calls the target; the frames around it are of nobody's concern."""
 LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
 
@@ -73,7 +79,8 @@ class Stranger(NamedTuple):
 
     Attributes:
         is_leaf: whether autograd knows of no op that made it.
-        line: code object and line of the user's that it came up in; None where there is none.
+        line: code object and line of the target's that it came up in; None where there is none, as
+            for what the target returned.
     """
 
     is_leaf: bool
@@ -196,7 +203,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = known or ("constant", "constant")
                 if known is None:
-                    self.strangers.append(Stranger(tensor.is_leaf, source_lines.current()))
+                    self.strangers.append(Stranger(tensor.is_leaf, _line_of_target()))
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
             _, offset, shape, stride, dtype = place
@@ -235,3 +242,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return number, (number, 0, id(tensor))
         form = tuple(tensor.shape), tensor.stride(), tensor.dtype
         return number, (number, tensor.storage_offset(), *form)
+
+
+def _line_of_target() -> tuple[CodeType, int] | None:
+    """Code object and line of the innermost user's frame inside the step that is running."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None and frame.f_code is not _STEP:
+        if found is None and is_user_file(frame.f_code.co_filename):
+            found = frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None if frame is None else found

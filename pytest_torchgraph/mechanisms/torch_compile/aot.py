@@ -64,6 +64,7 @@ class Aot:
             run_compiled,
             step,
             recorder,
+            "AOTAutograd",
             eager_is_recorded=True,
             dynamic=self.dynamic,
             fullgraph=self.fullgraph,

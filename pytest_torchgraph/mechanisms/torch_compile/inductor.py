@@ -58,6 +58,7 @@ class Inductor:
             run_compiled,
             step,
             recorder,
+            "inductor",
             trace=recorder.trace,
             eager_is_recorded=True,
             dynamic=self.dynamic,
