@@ -35,6 +35,8 @@ def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:
     def make() -> tuple[Any, ...]:
+        warned = SUBJECTS[name]()  # transformers warns once a process, at which Dynamo breaks
+        warned.model(*warned.args, **warned.kwargs)
         subject = SUBJECTS[name]()
         return subject.model, subject.args, subject.kwargs
 
@@ -45,9 +47,10 @@ def of_case(make: Callable[[], Target]) -> Callable[[], tuple[Any, ...]]:
     return lambda: (*make(), {})
 
 
+NOTHING_COMPILED = ("lstm_tagger", "transformer_with_masks_only")
 TARGETS = {
     **{name: of_case(make) for name, make in CASES.items()},
-    **{name: of_subject(name) for name in SUBJECTS},
+    **{name: of_subject(name) for name in SUBJECTS if name not in NOTHING_COMPILED},
 }
 
 
