@@ -31,7 +31,7 @@ from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
 from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.lock import exclusive
-from ..mechanisms.step.named_tensors import callable_of
+from ..mechanisms.step.named_tensors import NamedTensors, callable_of
 from ..mechanisms.step.saved_state import preserve_state
 from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
@@ -130,6 +130,7 @@ def capture(
     if mechanism.name in COMPILING:
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
+    _check_modules(invocation.named)
     place = None if device is None else torch.device(device)
     with exclusive(resets=mechanism.name in RESETTING):
         _check_possible(mechanism, fake)
@@ -307,6 +308,18 @@ def _check_possible(mechanism: Mechanism, fake: bool) -> None:
         )
 
 
+_SCRIPT = (
+    "the target is TorchScript, or uses it, whose interpreter rewrites and profiles it while it "
+    "runs: capture the Python module that it was made from"
+)
+
+
+def _check_modules(named: NamedTensors) -> None:
+    """Refuse a target that reaches TorchScript, in a closure for instance."""
+    if any(isinstance(module, torch.jit.ScriptModule) for _, module in named.all_modules):
+        raise CaptureError(_SCRIPT)
+
+
 def _check_target(target: Any, ours: dict[str, Any]) -> None:
     if not callable(target):
         raise TypeError(
@@ -318,10 +331,7 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
         isinstance(target, torch.nn.Module)
         and any(isinstance(module, torch.jit.ScriptModule) for module in target.modules())
     ):
-        raise CaptureError(
-            "the target is TorchScript, whose interpreter rewrites and profiles it while it runs: "
-            "capture the Python module that it was made from"
-        )
+        raise CaptureError(_SCRIPT)
     given = [name for name, value in ours.items() if value is not None]
     if not given:
         return

@@ -101,42 +101,61 @@ class _IslandReplay(Replay):
         """The draft that each draft of a view is of, where both come from outside."""
         self.used_as_view: list[tuple[int, int]] = []
         """Pairs of a draft of which a view is used, and the section that uses it."""
+        self.before: dict[int, EagerRecord | CompiledRun] = {}
+        """The event before each record of a backward, by its `id`."""
         self.drafted: dict[int, int] = {}
         """The draft of each record, by its `id`."""
 
-    def forward_event(self, record: OpRecord) -> int | None:
-        """The number of the event whose autograd node ran this op; -1 for AOTAutograd's own."""
-        if not 0 <= record.sequence < LEAF:
+    def forward_event(self, sequence: int) -> int | None:
+        """The number of the event that made an autograd node; -1 for AOTAutograd's own."""
+        if not 0 <= sequence < LEAF:
             return None
-        at = bisect_right(self.marked, record.sequence)
+        at = bisect_right(self.marked, sequence)
         return self.recorder.marks[at][1] if at < len(self.marked) else None
 
     def forward_record(self, record: EagerRecord) -> EagerRecord | None:
         """The op of the forward that an op of the backward is for, None where none is known."""
-        number = self.forward_event(record) if record.backward else None
+        number = self.forward_event(record.sequence) if record.backward else None
         if number is None or number < 0:
             return None
         event = self.recorder.events[number]
         return event if isinstance(event, EagerRecord) and event is not record else None
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
-        """Module path and source of an op; in a backward those of the forward op it is for."""
+        """Module path and source of an op; in a backward those of what it is for in the forward.
+
+        That is the op whose gradient it computes; where a gradient is passed on between compiled
+        graphs, the call of the graph.
+        """
+        assert isinstance(record, EagerRecord)
         paths = self.recorder.paths
         source = source_of(record.line)
-        if record.path > 0 or (source is not None and record.path >= 0):
-            if source is None and isinstance(record, EagerRecord):
-                source = self._source_of_forward(record)
-            return paths[record.path], source
-        assert isinstance(record, EagerRecord)
-        forward = self.forward_record(record)
-        if forward is None:
+        if (record.path > 0 and source is not None) or not record.backward:
             return paths[max(record.path, 0)], source
-        path, source_of_forward = self.place(forward)
-        return path, source or source_of_forward
+        path, source_of_forward = self._place_of_forward(record)
+        return paths[record.path] if record.path > 0 else path, source or source_of_forward
 
-    def _source_of_forward(self, record: EagerRecord) -> Source | None:
-        forward = self.forward_record(record)
-        return None if forward is None else self.place(forward)[1]
+    def _place_of_forward(self, event: EagerRecord | CompiledRun) -> tuple[str, Source | None]:
+        """Module path and source of what an event of a backward is for."""
+        if event.sequence >= LEAF:  # a gradient for a parameter, which the event before made
+            before = self.before.get(id(event))
+            if before is None or not before.backward:
+                return "", None
+            return self._place_of_forward(before)
+        number = self.forward_event(event.sequence)
+        if number == -1:  # an output that AOTAutograd made again, behind the run of the graph
+            at = bisect_right(self.marked, event.sequence)
+            number = next((n for _, n in self.recorder.marks[at::-1] if n >= 0), None)
+        if number is None:
+            return "", None
+        found = self.recorder.events[number]
+        if found is event:
+            return "", None
+        if isinstance(found, EagerRecord):
+            return self.place(found)
+        if found.backward:
+            return self._place_of_forward(found)
+        return self.recorder.paths[found.path], source_of(found.line)
 
     def draft_of(self, value: Value) -> int:
         """The draft that holds a value now.
@@ -275,12 +294,14 @@ class _Builder:
         replay = self.replay
         section, behind = 0, -1
         part: _Part | None = None
+        before: EagerRecord | CompiledRun | None = None
         for event in self.recorder.events:
             if isinstance(event, CompiledRun):
                 part, section = None, section + 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
                 behind = self._run(event)
+                before = event
                 continue
             if part is None or part.backward != event.backward:
                 section += 1
@@ -288,6 +309,9 @@ class _Builder:
                 self.backward_sections[section] = event.backward
                 part = _Part(event.backward, behind, section)
                 self.parts.append(part)
+            if before is not None:
+                replay.before[id(event)] = before
+            before = event
             part.records.append(event)
             self.part_of[id(event)] = part
             replay.add(event)
@@ -361,7 +385,8 @@ class _Builder:
             if record.backward and record.line is None and record.path <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else known.get(id(forward))
-                by_engine = by_engine or replay.forward_event(record) == -1
+                of_aot = record.passes_on and replay.forward_event(record.sequence) == -1
+                by_engine = by_engine or of_aot
             found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
             known[id(record)] = found
             yield found

@@ -54,13 +54,16 @@ class EagerRecord(OpRecord):
         backward: whether the autograd engine was running.
         by_engine: whether the engine ran it at the node of a compiled graph, or to add to a
             parameter's gradient.
+        passes_on: whether it can be the way of a gradient back through a view that is an output of
+            a compiled graph.
         stack: the user's lines, innermost first, where the op begins an island; else empty.
     """
 
-    __slots__ = ("backward", "by_engine", "stack")
+    __slots__ = ("backward", "by_engine", "passes_on", "stack")
 
     backward: bool
     by_engine: bool
+    passes_on: bool
     stack: tuple[Line, ...]
 
 
@@ -71,15 +74,20 @@ class CompiledRun:
         made: what was compiled, as the mechanism calls it.
         inputs, outputs: as called and returned, tensors replaced by `Value`.
         backward: whether the autograd engine was running.
+        sequence: in a backward the sequence number of the autograd node that ran it, else -1.
+        path, line: number of the module path and the user's line that were running.
     """
 
-    __slots__ = ("backward", "inputs", "made", "outputs")
+    __slots__ = ("backward", "inputs", "line", "made", "outputs", "path", "sequence")
 
-    def __init__(self, made: Any, inputs: Sequence[Any], backward: bool):
+    def __init__(self, made: Any, inputs: Sequence[Any], backward: bool, sequence: int):
         self.made = made
         self.inputs = inputs
         self.outputs: Sequence[Any] = ()
         self.backward = backward
+        self.sequence = sequence
+        self.path = 0
+        self.line: Line | None = None
 
 
 class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -137,8 +145,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         Args:
             made: what it is in `CompiledRun.made`.
         """
-        backward = self._backward or self._autograd_node() is not None
-        event = CompiledRun(made, self.encode_all(args), backward)
+        node = self._autograd_node()
+        sequence = -1 if node is None else node._sequence_nr()
+        backward = self._backward or node is not None
+        event = CompiledRun(made, self.encode_all(args), backward, sequence)
+        path, event.line, _ = self._where(aot=True)
+        event.path = path or 0
         self.events.append(event)
         with self.aside():
             output = call(args)
@@ -185,12 +197,14 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line = line or (None if self._backward else self._outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = self._backward or node is not None
-        record.by_engine = (
-            line is None
-            and node is not None
-            and not in_module
-            and (sequence >= LEAF or type(node).__name__ == _AOT_NODE)
-            and str(func.overloadpacket) in _PASSES_ON
+        engine = line is None and node is not None and not in_module
+        packet = str(func.overloadpacket) if engine else ""
+        at_graph = engine and (sequence >= LEAF or type(node).__name__ == _AOT_NODE)
+        record.by_engine = func is LIFT or (at_graph and packet in _PASSES_ON)
+        record.passes_on = (
+            engine
+            and not at_graph
+            and (func.is_view or packet in _PASSES_ON or packet.endswith("_backward"))
         )
         before = self.events[-1] if self.events else None
         goes_on = isinstance(before, EagerRecord) and before.backward == record.backward
@@ -253,7 +267,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             when, now = self._rewritten.get(self.storage_of[found], (0, found))
             if found < when and found != now:
                 del self._tensors[id(value)]
-                return self.meet(value, output)
+                found = self.meet(value, output)
+                if found >= when and not output:
+                    self.origin.pop(found, None)
+                    self.views[found] = now
         return found
 
     def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
@@ -272,25 +289,35 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return super().meet(tensor, output)
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [each for each in inner if isinstance(each, torch.Tensor)]
-        values = [self._tensors.get(id(each)) for each in inner]
-        made = next((each[1] for each in values if each is not None), None)
+        made = next((at for each in inner if (at := self._known(each)) is not None), None)
         known = output or id(tensor) in self.named.tensors or made is None
         value = super().meet(tensor, known if made is not None else output)
         if not known and made is not None:
             self.views[value] = made
         for each in inner:
-            if id(each) not in self._tensors:
+            if self._known(each) is None:
                 self.views[super().meet(each, True)] = value
         return value
 
+    def _known(self, tensor: torch.Tensor) -> Value | None:
+        """The value of a tensor, None where it has none."""
+        known = self._tensors.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        return self._places.get(self._place(tensor)[1])
+
     # -- places ----------------------------------------------------------------------------------
 
-    def _where(self) -> tuple[int | None, Line | None, bool]:
-        """The path of the running module, the user's line, and whether it is AOTAutograd's op."""
+    def _where(self, *, aot: bool = False) -> tuple[int | None, Line | None, bool]:
+        """The path of the running module, the user's line, and whether it is AOTAutograd's op.
+
+        Args:
+            aot: whether AOTAutograd's code is known to be running, which is no reason to stop.
+        """
         frame: FrameType | None = sys._getframe(2)
         line: Line | None = None
         path: int | None = None
-        in_graph = False
+        in_graph = aot
         while frame is not None:
             code = frame.f_code
             if code is _STEP or code is _ENGINE:

@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Iterable
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -74,16 +74,21 @@ class OpRecord:
         self.line = line
 
 
+Age: TypeAlias = Literal["before", "meanwhile", "unknown"]
+"""When a tensor was made; see `Stranger`."""
+
+
 class Stranger(NamedTuple):
     """A tensor that came as an argument, of which nobody knows where it is from.
 
     Attributes:
-        is_leaf: whether autograd knows of no op that made it.
+        age: whether the op that made it ran before the step or meanwhile, by autograd's count in
+            this thread; unknown of a leaf.
         line: code object and line of the target's that it came up in; None where there is none, as
             for what the target returned.
     """
 
-    is_leaf: bool
+    age: Age
     line: tuple[CodeType, int] | None
 
 
@@ -119,6 +124,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._first_on: dict[int, Value] = {}
         self._composite: dict[Any, bool] = {}
         self._sequence = torch_private.sequence_number()
+        self._begin = self._sequence()
         self._autograd_node = torch_private.current_autograd_node()
 
     @classmethod
@@ -203,7 +209,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = known or ("constant", "constant")
                 if known is None:
-                    self.strangers.append(Stranger(tensor.is_leaf, _line_of_target()))
+                    self.strangers.append(Stranger(self._age(tensor), _line_of_target()))
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
             _, offset, shape, stride, dtype = place
@@ -216,6 +222,13 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._places.setdefault(place, value)
         self._first_on.setdefault(storage, value)
         return value
+
+    def _age(self, tensor: torch.Tensor) -> Age:
+        """What autograd knows of when a tensor was made."""
+        node = tensor.grad_fn
+        if node is None:
+            return "unknown"
+        return "before" if node._sequence_nr() < self._begin else "meanwhile"
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""

@@ -17,7 +17,15 @@ from ...convert import source_lines
 from ...errors import CaptureError
 from .mode import RecordingMode
 
-_COMPUTE_NOTHING = ("tqdm.", "torch._inductor.", "torch._dynamo.")
+_COMPUTE_NOTHING = (
+    "tqdm.",
+    "torch._inductor.",
+    "torch._dynamo.",
+    "pytest",
+    "_pytest",
+    "xdist",
+    "execnet",
+)
 """Beginnings of the modules whose threads compute nothing; torch.fx shows its progress by tqdm."""
 
 
@@ -37,9 +45,7 @@ def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[lis
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
         thread = threading.current_thread()
-        runs = getattr(thread, "_target", None) if type(thread) is threading.Thread else thread
-        of = str(getattr(runs, "__module__", ""))
-        if not ignored() and not of.startswith(_COMPUTE_NOTHING):
+        if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
             names.append(thread.name)
         sys.setprofile(before)  # this thread's; the hook has done its work
         if before is not None:
@@ -57,8 +63,10 @@ def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[lis
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     """Refuse what was recorded where a value came from nowhere.
 
-    A tensor that autograd knows an op for came from an op that was not seen. One that is a leaf may
-    be a constant, as a global tensor is; but not where a thread was started meanwhile.
+    A tensor that autograd knows an op for came from an op that was not seen, if that ran meanwhile.
+    One that is older, or a leaf, may be a constant, as a global tensor is, or state that a module
+    keeps; but not where a thread was started meanwhile. Autograd counts in each thread by itself,
+    so that where other threads of the user's exist nothing with an op is known to be older.
 
     Args:
         threads: names of the threads that were started while it recorded.
@@ -67,7 +75,9 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
         CaptureError: with the place where the value came up.
     """
     for stranger in recorder.strangers:
-        if stranger.is_leaf and not threads:
+        if not threads and stranger.age == "unknown":
+            continue
+        if not threads and stranger.age == "before" and not _other_threads():
             continue
         names = ", ".join(dict.fromkeys(threads))
         why = (
@@ -82,6 +92,20 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             f"that was recorded. {why}. Compute it in the target itself, in the thread that calls "
             "it, or pass it as an argument"
         )
+
+
+def _other_threads() -> bool:
+    """Whether threads exist that may compute: none of pytest's, nor of what it runs with."""
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    return not all(_module_of(each).startswith(_COMPUTE_NOTHING) for each in others)
+
+
+def _module_of(thread: threading.Thread) -> str:
+    """The name of the module whose code a thread runs."""
+    runs: Any = thread
+    if type(thread) in (threading.Thread, threading.Timer):
+        runs = getattr(thread, "_target", None) or getattr(thread, "function", None)
+    return str(getattr(runs, "__module__", ""))
 
 
 def _place(line: tuple[CodeType, int] | None) -> str:

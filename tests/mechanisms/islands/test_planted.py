@@ -195,14 +195,37 @@ def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line() -> None:
     assert "in branch (return torch.cond(" in message
 
 
-def test_a_value_that_an_op_made_before_is_refused_where_it_hides() -> None:
-    memory: dict[str, Tensor] = {"x": example(4, grad=True).exp()}
+class KeepsItsState(nn.Module):
+    """As a recurrent model does that is trained on parts of a sequence."""
 
-    def target(x: Tensor) -> Tensor:
-        return disabled(x.sin()) * next(iter(memory.values()))
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.doubled = self.linear.weight * 2
 
-    with pytest.raises(CaptureError, match="something ran unseen"):
-        capture(target, example(2, 4))
+    def forward(self, x: Tensor) -> Tensor:
+        return disabled(self.linear(x)) @ self.doubled
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_what_was_made_before_is_a_constant(via: str) -> None:
+    found = capture(KeepsItsState(), example(2, 4), via=via)
+    assert found.op_counts["aten.mm"] > 0
+    memory = {"x": example(4, grad=True).exp()}
+    captured = capture(lambda x: disabled(x.sin()) * memory["x"], example(2, 4), via=via)
+    assert captured.op_counts["aten.mul"] > 0
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_what_a_thread_that_existed_before_computes_is_refused(via: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(len, "").result()
+
+        def target(x: Tensor) -> Tensor:
+            return pool.submit(x.sin().exp).result().cos()
+
+        with pytest.raises(CaptureError, match="in a thread that existed before"):
+            capture(target, example(2, 4, grad=True), via=via)
 
 
 def test_nothing_compiled_at_all_is_refused() -> None:
