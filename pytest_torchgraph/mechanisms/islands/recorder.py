@@ -25,7 +25,8 @@ from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""Whose code a file has; `_GENERATED` is that of a graph of torch.fx."""
+"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What it
+runs is not AOTAutograd's, though that calls it."""
 _CALL = torch_private.get("module_call").__code__
 _WRAPPED_CALL = torch_private.get("wrapped_module_call").__code__
 """The code that calls the forward of a module. Compared by identity: code that Dynamo made can have
@@ -43,6 +44,13 @@ _PASSES_ON = frozenset(
 )
 """The ops by which the autograd engine passes gradients on. Any other one at its nodes is of a hook
 that has no Python code of its own, such as `torch.nan_to_num`."""
+
+_OF_AOT = frozenset(
+    "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
+    "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
+    "aten.new_empty_strided aten.empty aten.contiguous".split()
+)
+"""The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
 
 Line = tuple[CodeType, int]
 
@@ -176,7 +184,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
         path, line, by_aot = self._where()
-        if by_aot:
+        if by_aot and (func.is_view or str(func.overloadpacket) in _OF_AOT):
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
         sequence = -1 if node is None else node._sequence_nr()
@@ -290,9 +298,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [each for each in inner if isinstance(each, torch.Tensor)]
         made = next((at for each in inner if (at := self._known(each)) is not None), None)
-        known = output or id(tensor) in self.named.tensors or made is None
-        value = super().meet(tensor, known if made is not None else output)
-        if not known and made is not None:
+        behind_graph = not output and made is not None and id(tensor) not in self.named.tensors
+        value = super().meet(tensor, output or behind_graph)
+        if behind_graph and made is not None:
             self.views[value] = made
         for each in inner:
             if self._known(each) is None:
@@ -330,7 +338,13 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                     line = code, frame.f_lineno
                 elif kind == _GENERATED:
                     in_graph = True
-                elif kind == _AOT and path is None and not in_graph:
+                # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
+                elif (
+                    kind == _AOT
+                    and path is None
+                    and not in_graph
+                    and code.co_name != "__torch_dispatch__"
+                ):
                     return None, None, True
             if path is not None and line is not None:
                 break
@@ -341,7 +355,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         kind = _USER if is_user_file(file) else _OTHER
         if is_torch_file(file, "_functorch", "_aot_autograd"):
             kind = _AOT
-        elif file.startswith("<eval_with_key>"):
+        elif file.startswith("<eval_with_key>") or is_torch_file(file, "autograd", "graph.py"):
             kind = _GENERATED
         self._kinds[file] = kind
         return kind

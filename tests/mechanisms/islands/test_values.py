@@ -97,11 +97,14 @@ def test_a_hook_without_code_of_its_own_is_not_the_engine(on: str, hook: Any) ->
     if on == "parameter":
         model.weight.register_hook(hook)
 
+    @torch.compiler.disable
+    def hooked(x: Tensor) -> None:
+        if on != "parameter":
+            x.register_hook(hook)
+
     def target(x: Tensor) -> Tensor:
         y = model(x).relu()
-        if on != "parameter":
-            y.register_hook(hook)
-        print(end="")
+        hooked(y)
         return y.exp()
 
     with pytest.raises(AssertionError, match="ran eagerly, in no compiled graph"):
@@ -174,3 +177,24 @@ def test_torchscript_inside_of_a_target_is_refused() -> None:
     script = torch.jit.script(nn.Linear(4, 4))
     with pytest.raises(CaptureError, match="TorchScript"):
         capture(lambda x: script(x.cos()).tanh(), example(2, 4))
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [(torch.Tensor.double, torch.Tensor.float), (lambda x: x.double(), lambda x: x.float())],
+    ids=["of torch", "of Python"],
+)
+def test_what_hooks_of_saved_tensors_run_around_a_graph_is_there(hooks: Any) -> None:
+    def inner(x: Tensor) -> Tensor:
+        return x.exp().cos() * x
+
+    @torch.compiler.disable(recursive=False)
+    def packed(x: Tensor) -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
+            return inner(x)
+
+    found = capture(lambda x: packed(x.sin()).tanh(), example(2, 4, grad=True))
+    copies = [op for op in found.eager_ops if op.op == "aten._to_copy.default"]
+    assert len(copies) == 8
+    with pytest.raises(AssertionError, match="ran eagerly"):
+        found.assert_no_eager_ops()
