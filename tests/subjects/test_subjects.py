@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from subjects.counting import COUNTED
 from subjects.models import SUBJECTS
-from subjects.subject_results import MECHANISMS, look, miscounted, misread
-from subjects.table import kept
+from subjects.subject_results import look, miscounted, misread
+from subjects.table import COLUMNS, EAGER, kept
 
 from pytest_torchgraph import capture
 
@@ -26,6 +26,8 @@ SMALL = (
     "mlp_checkpointed",
     "mlp",
     "graph_convolution",
+    "lstm_between_blocks",
+    "early_exit",
     "gpt2",
     "wav2vec2",
 )
@@ -51,6 +53,8 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> Non
     found = look(name, via)
     assert found.wrong == []
     assert kept()[name, via] == found.says
+    if found.eager:
+        assert kept()[name, EAGER] == found.eager
 
 
 @pytest.mark.parametrize(
@@ -69,12 +73,12 @@ def test_the_text_of_a_subjects_graphs_is_read_as_they_are(name: str, run: str) 
 
 def test_the_kept_table_has_each_subject_and_nothing_wrong() -> None:
     table = kept()
-    assert set(table) == {(name, via) for name in SUBJECTS for via in (*MECHANISMS, "texts")}
+    assert set(table) == {(name, via) for name in SUBJECTS for via in COLUMNS}
     assert not [cell for cell in table.values() if "WRONG" in cell]
 
 
 def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> None:
-    refused = {key for key, cell in kept().items() if "ops" not in cell and key[1] != "texts"}
+    refused = {key for key, cell in kept().items() if "ops" not in cell and key[1] not in (EAGER, "texts")}
     looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
     assert refused == {
         *((name, "fx") for name in SUBJECTS if name not in TRACED_BY_FX),
