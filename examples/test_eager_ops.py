@@ -43,5 +43,7 @@ def test_nothing_else_runs_eagerly(capture):
 
 
 def test_what_is_not_allowed_is_named_with_its_line(capture):
-    with pytest.raises(AssertionError, match=r"(?s)4 ops ran eagerly.*test_eager_ops.py:11 in posi"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)4 ops ran eagerly.*eager_ops.py:11 in positions"
+    ):
         capture.assert_no_eager_ops(allow=["aten._local_scalar_dense"])

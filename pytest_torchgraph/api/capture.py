@@ -121,9 +121,10 @@ def capture(
             a `via` or `backward` of another type.
         ValueError: for an unknown `via`.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
-            target; if something of it runs unseen; if `backward=True` and nothing requires grad; if `loss_fn`
-            gives no scalar; if the target changed its parameters; inside an open `watch()`, for a
-            mechanism that resets Dynamo; inside another capture, or beside one in another thread.
+            target; if something of it runs unseen; if `backward=True` and nothing requires grad; if
+            `loss_fn` gives no scalar; if the target changed its parameters; inside an open
+            `watch()`, for a mechanism that resets Dynamo; inside another capture, or beside one in
+            another thread.
     """
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}

@@ -5,13 +5,14 @@ The expensive pairs are left to the command: `python tests/subjects/table.py --c
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 
 import pytest
 from subjects.counting import COUNTED
 from subjects.models import SUBJECTS
-from subjects.subject_results import look, miscounted, misread
+from subjects.subject_results import MECHANISMS, look, miscounted, misread
 from subjects.table import COLUMNS, EAGER, kept
 
 from pytest_torchgraph import capture
@@ -31,8 +32,14 @@ SMALL = (
     "gpt2",
     "wav2vec2",
 )
-TRACED_BY_FX = {"lstm_tagger", "residual_cnn", "mlp", "mlp_checkpointed", "graph_convolution"} | {
-    "transformer_block"
+TRACED_BY_FX = {
+    "lstm_tagger",
+    "lstm_between_blocks",
+    "residual_cnn",
+    "mlp",
+    "mlp_checkpointed",
+    "graph_convolution",
+    "transformer_block",
 }
 PAIRS = [
     *((name, via) for name in SUBJECTS for via in CHEAP),
@@ -78,13 +85,28 @@ def test_the_kept_table_has_each_subject_and_nothing_wrong() -> None:
 
 
 def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> None:
-    refused = {key for key, cell in kept().items() if "ops" not in cell and key[1] not in (EAGER, "texts")}
+    via = {key: cell for key, cell in kept().items() if key[1] in MECHANISMS}
+    refused = {key for key, cell in via.items() if not re.fullmatch(r"\d+ graphs?, \d+ ops", cell)}
     looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
     assert refused == {
         *((name, "fx") for name in SUBJECTS if name not in TRACED_BY_FX),
+        *(("lstm_between_blocks", via) for via in ("dynamo", "compiled_autograd")),
+        ("early_exit", "export"),
         *(("lstm_tagger", via) for via in looks_at_data),
         *(("transformer_with_masks_only", via) for via in {*looks_at_data, "export"}),
         ("transformer_encoder_fast_path", "compiled_autograd"),
+    }
+
+
+def test_the_kept_table_has_the_models_of_which_a_part_runs_eagerly() -> None:
+    found = {name: cell for (name, via), cell in kept().items() if via == EAGER}
+    assert {name: cell for name, cell in found.items() if cell not in ("0", "none")} == {
+        "lstm_between_blocks": "19 in 2 graphs",
+        "early_exit": "1 in 1 graph",
+        "gpt2": "1 in 1 graph, 1 by the engine",
+    }
+    assert {name for name, cell in found.items() if cell == "none"} == {
+        name for name in SUBJECTS if kept()[name, "aot"].startswith("Dynamo")
     }
 
 
