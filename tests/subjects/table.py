@@ -29,10 +29,11 @@ objects give, counted by code that shares nothing with the package, and outputs 
 those of an eager run.
 
 Eager ops: how many ops ran eagerly beside the compiled graphs of the capture via aot, in how many
-graphs of `capture.eager`, and how many of them the autograd engine ran to pass gradients on. Both
-kinds of graphs together are, op for op, what a `TorchDispatchMode` of its own counts in a step
-through torch.compile. Texts: how many graphs of the subject torch's trace prints at all levels,
-each of which gives the graph that the live one gives.
+graphs of `capture.eager`, and how many of them the autograd engine ran to pass gradients on: zeros,
+where a model returns logits beside the loss at which the backward starts. Both kinds of graphs
+together are, op for op, what a `TorchDispatchMode` of its own counts in a step through
+torch.compile. Texts: how many graphs of the subject torch's trace prints at all levels, each of
+which gives the graph that the live one gives.
 
 Made by `python tests/subjects/table.py > docs/subjects.md`, in a quarter of an hour; `--check`
 compares.
