@@ -84,7 +84,9 @@ def capture(
     Grad mode, autocast and train/eval mode are those of the caller. Afterwards the RNG state,
     `.grad`, buffers and the tensors among the arguments are what they were, also when the target
     raises; its exception passes through unchanged. A capture through Dynamo ("dynamo", "aot",
-    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo.
+    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Via "aot" and
+    "inductor" it has also what runs eagerly beside the compiled graphs (`Capture.eager`). A part
+    that is compiled already is compiled as the rest of the target, with the capture's backend.
 
     Args:
         target: a module or any callable.
@@ -120,9 +122,10 @@ def capture(
             a `via` or `backward` of another type.
         ValueError: for an unknown `via`.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
-            target, or not all of it; if `backward=True` and nothing requires grad; if `loss_fn`
-            gives no scalar; if the target changed its parameters; inside an open `watch()`, for a
-            mechanism that resets Dynamo; inside another capture, or beside one in another thread.
+            target; if something of it runs unseen; if `backward=True` and nothing requires grad; if
+            `loss_fn` gives no scalar; if the target changed its parameters; inside an open
+            `watch()`, for a mechanism that resets Dynamo; inside another capture, or beside one in
+            another thread.
     """
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}

@@ -4,6 +4,7 @@
 - `text/`: the `.tgraph` form, written and read back.
 - `equality/`: canonical form, numbered graph, isomorphism: how `==` decides.
 - `diff/`: the differences of two captures, as findings.
+- `graph_break`, `eager_op`: where a graph ended, and what ran outside of every compiled one.
 - `ops`, `find`: counting and finding ops. `checks`: assertions. `failures`: what they raise.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, load
-from pytest_torchgraph.api.contents import Contents, StepContents
+from pytest_torchgraph.api.contents import Contents, Eager, StepContents
 from pytest_torchgraph.graph.text.format import Header
 
 
@@ -34,7 +34,9 @@ def captured(*program: Graph) -> Capture:
 
 def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
     """A capture whose islands are behind the graphs of these numbers."""
-    contents = StepContents(lambda: (tuple(graphs), None), None, eager=islands, levels=levels)
+    contents = StepContents(
+        lambda: (tuple(graphs), None), None, eager=lambda: Eager(islands, []), levels=levels
+    )
     return Capture(contents, Header("aot", "2.13.0"))
 
 

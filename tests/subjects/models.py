@@ -106,6 +106,44 @@ def lstm_tagger() -> Subject:
     return Subject(Tagger(), (ids(2, 5),))
 
 
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(32, 16)
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.norm(self.words(words))  # type: ignore[no-any-return]
+
+
+class Tags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.tags = nn.Linear(8, 4)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.tags(torch.relu(self.inner(hidden)))  # type: ignore[no-any-return]
+
+
+class BlockTagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = Words()
+        self.lstm = nn.LSTM(16, 8, batch_first=True)
+        self.tags = Tags()
+
+    def forward(self, words: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.words(words))
+        return self.tags(hidden)  # type: ignore[no-any-return]
+
+
+@subject
+def lstm_between_blocks() -> Subject:
+    """Dynamo leaves forward to the interpreter, and compiles the modules of its own beside it."""
+    return Subject(BlockTagger(), (ids(2, 5),))
+
+
 # -- written by hand -------------------------------------------------------------------------------
 
 
@@ -165,6 +203,26 @@ def mlp_checkpointed() -> Subject:
 @subject
 def mlp() -> Subject:
     return Subject(Mlp(checkpointed=False), (numbers(4, 16),))
+
+
+class EarlyExit(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(16, 16), nn.GELU())
+        self.second = nn.Sequential(nn.Linear(16, 16), nn.GELU())
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if x.norm() < 100:
+            x = x + self.second(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@subject
+def early_exit() -> Subject:
+    """What comes next depends on the data."""
+    return Subject(EarlyExit(), (numbers(4, 16),))
 
 
 class GraphConvolution(nn.Module):

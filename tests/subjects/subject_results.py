@@ -12,6 +12,7 @@ import torch
 from convert.printed.compare import differences
 from convert.printed.live_and_printed import compiled, post_grad, read_all
 from convert.printed.subjects import Subject as Compiled
+from mechanisms.islands.account import everything, unlike
 from subjects import counting
 from subjects.models import SUBJECTS, Subject
 
@@ -26,10 +27,13 @@ class Found:
 
     Attributes:
         says: `2 graphs, 47 ops`, or the reason why it was refused.
+        eager: of a capture via aot, `13 in 3 graphs, 2 by the engine` or `0`: what ran eagerly
+            beside the compiled graphs.
         wrong: what does not hold of what was captured.
     """
 
     says: str
+    eager: str = ""
     refused: bool = False
     wrong: list[str] = field(default_factory=list)
 
@@ -47,13 +51,39 @@ def look(name: str, via: str) -> Found:
             counts = counting.COUNTED[via](SUBJECTS[name]())
         ops = sum(sum(graph.op_counts.values()) for graph in captured.graphs)
         number = len(captured.graphs)
-        says = f"{number} graph{'s' if number > 1 else ''}, {ops} ops"
-        return Found(says, wrong=[*miscounted(captured, counts), *unlike_eager(captured)])
+        found = Found(f"{graphs(number)}, {ops} ops")
+        found.wrong += [*miscounted(captured, counts), *unlike_eager(captured)]
+        if via == "aot":
+            found.eager = eager(captured)
+            found.wrong += unaccounted(captured, SUBJECTS[name]())
+        return found
+
+
+def graphs(number: int) -> str:
+    return f"{number} graph{'s' if number > 1 else ''}"
+
+
+def eager(captured: Capture) -> str:
+    """How many ops ran eagerly, in how many eager graphs, and how many are the engine's."""
+    ops = captured.eager_ops
+    if not ops:
+        return "0"
+    by_engine = sum(each.by_engine for each in ops)
+    of_them = f", {by_engine} by the engine" if by_engine else ""
+    return f"{len(ops)} in {graphs(len(captured.eager))}{of_them}"
+
+
+def unaccounted(captured: Capture, subject: Subject) -> list[str]:
+    """Where graphs and eager graphs together are not what an account of all that ran has."""
+    with torch.random.fork_rng():
+        account = everything(subject.model, subject.args, subject.kwargs)
+    return unlike(captured, account)
 
 
 def reason(refusal: CaptureError) -> str:
-    """The first line, without what names the mechanism and without line numbers."""
-    line = re.sub(r"^nothing was captured via '\w+': ", "", str(refusal)).partition("\n")[0]
+    """The first line, and the next where that says why; without mechanism and line numbers."""
+    first, *others = re.sub(r"^nothing was captured via '\w+': ", "", str(refusal)).splitlines()
+    line = " ".join([first, *others[:1]]) if "It broke at" in first else first
     return re.sub(r"(\.py):\d+", r"\1", line)
 
 

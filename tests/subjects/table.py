@@ -17,6 +17,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from subjects.models import SUBJECTS  # noqa: E402
 from subjects.subject_results import MECHANISMS, Found, look, misread  # noqa: E402
 
+EAGER = "eager ops"
+COLUMNS = (*MECHANISMS, EAGER, "texts")
 KEPT = ROOT / "docs" / "subjects.md"
 HEAD = """\
 # Subjects and mechanisms
@@ -24,8 +26,14 @@ HEAD = """\
 What each mechanism makes of small real models: the graphs that it captures and the ops in them, or
 `refused`, with the reason below. For each captured graph the op counts are those that torch's own
 objects give, counted by code that shares nothing with the package, and outputs and gradients are
-those of an eager run. The last column: how many graphs of the subject torch's trace prints at all
-levels, each of which gives the graph that the live one gives.
+those of an eager run.
+
+Eager ops: how many ops ran eagerly beside the compiled graphs of the capture via aot, in how many
+graphs of `capture.eager`, and how many of them the autograd engine ran to pass gradients on: zeros,
+where a model returns logits beside the loss at which the backward starts. Both kinds of graphs
+together are, op for op, what a `TorchDispatchMode` of its own counts in a step through
+torch.compile. Texts: how many graphs of the subject torch's trace prints at all levels, each of
+which gives the graph that the live one gives.
 
 Made by `python tests/subjects/table.py > docs/subjects.md`, in a quarter of an hour; `--check`
 compares.
@@ -44,7 +52,10 @@ class Table:
         found = {via: look(name, via) for via in MECHANISMS}
         for via, each in found.items():
             self.wrong += [f"{name} via {via}: {line}" for line in each.wrong]
-        cells = [name, *(self.cell(each) for each in found.values()), self.texts(name, found)]
+        aot = found["aot"]
+        eager = "none" if aot.refused else aot.eager
+        cells = [name, *(self.cell(each) for each in found.values()), eager]
+        cells.append(self.texts(name, found))
         self.rows.append(f"| {' | '.join(cells)} |")
 
     def cell(self, found: Found) -> str:
@@ -65,7 +76,7 @@ class Table:
         return (str(graphs) if graphs else "none") + (" WRONG" if wrong else "")
 
     def text(self) -> str:
-        columns = ["subject", *MECHANISMS, "texts"]
+        columns = ["subject", *COLUMNS]
         lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *self.rows, ""]
         lines += [f"{number}. {reason}" for number, reason in enumerate(self.reasons, 1)]
         return "\n".join(lines) + "\n"
@@ -80,8 +91,9 @@ def entries(text: str) -> dict[tuple[str, str], str]:
     """What a table says of each subject and mechanism, reasons spelt out."""
     reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
     found = {}
-    for name, *cells in re.findall(r"^\| (\w+)" + r" \| ([^|]+)" * 8 + r" \|$", text, re.MULTILINE):
-        for via, cell in zip((*MECHANISMS, "texts"), cells, strict=True):
+    row = r"^\| (\w+)" + r" \| ([^|]+)" * len(COLUMNS) + r" \|$"
+    for name, *cells in re.findall(row, text, re.MULTILINE):
+        for via, cell in zip(COLUMNS, cells, strict=True):
             number = re.fullmatch(r"refused \((\d+)\)", cell)
             found[name, via] = reasons[number[1]] if number else cell
     return {key: cell for key, cell in found.items() if key[0] != "subject"}

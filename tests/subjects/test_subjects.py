@@ -5,6 +5,7 @@ The expensive pairs are left to the command: `python tests/subjects/table.py --c
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ import pytest
 from subjects.counting import COUNTED
 from subjects.models import SUBJECTS
 from subjects.subject_results import MECHANISMS, look, miscounted, misread
-from subjects.table import kept
+from subjects.table import COLUMNS, EAGER, kept
 
 from pytest_torchgraph import capture
 
@@ -26,11 +27,19 @@ SMALL = (
     "mlp_checkpointed",
     "mlp",
     "graph_convolution",
+    "lstm_between_blocks",
+    "early_exit",
     "gpt2",
     "wav2vec2",
 )
-TRACED_BY_FX = {"lstm_tagger", "residual_cnn", "mlp", "mlp_checkpointed", "graph_convolution"} | {
-    "transformer_block"
+TRACED_BY_FX = {
+    "lstm_tagger",
+    "lstm_between_blocks",
+    "residual_cnn",
+    "mlp",
+    "mlp_checkpointed",
+    "graph_convolution",
+    "transformer_block",
 }
 PAIRS = [
     *((name, via) for name in SUBJECTS for via in CHEAP),
@@ -51,6 +60,8 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> Non
     found = look(name, via)
     assert found.wrong == []
     assert kept()[name, via] == found.says
+    if found.eager:
+        assert kept()[name, EAGER] == found.eager
 
 
 @pytest.mark.parametrize(
@@ -69,18 +80,37 @@ def test_the_text_of_a_subjects_graphs_is_read_as_they_are(name: str, run: str) 
 
 def test_the_kept_table_has_each_subject_and_nothing_wrong() -> None:
     table = kept()
-    assert set(table) == {(name, via) for name in SUBJECTS for via in (*MECHANISMS, "texts")}
+    assert set(table) == {(name, via) for name in SUBJECTS for via in COLUMNS}
     assert not [cell for cell in table.values() if "WRONG" in cell]
 
 
 def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> None:
-    refused = {key for key, cell in kept().items() if "ops" not in cell and key[1] != "texts"}
+    via = {key: cell for key, cell in kept().items() if key[1] in MECHANISMS}
+    refused = {key for key, cell in via.items() if not re.fullmatch(r"\d+ graphs?, \d+ ops", cell)}
     looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
     assert refused == {
         *((name, "fx") for name in SUBJECTS if name not in TRACED_BY_FX),
+        *(("lstm_between_blocks", via) for via in ("dynamo", "compiled_autograd")),
+        ("early_exit", "export"),
         *(("lstm_tagger", via) for via in looks_at_data),
         *(("transformer_with_masks_only", via) for via in {*looks_at_data, "export"}),
         ("transformer_encoder_fast_path", "compiled_autograd"),
+    }
+
+
+def test_the_kept_table_says_what_runs_eagerly() -> None:
+    found = {name: cell for (name, via), cell in kept().items() if via == EAGER}
+    assert {name: cell for name, cell in found.items() if cell not in ("0", "none")} == {
+        "lstm_between_blocks": "19 in 2 graphs",
+        "early_exit": "1 in 1 graph",
+        "gpt2": "1 in 1 graph, 1 by the engine",
+        "t5": "2 in 1 graph, 2 by the engine",
+        "vit": "1 in 1 graph, 1 by the engine",
+        "clip": "7 in 1 graph, 7 by the engine",
+        "whisper": "2 in 1 graph, 2 by the engine",
+    }
+    assert {name for name, cell in found.items() if cell == "none"} == {
+        name for name in SUBJECTS if kept()[name, "aot"].startswith("Dynamo")
     }
 
 

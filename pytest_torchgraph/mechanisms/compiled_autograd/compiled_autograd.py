@@ -34,7 +34,9 @@ class CompiledAutograd:
     """The whole backward in one graph, with its hooks, through graph breaks of the forward.
 
     The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
-    one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them.
+    one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them. What
+    runs between two graphs of the forward is in none. A target is refused in which a frame that
+    Dynamo skipped computes something.
 
     Args:
         forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph

@@ -72,9 +72,9 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
     for tensor in output_leaves(step.output):
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards
             recorder.number_of(tensor)
-    refuse_unseen(recorder, threads)
-    for op, line in recorder.hidden:
+    for op, line in recorder.hidden:  # before its results are missed
         raise CaptureError(_hidden(op, line))
+    refuse_unseen(recorder, threads)
     return why_none
 
 

@@ -25,8 +25,8 @@ from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What it
-runs is not AOTAutograd's, though that calls it."""
+"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What
+it runs is not AOTAutograd's, though that calls it."""
 _CALL = torch_private.get("module_call").__code__
 _WRAPPED_CALL = torch_private.get("wrapped_module_call").__code__
 """The code that calls the forward of a module. Compared by identity: code that Dynamo made can have

@@ -30,6 +30,8 @@ from .run import run_compiled, switched_off
 class Aot:
     """torch.compile up to AOTAutograd, without inductor; nothing is optimised or lowered.
 
+    What runs eagerly beside the graphs is recorded as well: `Capture.eager`.
+
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
         fullgraph: as in `torch.compile`: True raises at a graph break instead of splitting.

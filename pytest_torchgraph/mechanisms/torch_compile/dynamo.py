@@ -24,7 +24,8 @@ from .run import run_compiled, switched_off
 class Dynamo:
     """torch.compile up to the backend: one graph for each frame, or part of one, that it compiles.
 
-    The backward runs, eagerly, and is in no graph.
+    The backward runs, eagerly, and is in no graph; nor is what runs between two graphs. A target is
+    refused in which a frame that Dynamo skipped computes something.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.

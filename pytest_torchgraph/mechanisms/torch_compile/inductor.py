@@ -33,7 +33,8 @@ class Inductor:
     """torch.compile with inductor: the graphs that it generates code for, and `capture.kernels`.
 
     Inductor's graph caches are off during the capture, so that cold and warm ones give the same
-    answer; compiled C++ and Triton code is still taken from its cache.
+    answer; compiled C++ and Triton code is still taken from its cache. What runs eagerly beside the
+    graphs is recorded as well: `Capture.eager`.
 
     Args:
         dynamic, fullgraph, mode, options: as in `torch.compile`.

@@ -1,4 +1,7 @@
-"""One step through torch.compile, from and to a fresh Dynamo; refused where frames were skipped."""
+"""One step through torch.compile, from and to a fresh Dynamo.
+
+What skipped frames compute is refused, unless it is recorded.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +57,13 @@ def run_compiled(
         backend: the backend.
         name: what torch's messages call it.
         trace: called with each record of torch's structured trace.
-        eager_is_recorded: whether what runs eagerly is recorded, so that it need not be refused.
+        eager_is_recorded: whether what runs eagerly is recorded: then nothing is refused here.
         forward, backward: contexts for the two halves of the step.
         options: further options of `torch.compile`.
 
     A graph break is no failure: the frame goes on in another graph, and the frames that it calls
-    are compiled by themselves. What a frame means that Dynamo skips depends on whose it is:
+    are compiled by themselves. Where what runs eagerly is not recorded, it depends on whose a frame
+    is that Dynamo skips:
 
     - One of the user's code that Dynamo gave up on, as a whole or behind a break from which it
       cannot resume, is refused if it runs operations itself there (an LSTM in its forward, say),
@@ -71,7 +75,8 @@ def run_compiled(
       Sequential). That is refused as well.
 
     Raises:
-        CaptureError: if operations of the target ran eagerly, in no graph, for such a reason.
+        CaptureError: if operations of the target ran eagerly, in no graph, for such a reason, and
+            were not recorded.
 
     Returns:
         The reason to give where nothing was captured.

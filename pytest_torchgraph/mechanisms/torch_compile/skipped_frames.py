@@ -2,7 +2,8 @@
 
 The kinds: a frame that was skipped (`SkippedFrame`), the rest of a function behind a graph break
 from which Dynamo cannot resume (`AfterBreak`), a call of torch's own Python code with a break in it
-(`TorchFrame`), and functions that were being called at a break (`CalledAtBreak`).
+(`TorchFrame`), and functions that were being called at a break (`CalledAtBreak`). A capture that
+records what runs eagerly has it in graphs, and refuses none of them.
 """
 
 from __future__ import annotations

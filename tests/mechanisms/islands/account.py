@@ -1,13 +1,16 @@
-"""Everything that one step dispatches, by torch's own means: nothing of the package is used."""
+"""Everything that one step dispatches, by torch's own means, and what a capture has else.
+
+The account itself uses nothing of the package.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -15,6 +18,9 @@ from functorch.compile import make_boxed_func
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from pytest_torchgraph import Capture, Graph
 
 _TORCH = torch.__path__[0]
 _AOT = f"{_TORCH}/_functorch/_aot_autograd/"
@@ -72,7 +78,9 @@ class Everything(TorchDispatchMode):
         return self.eager
 
 
-def everything(target: Callable[..., Any], args: tuple[Any, ...]) -> Everything:
+def everything(
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Everything:
     """Count what one step dispatches, forward and backward, the target compiled up to AOTAutograd.
 
     State is put back by the caller.
@@ -82,14 +90,47 @@ def everything(target: Callable[..., Any], args: tuple[Any, ...]) -> Everything:
     backend = aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed, inference_compiler=_boxed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dynamo looks at .grad of tensors that are no leaves
-        _run(mode, torch.compile(target, backend=backend), args)
+        _run(mode, torch.compile(target, backend=backend), args, kwargs or {})
     return mode
 
 
-def _run(mode: Everything, compiled: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def unlike(captured: Capture, account: Everything) -> list[str]:
+    """Where a capture is not the account: in what was compiled, and in what ran eagerly."""
+    pairs = (
+        # On a first run AOTAutograd detaches the inputs of custom ops inside of the graph.
+        ("compiled", _no_detach(ops_of(captured.graphs)), _no_detach(account.compiled)),
+        ("eager", ops_of(captured.eager), account.eager),
+        ("eager_ops", Counter(each.op for each in captured.eager_ops), account.eager),
+    )
+    return [
+        f"{what}: too many {dict(own - torchs)}, too few {dict(torchs - own)}"
+        for what, own, torchs in pairs
+        if own != torchs
+    ]
+
+
+def ops_of(graphs: Iterable[Graph]) -> Counter[str]:
+    """How often each op ran in some graphs."""
+    found: Counter[str] = Counter()
+    for graph in graphs:
+        for op, count in graph.op_counts.items():
+            found[op] += count * graph.runs
+    return found
+
+
+def _no_detach(ops: Counter[str]) -> Counter[str]:
+    return Counter({op: count for op, count in ops.items() if "detach" not in op})
+
+
+def _run(
+    mode: Everything,
+    compiled: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> None:
     try:
         with mode:
-            output = compiled(*args)
+            output = compiled(*args, **kwargs)
         leaves = [each for each in pytree.tree_leaves(output) if isinstance(each, Tensor)]
         if isinstance(output, dict) and "loss" in output:
             leaves = [output["loss"]]

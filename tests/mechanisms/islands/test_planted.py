@@ -180,7 +180,8 @@ def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
     assert found.op_counts["islands_cases.scaled"] == 1
 
 
-def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line() -> None:
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line(grad: bool) -> None:
     @torch.compiler.disable
     def branch(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,))  # type: ignore[no-any-return]
@@ -189,7 +190,7 @@ def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line() -> None:
         return branch(x.exp()).tanh()
 
     with pytest.raises(CaptureError) as caught:
-        capture(target, example(2, 4))
+        capture(target, example(2, 4, grad=grad))
     message = str(caught.value)
     assert "higher_order.cond ran eagerly" in message
     assert "in branch (return torch.cond(" in message
