@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
 from ..mechanisms.dispatch.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
+from ..mechanisms.islands.islands import Islands
 from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
@@ -35,6 +36,7 @@ from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.inductor import Inductor
+from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
@@ -206,9 +208,12 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
     for level, converted in captured.levels.items():
         levels[level] = numbered((made.graph for made in converted), classes)
         live += zip(levels[level], converted, strict=True)
+    islands = captured.islands
     return StepContents(
         lambda: (graphs, None),
         ran.step.output,
+        eager=None if islands is None else _eager(islands, ran.record, classes),
+        eager_ops=None if islands is None else islands.ops,
         live=live,
         levels=levels,
         joints=captured.joints,
@@ -216,6 +221,17 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
         record=ran.record,
         comparison=comparison,
     )
+
+
+def _eager(
+    islands: Islands, record: WatchRecord | None, classes: Mapping[str, str]
+) -> list[tuple[int, Graph]]:
+    """The islands with their causes, each with the number of the graph behind which it ran."""
+    breaks = () if record is None else record.breaks
+    return [
+        (each.behind, replace(each.graph, classes=classes, cause=cause_of(each.stack, breaks)))
+        for each in islands.graphs
+    ]
 
 
 class GraphCapture:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
+from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
+from ..graph.ops import calls
 from ..ops.levels import Level
 from ..watching.graphs import PrintedGraphs
 
@@ -34,6 +36,8 @@ class Contents:
         is_watch: whether a watch saw them, which need not see any graph.
         was_called: whether there was a target that was called.
         eager: the graphs of what ran eagerly beside compiled graphs; None where that is not known.
+        eager_ops: each run of an op in them; None where that is not known.
+        counts_runs: whether the compiled graphs say how often they ran.
         joints: the joint graphs that forward and backward were split from.
         kernels: the generated kernels, None where no code was generated.
         record: what was compiled and run, None where nothing went through torch.compile.
@@ -44,6 +48,8 @@ class Contents:
     is_watch = False
     was_called = False
     eager: tuple[Graph, ...] | None = None
+    eager_ops: Sequence[EagerOp] | None = None
+    counts_runs = False
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
     record: WatchRecord | None = None
@@ -53,6 +59,13 @@ class Contents:
         self._program = tuple(program)
         eager = tuple(graph for graph in program if graph.eager)
         self.eager = eager if eager or sees_eager else None
+        if eager:
+            self.eager_ops = [
+                EagerOp(node.op, graph.name, node.module)
+                for graph in eager
+                for node in calls((graph,))
+                for _ in range(graph.runs)
+            ]
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -100,6 +113,7 @@ class StepContents(Contents):
         output: what the target returned.
         eager: the graphs of what ran eagerly; for each the number of the graph behind which it
             ran first, -1 for none. None where that is not known.
+        eager_ops: see `Contents`.
         live: each graph that has a live module, with what it was converted from.
         levels: the graphs of other levels than their own.
         joints, kernels, record, comparison: see `Contents`.
@@ -113,6 +127,7 @@ class StepContents(Contents):
         output: Any,
         *,
         eager: Sequence[tuple[int, Graph]] | None = None,
+        eager_ops: Sequence[EagerOp] | None = None,
         live: Iterable[tuple[Graph, Converted]] = (),
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
@@ -125,6 +140,8 @@ class StepContents(Contents):
         self._output = output
         self._eager = eager or ()
         self.eager = None if eager is None else tuple(graph for _, graph in eager)
+        self.eager_ops = eager_ops
+        self.counts_runs = eager is not None
         self._live = {id(graph): converted for graph, converted in live}
         self._levels = levels or {}
         self.joints = joints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import Comparison
+    from ..graph.eager_op import EagerOp
     from ..graph.graph_break import GraphBreak
     from ..syncs.model import Sync, Transfer
     from ..watching.cudagraphs import CudagraphSkip
@@ -37,14 +38,14 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     if is_watch:
         return (
             "a watch does not see what runs eagerly beside compiled graphs: use "
-            "graph_capture(target, ...) via 'aot'"
+            "graph_capture(target, ...) via 'aot' or 'inductor'"
         )
     if via in ("dispatch", "fx", "export"):
         return (
             f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled "
             "from what is not: use via='aot'"
         )
-    return f"a capture via {via!r} does not record what runs eagerly: use via='aot'"
+    return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
 
 
 class Capture(Assertions):
@@ -101,12 +102,48 @@ class Capture(Assertions):
 
         Raises:
             CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
-                by `watch()`, and via any mechanism but "aot".
+                by `watch()`, and via any mechanism but "aot" and "inductor".
         """
         found = self._contents.eager
         if found is None:
             raise CaptureError(_no_eager_ops(self.via, self._contents.is_watch))
         return found
+
+    @property
+    def eager_ops(self) -> Sequence[EagerOp]:
+        """Each run of an op of `eager`, in the order of the program.
+
+        Raises:
+            CaptureError: as `eager`; and for a file without eager ops, which may have been stored
+                by a release that did not record them.
+        """
+        eager = self.eager
+        if self._contents.eager_ops is not None:
+            return self._contents.eager_ops
+        assert not eager
+        raise CaptureError(
+            "the capture was loaded from a file, which does not say whether eager ops were looked "
+            "for when it was stored: capture again"
+        )
+
+    @property
+    def compiled_share(self) -> float:
+        """Of all ops that were executed, those in compiled graphs: from 0.0 to 1.0.
+
+        An op counts as often as its graph ran, what is inside a higher-order op once for each run.
+
+        Raises:
+            CaptureError: as `eager`; and for a capture that was loaded from a file, in which
+                compiled graphs do not say how often they ran.
+        """
+        eager = len(self.eager_ops)
+        if not self._contents.counts_runs:
+            raise CaptureError(
+                "the capture was loaded from a file, which does not say how often compiled graphs "
+                "ran"
+            )
+        compiled = sum(graph.op_counts.total() * graph.runs for graph in self._contents.graphs)
+        return compiled / (compiled + eager)
 
     @property
     def program(self) -> tuple[Graph, ...]:
@@ -190,7 +227,7 @@ class Capture(Assertions):
     @property
     def op_counts(self) -> OpCounts:
         """How often each op occurs, over all graphs."""
-        return count_ops(self.graphs)
+        return count_ops(self.program)
 
     def at(self, level: Level) -> Capture:
         """The same capture at another level that it knows; all else that it knows stays.

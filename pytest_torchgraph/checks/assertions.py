@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph import checks
-from . import compilation, graphs, parity, syncs
+from . import compilation, eager, graphs, parity, syncs
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -38,7 +38,7 @@ class Assertions:
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        checks.assert_op_counts(self.graphs, expected, exact=exact, device=self.device)
+        checks.assert_op_counts(self.program, expected, exact=exact, device=self.device)
 
     def assert_no_ops(self: Subject, *ops: Any) -> None:
         """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
@@ -50,7 +50,30 @@ class Assertions:
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        checks.assert_no_ops(self.graphs, ops)
+        checks.assert_no_ops(self.program, ops)
+
+    def assert_no_eager_ops(self: Subject, allow: Any = ()) -> None:
+        """Assert that no op ran eagerly, outside of every compiled graph.
+
+        What the autograd engine runs between compiled graphs does not count: zeros for an output
+        that nothing used, sums of gradients, the way back through an output that AOTAutograd made
+        a view of.
+
+        Args:
+            allow: what may run eagerly, one or several of: an op, as a pattern of
+                `assert_op_counts`; a file, as `"model.py"` or the end of its path; a line of it, as
+                `"model.py:31"`. What follows in the backward from an op that may is allowed, too.
+
+        Raises:
+            AssertionError: with each line, the ops that ran there, and the graph break or skipped
+                frame because of which they are in no compiled graph.
+            CaptureError: for a capture that does not know what ran eagerly: by `watch()`, or via
+                another mechanism than "aot" and "inductor"; from a file that has no eager ops,
+                because those of earlier releases have none.
+            ValueError: for an op pattern that can match nothing.
+        """
+        __tracebackhide__ = True
+        eager.assert_no_eager_ops(self, allow)
 
     def assert_graph_count(
         self: Subject, forward: Any = None, backward: Any = None, total: Any = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
@@ -46,6 +47,21 @@ class Subject(Protocol):
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The graphs, at the capture's level."""
+        ...
+
+    @property
+    def eager(self) -> tuple[Graph, ...]:
+        """The graphs of what ran eagerly; a `CaptureError` where that was not recorded."""
+        ...
+
+    @property
+    def eager_ops(self) -> Sequence[EagerOp]:
+        """The ops that ran eagerly, in order; a `CaptureError` where they are not known."""
+        ...
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """All graphs of the step, compiled and eager."""
         ...
 
     @property

@@ -21,7 +21,8 @@ def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
         op: see `ops.patterns.pattern_name`.
 
     Raises:
-        ValueError: if no node matches, and none could at the level of these graphs.
+        ValueError: if no node matches, and none could at the level of these graphs; where there
+            are compiled ones beside eager ones, at theirs.
     """
     pattern = pattern_name(op)
     found = tuple(node for node in calls(graphs) if matches(node.op, pattern))
@@ -34,5 +35,6 @@ def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
             if node.is_call and matches(node.op, pattern)
         )
     if not found:
-        refuse_impossible(pattern, (graph.level for graph in graphs))
+        compiled = [graph for graph in graphs if not graph.eager]
+        refuse_impossible(pattern, (graph.level for graph in compiled or graphs))
     return found

@@ -6,8 +6,12 @@ from collections.abc import Iterable
 
 
 def module_of(name: str) -> str:
-    """The module path that a node's name begins with: what stands before its last slash."""
-    return name.rpartition("/")[0]
+    """The module path that a node's name begins with: what stands before its last slash.
+
+    A name that has the name of another graph before it, `forward_0:fc/addmm`, is that of a value
+    from there.
+    """
+    return name.rpartition(":")[2].rpartition("/")[0]
 
 
 def common_path(paths: Iterable[str]) -> str:

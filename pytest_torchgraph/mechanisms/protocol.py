@@ -12,9 +12,10 @@ from ..graph.model import Graph
 from ..ops.levels import Level
 from ..syncs.detect import RecordedCalls
 from ..watching.kernels import Kernel
+from .islands.islands import Islands
 from .step.step import Step
 
-SEEING_EAGER = frozenset({"aot"})
+SEEING_EAGER = frozenset({"aot", "inductor"})
 """The mechanisms that record what runs eagerly beside compiled graphs."""
 
 
@@ -44,6 +45,7 @@ class Captured:
         kernels: the kernels that were generated, `graph` being the position of their graph; None
             where no code is generated.
         levels: the graphs of the same run at other levels that the mechanism knows.
+        islands: what ran eagerly beside the graphs; None where that was not recorded.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
     """
@@ -53,6 +55,7 @@ class Captured:
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
     levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
+    islands: Islands | None = None
     comparable: Mechanism | None = None
 
 

@@ -36,6 +36,7 @@ from .compiled import (
     unwrap_inline,
 )
 from .dynamo import (
+    aside,
     compile_is_disabled,
     frames_seen,
     fresh_dynamo,
@@ -80,6 +81,7 @@ __all__ = [
     "accumulating_leaves",
     "aot_autograd",
     "aot_autograd_functions",
+    "aside",
     "autograd_functions_behind",
     "boxed",
     "code_at_recompile_limit",

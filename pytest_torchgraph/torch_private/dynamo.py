@@ -104,3 +104,18 @@ def modes_that_stop_compilation() -> list[str]:
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a FakeTensor: it has a shape and no memory."""
     return isinstance(tensor, get("fake_tensor"))
+
+
+@contextlib.contextmanager
+def aside(mode: Any) -> Iterator[None]:
+    """Let ops pass a dispatch mode by, where it is the innermost one; else do nothing."""
+    count = get("dispatch_mode_count")()
+    innermost = count > 0 and get("dispatch_mode_at")(count - 1) is mode
+    if not innermost:
+        yield
+        return
+    get("pop_dispatch_mode")(None)
+    try:
+        yield
+    finally:
+        get("push_dispatch_mode")(mode)

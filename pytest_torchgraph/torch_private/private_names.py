@@ -128,6 +128,23 @@ NAMES = {
         "2.0",
         "saying why nothing compiled",
     ),
+    "module_call": PrivateName(
+        "torch.nn:Module._call_impl", "1.8", "recording what runs beside compiled graphs"
+    ),
+    "wrapped_module_call": PrivateName(
+        "torch.nn:Module._wrapped_call_impl", "2.1", "recording what runs beside compiled graphs"
+    ),
+    "dispatch_mode_at": PrivateName(
+        "torch._C:_get_dispatch_stack_at", "2.0", "recording what runs beside compiled graphs"
+    ),
+    "pop_dispatch_mode": PrivateName(
+        "torch._C:_pop_torch_dispatch_stack", "2.0", "recording what runs beside compiled graphs"
+    ),
+    "push_dispatch_mode": PrivateName(
+        "torch._C:_push_on_torch_dispatch_stack",
+        "2.0",
+        "recording what runs beside compiled graphs",
+    ),
     "dispatch_mode_count": PrivateName(
         "torch._C:_len_torch_dispatch_stack", "2.0", "saying why nothing compiled"
     ),

@@ -6,7 +6,7 @@ import ast
 import linecache
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..convert.dynamo_sources import module_fqn
 from ..convert.source_lines import frames_in, is_user_file, original_name, relative
 from ..graph.graph_break import GraphBreak, StackFrame
+from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
 from .observe.events import GraphBreakEvent
@@ -101,6 +102,29 @@ def _breaks_of_one(compiled: Compilation) -> list[GraphBreak]:
             frame = (file, line, function_at(file, line) or compiled.function, "")
             reports.append(last._replace(skipped=True, frames=last.frames or [frame]))
     return [_graph_break(report, compiled) for report in reports]
+
+
+def cause_of(stack: Sequence[Source], breaks: Sequence[GraphBreak]) -> GraphBreak | None:
+    """The break, or the skipped frame, because of which code ran eagerly; None where none is.
+
+    Args:
+        stack: the user's lines that were running, innermost first.
+        breaks: all that there were.
+    """
+    for frame in stack:
+        for each in breaks:
+            if (each.file, each.line) == (frame.file, frame.line):
+                return each
+    for frame in stack:
+        for each in breaks:
+            inside = each.file == frame.file and each.function == frame.function
+            if inside and each.kind.startswith(SKIPPED):
+                return each
+    for frame in stack:
+        for each in breaks:
+            if any((of.file, of.function) == (frame.file, frame.function) for of in each.stack):
+                return each
+    return None
 
 
 def function_at(file: str, line: int) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ... import torch_private
+from ...convert import source_lines
 from ..step.named_tensors import NamedTensors
 
 LEAF = 2**63
@@ -59,6 +60,18 @@ class OpRecord:
         self.line = line
 
 
+class Stranger(NamedTuple):
+    """A tensor that came as an argument, of which nobody knows where it is from.
+
+    Attributes:
+        is_leaf: whether autograd knows of no op that made it.
+        line: code object and line of the user's that it came up in; None where there is none.
+    """
+
+    is_leaf: bool
+    line: tuple[CodeType, int] | None
+
+
 class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that knows the tensors which it has met.
 
@@ -70,6 +83,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         storage_of: number of the storage of each value.
         origin: (role, name) of each value that came from outside.
         views: the value whose storage another one shares that no recorded op gave.
+        strangers: the tensors that came as arguments of which nobody knows where they are from.
     """
 
     def __init__(self, named: NamedTensors):
@@ -81,6 +95,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.storage_of: list[int] = []
         self.origin: dict[int, tuple[str, str]] = {}
         self.views: dict[int, int] = {}
+        self.strangers: list[Stranger] = []
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._storages: dict[int, int] = {}
@@ -156,6 +171,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 self.views[value] = base
             else:
                 self.origin[value] = known or ("constant", "constant")
+                if known is None:
+                    self.strangers.append(Stranger(tensor.is_leaf, source_lines.current()))
         self.values.append(value)
         shape, stride = _form(tensor)
         form = tensor.dtype, shape, stride, tensor.device, tensor.layout

@@ -15,9 +15,10 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
-from ...convert.from_fx import Converted
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
+from ..islands.capture import Made, recorded_islands, with_islands
+from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
@@ -56,33 +57,35 @@ class Aot:
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        recorder = _Recorder(self, step.invocation.named, canon)
-        why_none = run_compiled(step, recorder, dynamic=self.dynamic, fullgraph=self.fullgraph)
-        ran = [made.converted for made in recorder.made if made.ran]
-        return Captured(ran, why_none, recorder.joints)
-
-
-@dataclass
-class _Made:
-    """A graph that was compiled, and how often it ran."""
-
-    converted: Converted
-    runs: int = 0
-
-    @property
-    def ran(self) -> bool:
-        """True for a graph that counts: a backward does only if it ran."""
-        return self.runs > 0 or self.converted.graph.kind != "backward"
+        named = step.invocation.named
+        islands = IslandRecorder(named)
+        recorder = _Recorder(self, named, canon, islands)
+        compiling = functools.partial(
+            run_compiled,
+            step,
+            recorder,
+            eager_is_recorded=True,
+            dynamic=self.dynamic,
+            fullgraph=self.fullgraph,
+        )
+        why_none = with_islands(step, islands, compiling)
+        ran = [made for made in recorder.made if made.ran]
+        found = recorded_islands(step, islands, canon, ran)
+        graphs = [made.counted for made in ran]
+        return Captured(graphs, why_none, recorder.joints, islands=found)
 
 
 class _Recorder:
     """The backend: a callable, given to torch.compile."""
 
-    def __init__(self, options: Aot, named: NamedTensors, canon: CanonicalNames):
+    def __init__(
+        self, options: Aot, named: NamedTensors, canon: CanonicalNames, islands: IslandRecorder
+    ):
         self.options = options
+        self.islands = islands
         self.named = named
         self.canon = canon
-        self.made: list[_Made] = []
+        self.made: list[Made] = []
         self.joints: list[Graph] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -105,13 +108,14 @@ class _Recorder:
 
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            made = _Made(frame.lowered(gm, kind, "aot"))
+            with self.islands.aside():
+                made = Made(frame.lowered(gm, kind, "aot"))
             self.made.append(made)
             run = torch_private.boxed(gm.forward)
 
             def counted(args: list[Any]) -> Any:
                 made.runs += 1
-                return run(args)
+                return self.islands.run(made, run, args)
 
             counted._boxed_call = True  # type: ignore[attr-defined]
             return counted

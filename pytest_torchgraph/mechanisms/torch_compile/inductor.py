@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,11 +13,12 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
-from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied
 from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ...watching.kernels import Kernel, kernels_of
+from ..islands.capture import Made, recorded_islands, with_islands
+from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
@@ -50,19 +52,25 @@ class Inductor:
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        recorder = _Recorder(self, step.invocation.named, canon)
+        islands = IslandRecorder(step.invocation.named)
+        recorder = _Recorder(self, step.invocation.named, canon, islands)
+        compiling = functools.partial(
+            run_compiled,
+            step,
+            recorder,
+            trace=recorder.trace,
+            eager_is_recorded=True,
+            dynamic=self.dynamic,
+            fullgraph=self.fullgraph,
+        )
         with recorder.watching():
-            why_none = run_compiled(
-                step,
-                recorder,
-                trace=recorder.trace,
-                dynamic=self.dynamic,
-                fullgraph=self.fullgraph,
-            )
+            why_none = with_islands(step, islands, compiling)
+        found = recorded_islands(step, islands, canon, recorder.made)
         return Captured(
-            recorder.made,
+            [made.counted for made in recorder.made],
             why_none,
             kernels=recorder.kernels,
+            islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
         )
 
@@ -74,11 +82,18 @@ class Inductor:
 class _Recorder:
     """The backend: inductor itself, with a look at each graph after its last pass."""
 
-    def __init__(self, options: Inductor, named: NamedTensors, canon: CanonicalNames):
+    def __init__(
+        self,
+        options: Inductor,
+        named: NamedTensors,
+        canon: CanonicalNames,
+        islands: IslandRecorder,
+    ):
         self.options = options
+        self.islands = islands
         self.named = named
         self.canon = canon
-        self.made: list[Converted] = []
+        self.made: list[Made] = []
         self.kernels: list[Kernel] = []
         self.current: tuple[Frame, GraphKind] | None = None
 
@@ -87,12 +102,14 @@ class _Recorder:
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self.current
+            before, known = self.current, len(self.made)
             self.current = (frame, _kind(kwargs))
             try:
-                return inner(gm, inputs, *args, **kwargs)
+                with self.islands.aside():
+                    compiled = inner(gm, inputs, *args, **kwargs)
             finally:
                 self.current = before
+            return self._counted(self.made[known], compiled) if self.made[known:] else compiled
 
         patches = dict(self.options.options or {})
         if self.options.mode is not None:
@@ -104,6 +121,16 @@ class _Recorder:
         return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
             gm, example_inputs, inner_compile=compile_inner, config_patches=patches
         )
+
+    def _counted(self, made: Made, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """A compiled graph of which each run is recorded."""
+
+        def counted(args: list[Any]) -> Any:
+            made.runs += 1
+            return self.islands.run(made, compiled, args)
+
+        counted._boxed_call = True  # type: ignore[attr-defined]
+        return counted
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -119,7 +146,7 @@ class _Recorder:
                 self.current = compiled
             if compiled is not None:
                 frame, kind = compiled
-                self.made.append(frame.lowered(copied(gm), kind, "post_grad"))
+                self.made.append(Made(frame.lowered(copied(gm), kind, "post_grad")))
 
         with (
             torch_private.replaced("post_grad_passes", post_grad_passes),
@@ -135,7 +162,12 @@ class _Recorder:
 
     def draws(self) -> bool:
         """True where a graph draws random numbers by inductor's own generator."""
-        ops = {node.op for made in self.made for graph in made.graph.walk() for node in graph.nodes}
+        ops = {
+            node.op
+            for made in self.made
+            for graph in made.converted.graph.walk()
+            for node in graph.nodes
+        }
         return any(op.startswith("prims.inductor_seed") for op in ops)
 
     def trace(self, metadata: dict[str, Any], payload: str) -> None:

@@ -53,6 +53,7 @@ def run_compiled(
     backend: Any,
     *,
     trace: Callable[[dict[str, Any], str], None] | None = None,
+    eager_is_recorded: bool = False,
     forward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     backward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
@@ -61,6 +62,7 @@ def run_compiled(
 
     Args:
         trace: called with each record of torch's structured trace.
+        eager_is_recorded: whether what runs eagerly is recorded, so that it need not be refused.
         forward, backward: contexts for the two halves of the step.
         options: further options of `torch.compile`.
 
@@ -98,6 +100,8 @@ def run_compiled(
         torch_private.structured_trace(emit, _RECORDS),
     ):
         step.run(compiled, forward, backward)
+    if eager_is_recorded:
+        return _why_none(found.reports)
     within = next((each for each in found.reports if _is_in_torch_nn(each)), "")
     if within:
         raise CaptureError(_broken_in_torch(within))

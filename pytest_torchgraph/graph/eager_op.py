@@ -1,0 +1,31 @@
+"""`EagerOp`: an op that ran outside of every compiled graph, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .model import Source
+
+
+@dataclass(frozen=True)
+class EagerOp:
+    """One run of one op, outside of every compiled graph.
+
+    Attributes:
+        op: its qualified name, as in a `Node`.
+        graph: name of the eager graph that has it.
+        module: path of the module that was running, "" at the top.
+        source: the user's line; in a backward that of the forward op it is for. None where none is
+            known.
+        by_engine: whether the autograd engine ran it to pass gradients on between compiled graphs:
+            a zero for an output that nothing used, the sum of several gradients, the way back
+            through an output that AOTAutograd made a view of.
+        follows: in a backward, the op of the forward that it is for; None where none is known.
+    """
+
+    op: str
+    graph: str
+    module: str = ""
+    source: Source | None = None
+    by_engine: bool = False
+    follows: EagerOp | None = None

@@ -1,0 +1,101 @@
+"""One step through torch.compile, with what runs eagerly beside the compiled graphs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...convert import source_lines
+from ...convert.canonical_names import CanonicalNames
+from ...convert.from_fx import Converted
+from ...errors import CaptureError
+from ...graph.numbering import numbered
+from ..recording.unseen import refuse_unseen, threads_started
+from ..step.step import Step, output_leaves
+from .islands import Islands, islands_of
+from .recorder import IslandRecorder
+
+
+@dataclass
+class Made:
+    """A graph that was compiled, and how often it ran."""
+
+    converted: Converted
+    runs: int = 0
+
+    @property
+    def ran(self) -> bool:
+        """True for a graph that counts: a backward does only if it ran."""
+        return self.runs > 0 or self.converted.graph.kind != "backward"
+
+    @property
+    def counted(self) -> Converted:
+        """The graph, which says how often it ran."""
+        graph = replace(self.converted.graph, runs=self.runs)
+        return replace(self.converted, graph=graph)
+
+
+def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) -> str:
+    """Run a step under a recorder.
+
+    Args:
+        run: runs it, given the contexts `forward` and `backward`; see `run_compiled`.
+
+    Returns:
+        What `run` returns.
+
+    Raises:
+        CaptureError: if something ran that cannot be seen, with its place.
+    """
+
+    @contextlib.contextmanager
+    def forward() -> Iterator[None]:
+        for name, tensor in step.invocation.named.inputs:
+            recorder.introduce(tensor, "input", name)
+        with recorder.recording(backward=False):
+            yield
+
+    @contextlib.contextmanager
+    def backward() -> Iterator[None]:
+        for number, cotangent in step.cotangents:
+            recorder.introduce(cotangent, "tangent", f"tangent.{number}")
+        with recorder.recording(backward=True):
+            yield
+
+    with threads_started() as threads:
+        why_none = run(forward=forward, backward=backward)
+    refuse_unseen(recorder, threads)
+    for op, line in recorder.hidden:
+        raise CaptureError(_hidden(op, line))
+    return why_none
+
+
+def recorded_islands(
+    step: Step, recorder: IslandRecorder, canon: CanonicalNames, made: Sequence[Made]
+) -> Islands:
+    """The islands of a step that has just run.
+
+    Args:
+        made: the graphs that count, in order.
+    """
+    graphs = numbered(each.converted.graph for each in made)
+    compiled = {
+        id(each): (number, graph, each.converted)
+        for number, (each, graph) in enumerate(zip(made, graphs, strict=True))
+    }
+    results = [*output_leaves(step.output), *step.saved.replaced_buffers()]
+    results += [leaf.grad for leaf in step.leaves if leaf.grad is not None]
+    return islands_of(recorder, canon, compiled, [recorder.number_of(each) for each in results])
+
+
+def _hidden(op: str, line: tuple[object, int] | None) -> str:
+    place = ""
+    if line is not None:
+        code, number = line
+        source = source_lines.from_line(code.co_filename, number, code.co_name)  # type: ignore[attr-defined]
+        place = f" at {source} in {source.function} ({source.code})"
+    return (
+        f"{op} ran eagerly{place}, where its body cannot be seen, so that the ops in it would be "
+        "missing: let it be compiled together with the code around it, where its body is a subgraph"
+    )

@@ -1,0 +1,376 @@
+"""From the events of an `IslandRecorder` to graphs: what ran between two compiled ones is one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...convert import source_lines
+from ...convert.canonical_names import CanonicalNames
+from ...convert.from_fx import Converted
+from ...graph.eager_op import EagerOp
+from ...graph.model import Graph, GraphKind, Source
+from ...ops.qualified import op_name
+from ..recording.mode import LEAF, OpRecord, Value
+from ..recording.replay import Draft, Replay
+from ..recording.section import Section
+from .recorder import CompiledRun, EagerRecord, IslandRecorder, Line
+
+
+@dataclass(frozen=True)
+class Island:
+    """A graph of what ran eagerly between two runs of compiled graphs, or several equal ones.
+
+    Attributes:
+        graph: the first of them.
+        behind: number of the compiled graph that ran before it, -1 where none did.
+        stack: the user's lines, innermost first, in which it began; for one of a backward those of
+            the forward op that its first op is for.
+    """
+
+    graph: Graph
+    behind: int
+    stack: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class Islands:
+    """What ran eagerly in a step.
+
+    Attributes:
+        graphs: the different islands, in the order in which they ran first.
+        ops: every run of an op, in order.
+    """
+
+    graphs: Sequence[Island] = ()
+    ops: Sequence[EagerOp] = ()
+
+
+@dataclass
+class _Part:
+    """The records of one island.
+
+    Attributes:
+        backward: whether it is one of a backward.
+        behind: see `Island`.
+        section: the section of its drafts.
+        records: its ops, with their numbers among the events.
+    """
+
+    backward: bool
+    behind: int
+    section: int
+    records: list[tuple[int, EagerRecord]] = field(default_factory=list)
+
+
+def islands_of(
+    recorder: IslandRecorder,
+    canon: CanonicalNames,
+    compiled: Mapping[int, tuple[int, Graph, Converted]],
+    results: Sequence[Value],
+) -> Islands:
+    """The islands of a recorded step.
+
+    Args:
+        canon: the names of symbols and devices, which all graphs of the capture share.
+        compiled: for the `id` of each `CompiledRun.made` its number, its graph under its final
+            name, and how that was converted.
+        results: the values that the step gives: outputs, gradients, buffers.
+    """
+    if not any(isinstance(event, EagerRecord) for event in recorder.events):
+        return Islands()
+    return _Builder(recorder, canon, compiled).build(results)
+
+
+class _IslandReplay(Replay):
+    """Makes the drafts of eager ops, in a section for each island and each compiled run."""
+
+    recorder: IslandRecorder
+
+    def __init__(self, recorder: IslandRecorder, canon: CanonicalNames):
+        super().__init__(recorder, canon)
+        self.marked = [sequence for sequence, _ in recorder.marks]
+        self.view_of: dict[int, int] = {}
+        """The draft that each draft of a view is of, where both come from outside."""
+
+    def forward_event(self, record: OpRecord) -> int | None:
+        """The number of the event whose autograd node ran this op; -1 for AOTAutograd's own."""
+        if not 0 <= record.sequence < LEAF:
+            return None
+        at = bisect_right(self.marked, record.sequence)
+        return self.recorder.marks[at][1] if at < len(self.marked) else None
+
+    def forward_record(self, record: EagerRecord) -> EagerRecord | None:
+        """The op of the forward that an op of the backward is for, None where none is known."""
+        number = self.forward_event(record) if record.backward else None
+        if number is None or number < 0:
+            return None
+        event = self.recorder.events[number]
+        return event if isinstance(event, EagerRecord) and event is not record else None
+
+    def place(self, record: OpRecord) -> tuple[str, Source | None]:
+        """Module path and source of an op; in a backward those of the forward op it is for."""
+        paths = self.recorder.paths
+        source = source_of(record.line)
+        if record.path > 0 or (source is not None and record.path >= 0):
+            if source is None and isinstance(record, EagerRecord):
+                source = self._source_of_forward(record)
+            return paths[record.path], source
+        assert isinstance(record, EagerRecord)
+        forward = self.forward_record(record)
+        if forward is None:
+            return paths[max(record.path, 0)], source
+        path, source_of_forward = self.place(forward)
+        return path, source or source_of_forward
+
+    def _source_of_forward(self, record: EagerRecord) -> Source | None:
+        forward = self.forward_record(record)
+        return None if forward is None else self.place(forward)[1]
+
+    def draft_of(self, value: Value) -> int:
+        """The draft that holds a value now.
+
+        A view that no op made, of a value from outside of the island, is an input too.
+        """
+        base = self.recorder.views.get(value)
+        if value in self.current or base is None:
+            return super().draft_of(value)
+        number = self.draft_of(self.recorder.values[base])
+        draft = self.drafts[number]
+        if draft.section == self.section and draft.kind != "placeholder":
+            return super().draft_of(value)
+        role = draft.op if draft.kind == "placeholder" else "input"
+        view = self.push(Draft("placeholder", role, result=self.meta(value), wanted=draft.wanted))
+        self.view_of[view] = number
+        self.define(value, view)
+        return view
+
+
+def source_of(line: Line | None) -> Source | None:
+    """A recorded line as a source."""
+    if line is None:
+        return None
+    code, number = line
+    return source_lines.from_line(code.co_filename, number, code.co_name)
+
+
+class _IslandSection(Section):
+    """The drafts of one island.
+
+    Args:
+        backward: whether it is one of a backward.
+        made_backward: for each section, whether it is one of a backward.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        part: _Part,
+        returned: Sequence[int],
+        saved: Sequence[int],
+        made_backward: Mapping[int, bool],
+    ):
+        self.part = part
+        self.made_backward = made_backward
+        super().__init__(replay, part.section, returned, saved, keep_dead=True)
+
+    def role(self, i: int) -> str:
+        """The role of an input."""
+        draft = self.drafts[i]
+        if draft.kind == "placeholder" and draft.op != _RUN:
+            return draft.op
+        if not self.part.backward:
+            return "input"
+        return "tangent" if self.made_backward.get(draft.section, False) else "saved"
+
+
+_RUN = "run"
+"""In place of the role of a draft that a compiled graph gave."""
+
+
+class _Builder:
+    """Works out the islands of one step.
+
+    Attributes:
+        parts: the islands, equal ones too, in order.
+        backward_sections: for each section of drafts, whether it ran in a backward.
+        named: the names of drafts in the graphs that have them, as `eager_0:head/mm`.
+        needed: the drafts that the forward, or what the step gives, uses outside of where they are
+            from.
+        saved: likewise those that a backward uses.
+    """
+
+    def __init__(
+        self,
+        recorder: IslandRecorder,
+        canon: CanonicalNames,
+        compiled: Mapping[int, tuple[int, Graph, Converted]],
+    ):
+        self.recorder = recorder
+        self.compiled = compiled
+        self.replay = _IslandReplay(recorder, canon)
+        self.parts: list[_Part] = []
+        self.backward_sections: dict[int, bool] = {}
+        self.named: dict[int, str] = {}
+        self.needed: set[int] = set()
+        self.saved: set[int] = set()
+        has_backward = any(event.backward for event in recorder.events)
+        self.forward_kind: GraphKind = "forward" if has_backward else "inference"
+
+    def build(self, results: Sequence[Value]) -> Islands:
+        """The islands, given the values that the step gives."""
+        self._make_drafts()
+        self.needed |= {self.replay.draft_of(value) for value in results}
+        drafts = self.replay.drafts
+        for draft in drafts:
+            used = {i for i in draft.operands if drafts[i].section != draft.section}
+            (self.saved if self.backward_sections.get(draft.section) else self.needed).update(used)
+        found: dict[tuple[GraphKind, Graph], int] = {}
+        islands: list[Island] = []
+        runs: list[int] = []
+        ops: list[EagerOp] = []
+        known: dict[int, EagerOp] = {}
+        for part in self.parts:
+            graph, section = self._graph(part)
+            key = graph.kind, graph
+            number = found.setdefault(key, len(islands))
+            if number == len(islands):
+                graph = replace(graph, name=f"eager_{number}", eager=True)
+                islands.append(Island(graph, part.behind, self._stack(part)))
+                runs.append(0)
+            runs[number] += 1
+            first = islands[number].graph
+            self._name(part, graph, first, section)
+            ops += self._ops(part, first.name, known)
+        counted = [
+            replace(island, graph=replace(island.graph, runs=count))
+            for island, count in zip(islands, runs, strict=True)
+        ]
+        return Islands(counted, ops)
+
+    def _make_drafts(self) -> None:
+        """Replay all events; each island and each compiled run has a section."""
+        replay = self.replay
+        section, behind = 0, -1
+        part: _Part | None = None
+        for number, event in enumerate(self.recorder.events):
+            if isinstance(event, CompiledRun):
+                part, section = None, section + 1
+                replay.section = section
+                self.backward_sections[section] = event.backward
+                behind = self._run(event)
+                continue
+            if part is None or part.backward != event.backward:
+                section += 1
+                replay.section = section
+                self.backward_sections[section] = event.backward
+                part = _Part(event.backward, behind, section)
+                self.parts.append(part)
+            part.records.append((number, event))
+            replay.add(event)
+        replay.section = section + 1
+
+    def _run(self, event: CompiledRun) -> int:
+        """Note what a compiled graph takes and gives; its number."""
+        number, graph, converted = self.compiled[id(event.made)]
+        for value in event.inputs:
+            if type(value) is Value:
+                used = self.saved if event.backward else self.needed
+                used.add(self.replay.draft_of(value))
+        for name, value in zip(_output_names(converted), event.outputs, strict=False):
+            if type(value) is Value and value not in self.replay.current:
+                wanted = f"{graph.name}:{name}"
+                result = self.replay.meta(value)
+                draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
+                self.replay.define(value, self.replay.push(draft))
+        return number
+
+    def _graph(self, part: _Part) -> tuple[Graph, Section]:
+        """The graph of one island, under its own names."""
+        needed, saved = self.needed, self.saved - self.needed
+        if part.backward:
+            needed, saved = self.needed | self.saved, set()
+        section = _IslandSection(
+            self.replay,
+            part,
+            self._made_in(part, needed),
+            self._made_in(part, saved),
+            self.backward_sections,
+        )
+        for i in section.live:
+            of = self.replay.view_of.get(i, i)
+            if of in self.named:
+                section.known[i] = self.named[of]
+        graph = section.graph("backward" if part.backward else self.forward_kind)
+        return graph, section
+
+    def _made_in(self, part: _Part, numbers: Iterable[int]) -> list[int]:
+        """Those drafts that an island made, in order."""
+        drafts = self.replay.drafts
+        return sorted(
+            i
+            for i in numbers
+            if drafts[i].section == part.section and drafts[i].kind != "placeholder"
+        )
+
+    def _name(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
+        """Note by which names later islands call the values of this one: those of the first run."""
+        same = [node.op for node in graph.nodes] == [node.op for node in first.nodes]
+        names = {}
+        if same:
+            pairs = zip(graph.nodes, first.nodes, strict=True)
+            names = {own.name: other.name for own, other in pairs}
+        for i, name in section.names.items():
+            draft = self.replay.drafts[i]
+            if draft.section == part.section and draft.kind != "placeholder":
+                self.named[i] = f"{first.name}:{names.get(name, name)}"
+
+    def _stack(self, part: _Part) -> tuple[Source, ...]:
+        """The user's lines in which an island began."""
+        for _, record in part.records[:1]:
+            lines = record.stack
+            if not lines and (forward := self.replay.forward_record(record)) is not None:
+                lines = self._lines_of(forward)
+            return tuple(found for line in lines if (found := source_of(line)) is not None)
+        return ()
+
+    def _lines_of(self, forward: EagerRecord) -> tuple[Line, ...]:
+        """The stack of the island that an op of the forward is in, beginning with its own line."""
+        for part in self.parts:
+            if any(record is forward for _, record in part.records):
+                first = part.records[0][1]
+                own = () if forward.line is None else (forward.line,)
+                return (*own, *first.stack)
+        return ()
+
+    def _ops(self, part: _Part, graph: str, known: dict[int, EagerOp]) -> Iterator[EagerOp]:
+        """The ops that ran in one island.
+
+        Args:
+            graph: its name.
+            known: the ops until now, by the `id` of their records.
+        """
+        for _, record in part.records:
+            module, source = self.replay.place(record)
+            forward = self.replay.forward_record(record)
+            by_aot = record.backward and self.replay.forward_event(record) == -1
+            found = EagerOp(
+                op_name(record.op),
+                graph,
+                module,
+                source,
+                by_engine=record.by_engine or (by_aot and record.line is None),
+                follows=None if forward is None else known.get(id(forward)),
+            )
+            known[id(record)] = found
+            yield found
+
+
+def _output_names(converted: Converted) -> list[str]:
+    """For each value that a compiled graph returns, the name of its node in the `Graph`."""
+    output: Any = next(node for node in converted.fx.nodes if node.op == "output").args[0]
+    values = output if isinstance(output, tuple | list) else (output,)
+    names = [getattr(value, "name", "") for value in values]
+    return [converted.names.get(name, name) for name in names]

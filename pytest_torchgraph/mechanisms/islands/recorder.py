@@ -1,0 +1,262 @@
+"""The mode that stays active around compiled code: writes down what runs outside of its graphs.
+
+Events are in the order of the program: ops, and runs of compiled graphs, which it does not look
+into. What AOTAutograd itself does with inputs and outputs of a graph is no op of the program: its
+result counts as the value that it was made from.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...convert.source_lines import is_torch_file, is_user_file
+from ...ops.qualified import op_name
+from ..recording.mode import LEAF, OpRecord, RecordingMode
+from ..step.named_tensors import NamedTensors
+from ..step.step import Step
+
+_UNKNOWN, _USER, _AOT, _OTHER = range(4)
+"""Whose code a file has."""
+_CALL = torch_private.get("module_call").__code__
+_WRAPPED_CALL = torch_private.get("wrapped_module_call").__code__
+"""The code that calls the forward of a module. Compared by identity: code that Dynamo made can have
+slices among its constants, and no hash."""
+_STEP = Step.run.__code__
+"""The code that calls the target; the frames around it are of nobody's concern."""
+_AOT_NODE = "CompiledFunctionBackward"
+"""Name of the autograd node of a graph that AOTAutograd compiled."""
+
+Line = tuple[CodeType, int]
+
+
+class EagerRecord(OpRecord):
+    """An op that ran outside of every compiled graph.
+
+    Attributes:
+        backward: whether the autograd engine was running.
+        by_engine: whether the engine ran it at the node of a compiled graph, or to add to a
+            parameter's gradient.
+        stack: the user's lines, innermost first, where the op begins an island; else empty.
+    """
+
+    __slots__ = ("backward", "by_engine", "stack")
+
+    backward: bool
+    by_engine: bool
+    stack: tuple[Line, ...]
+
+
+class CompiledRun:
+    """One run of a compiled graph.
+
+    Attributes:
+        made: what was compiled, as the mechanism calls it.
+        inputs, outputs: as called and returned, tensors replaced by `Value`.
+        backward: whether the autograd engine was running.
+    """
+
+    __slots__ = ("backward", "inputs", "made", "outputs")
+
+    def __init__(self, made: Any, inputs: Sequence[Any], backward: bool):
+        self.made = made
+        self.inputs = inputs
+        self.outputs: Sequence[Any] = ()
+        self.backward = backward
+
+
+class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
+    """Records the ops and the runs of compiled graphs of one step.
+
+    Attributes:
+        events: both, in the order in which they ran.
+        marks: pairs (sequence number of autograd behind it, number in `events`) of each event that
+            may have made autograd nodes; -1 in place of the number for AOTAutograd's own ops.
+        hidden: the higher-order ops that ran, of whose bodies nothing was seen, with their lines.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, named: NamedTensors):
+        super().__init__(named)
+        self.events: list[EagerRecord | CompiledRun] = []
+        self.marks: list[tuple[int, int]] = []
+        self.hidden: list[tuple[str, Line | None]] = []
+        self._backward = False
+        self._aside = 0
+        self._kinds: dict[str, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
+        return True
+
+    @contextmanager
+    def recording(self, *, backward: bool) -> Iterator[None]:
+        """Record what runs inside, as the forward or as the backward."""
+        self._backward = backward
+        with self:
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let everything pass: a compiled graph runs, or is compiled."""
+        self._aside += 1
+        try:
+            with torch_private.aside(self):
+                yield
+        finally:
+            self._aside -= 1
+
+    def run(self, made: Any, call: Callable[[list[Any]], Any], args: list[Any]) -> Any:
+        """Run a compiled graph, in the boxed calling convention.
+
+        Args:
+            made: what it is in `CompiledRun.made`.
+        """
+        backward = self._backward or self._autograd_node() is not None
+        event = CompiledRun(made, [self.encode(arg) for arg in args], backward)
+        self.events.append(event)
+        with self.aside():
+            output = call(args)
+        many = isinstance(output, tuple | list)
+        event.outputs = [self.encode(each, True) for each in (output if many else (output,))]
+        self.marks.append((self._sequence(), len(self.events) - 1))
+        return output
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._aside:
+            return func(*args, **kwargs)
+        if not isinstance(func, torch._ops.OpOverload):
+            self.hidden.append((op_name(func), self._where()[1]))
+            return func(*args, **kwargs)
+        if torch.is_inference_mode_enabled() and self.is_composite(func):
+            with self:  # inference mode skips the place where composite ops are taken apart
+                return func.decompose(*args, **kwargs)
+        path, line, by_aot = self._where()
+        if by_aot:
+            return self._pass_on(func, args, kwargs)
+        node = self._autograd_node()
+        sequence = -1 if node is None else node._sequence_nr()
+        if sequence >= LEAF and line is None:
+            if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
+                return self._same(func(*args, **kwargs), args[0])
+            path = self.number_of_owner(node)
+        encoded = tuple([self.encode(arg) for arg in args])
+        named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
+        output = func(*args, **kwargs)
+        if path is None:
+            path = 0 if node is None else -1
+        if node is None:
+            sequence = self._sequence() if not self._backward else -1
+            line = line or (None if self._backward else self._outer_line())
+        record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
+        record.backward = self._backward or node is not None
+        record.by_engine = (
+            line is None
+            and node is not None
+            and (sequence >= LEAF or type(node).__name__ == _AOT_NODE)
+        )
+        before = self.events[-1] if self.events else None
+        goes_on = isinstance(before, EagerRecord) and before.backward == record.backward
+        record.stack = () if goes_on else self._stack()
+        self.events.append(record)
+        after = self._sequence()
+        if not self.marks or after > self.marks[-1][0]:
+            self.marks.append((after, len(self.events) - 1))
+        return output
+
+    def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op of AOTAutograd's own, whose result is the value that it was made from."""
+        output = func(*args, **kwargs)
+        self.marks.append((self._sequence(), -1))
+        source = args[1] if func is torch.ops.aten.copy_.default else args[0] if args else None
+        for each in output if isinstance(output, tuple | list) else (output,):
+            if isinstance(each, torch.Tensor):
+                self._same(each, source)
+        return output
+
+    def _same(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
+        """Take a tensor for the value of another one, or a view of it where it has another form."""
+        if isinstance(source, torch.Tensor) and source.shape == tensor.shape:
+            value = self.encode(source)
+            storage, place = self._place(tensor)
+            self._tensors[id(tensor)] = (weakref.ref(tensor), value)
+            self._places[place] = self._first_on[storage] = value
+        elif isinstance(source, torch.Tensor):
+            value = self.encode(source)
+            made = self.meet(tensor, True)
+            self.views[made] = value
+        else:
+            self.introduce(tensor, "constant", "constant")
+        return tensor
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def _where(self) -> tuple[int | None, Line | None, bool]:
+        """The path of the running module, the user's line, and whether it is AOTAutograd's op."""
+        frame: FrameType | None = sys._getframe(2)
+        line: Line | None = None
+        path: int | None = None
+        while frame is not None:
+            code = frame.f_code
+            if code is _STEP:
+                break
+            if path is None and (code is _CALL or code is _WRAPPED_CALL):
+                path = self.number_of_module(_module_of(frame))
+            elif line is None:
+                kind = self._kinds.get(code.co_filename, _UNKNOWN) or self._kind(code.co_filename)
+                if kind == _USER:
+                    line = code, frame.f_lineno
+                elif kind == _AOT and path is None:
+                    return None, None, True
+            if path is not None and line is not None:
+                break
+            frame = frame.f_back
+        return path, line, False
+
+    def _kind(self, file: str) -> int:
+        kind = _USER if is_user_file(file) else _OTHER
+        if is_torch_file(file, "_functorch", "_aot_autograd"):
+            kind = _AOT
+        self._kinds[file] = kind
+        return kind
+
+    def _outer_line(self) -> Line | None:
+        """The user's line that the whole step was called from."""
+        return next(self._users_lines(outer=True), None)
+
+    def _stack(self) -> tuple[Line, ...]:
+        """The user's lines that are running, innermost first."""
+        return tuple(self._users_lines())
+
+    def _users_lines(self, *, outer: bool = False) -> Iterator[Line]:
+        frame: FrameType | None = sys._getframe(2)
+        inside = not outer
+        while frame is not None:
+            if frame.f_code is _STEP:
+                if not outer:
+                    return
+                inside = True
+            elif inside and is_user_file(frame.f_code.co_filename):
+                yield frame.f_code, frame.f_lineno
+            frame = frame.f_back
+
+
+def _module_of(frame: FrameType) -> torch.nn.Module:
+    """The module that a frame calls; of a compiled one the module inside."""
+    module: torch.nn.Module = frame.f_locals["self"]
+    inner = getattr(module, "_orig_mod", None)
+    return inner if isinstance(inner, torch.nn.Module) else module
