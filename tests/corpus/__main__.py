@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fnmatch
+import gc
 import importlib
 import json
 import os
@@ -27,6 +28,15 @@ import torch
 from . import case, measure, table
 
 ROOT = Path(__file__).parents[2]
+IMPORTED = (
+    "numpy",
+    "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "transformers.modeling_utils",
+    "diffusers.models.modeling_utils",
+    "torch_geometric.nn",
+    "timm",
+)
 MODELS = ("hand", "nn", "geometric", "vision", "diffusion", "text", "seeing", "hearing", "other")
 
 
@@ -133,12 +143,16 @@ def main() -> None:
     logs.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)  # a fork has none of the threads of the process that it is from
     warnings.simplefilter("ignore")
-    for library in ("numpy", "torch._dynamo", "torch._functorch.aot_autograd", "transformers"):
+    with contextlib.suppress(ImportError):
+        case.torchvision()  # before those that import it
+    for library in IMPORTED:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)
-    with contextlib.suppress(ImportError):
-        case.torchvision()
+    gc.collect()
+    gc.freeze()  # or else each fork would copy what its collector looks at
     for name in names[part - 1 :: parts]:
+        with contextlib.suppress(Exception):  # it will be raised again where it is reported
+            case.CORPUS[name].imports()
         for via in options.via.split(","):
             last = known.get((name, via))
             if last is not None and not options.again and not options.only:

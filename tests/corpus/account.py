@@ -5,7 +5,7 @@ nothing else is asked. Its rules:
 
 1. A composite op that inference mode passes on whole is taken apart, as it is in every other mode.
 2. An op runs inside a compiled graph between the entry and the exit of the function that this
-   module's own backend made of the graph.
+   module's own backend made of the graph; its phase is that of the graph.
 3. An op outside of graphs is AOTAutograd's own, its prologue or epilogue, if a frame of
    torch/_functorch/_aot_autograd is on the stack before any frame of a user's file.
 4. A `detach` whose autograd node is an AccumulateGrad stores a gradient in `.grad`.
@@ -16,6 +16,7 @@ nothing else is asked. Its rules:
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Counting(TorchDispatchMode):
     Attributes:
         counts: the counts, by phase and place.
         phase: "forward" or "backward".
-        inside: how many compiled graphs are running.
+        inside: the phases of the compiled graphs that are running.
     """
 
     supports_higher_order_operators = True
@@ -58,7 +59,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.counts: Counts = {}
         self.phase = "forward"
-        self.inside = 0
+        self.inside: list[str] = []
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -84,7 +85,8 @@ class Counting(TorchDispatchMode):
 
     def note(self, name: str) -> None:
         """Count an op where it runs."""
-        place = f"{self.phase} {self.place(name)}"
+        phase = self.inside[-1] if self.inside else self.phase
+        place = f"{phase} {self.place(name)}"
         self.counts.setdefault(place, Counter())[name] += 1
 
     def place(self, name: str) -> str:
@@ -107,22 +109,25 @@ class Counting(TorchDispatchMode):
     def backend(self) -> Callable[..., Any]:
         """A backend that runs AOTAutograd's graphs as they are, and says when one runs."""
 
-        def compiler(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        def compiler(phase: str, gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
             from functorch.compile import make_boxed_func
 
             run = make_boxed_func(gm.forward)
 
             def entered(args: list[Any]) -> Any:
-                self.inside += 1
+                self.inside.append(phase)
                 try:
                     return run(args)
                 finally:
-                    self.inside -= 1
+                    self.inside.pop()
 
             entered._boxed_call = True  # type: ignore[attr-defined]
             return entered
 
-        return aot_autograd(fw_compiler=compiler)  # type: ignore[no-any-return, no-untyped-call]
+        return aot_autograd(  # type: ignore[no-any-return, no-untyped-call]
+            fw_compiler=functools.partial(compiler, "forward"),
+            bw_compiler=functools.partial(compiler, "backward"),
+        )
 
 
 def _is_composite(func: Any) -> bool:

@@ -39,21 +39,28 @@ class Entry:
         name: unique in the corpus.
         group: the library that the model is from.
         make: builds the case; the same one each time, from the same random state.
+        imports: imports what `make` needs, so that each fork finds it imported.
     """
 
     name: str
     group: str
     make: Callable[[], Case]
+    imports: Callable[[], object]
 
 
 CORPUS: dict[str, Entry] = {}
 
 
-def add(group: str, name: str, make: Callable[[], Case]) -> None:
+def add(
+    group: str,
+    name: str,
+    make: Callable[[], Case],
+    imports: Callable[[], object] = lambda: None,
+) -> None:
     """Add a case to the corpus."""
     if name in CORPUS:
         raise ValueError(f"two cases are called {name}")
-    CORPUS[name] = Entry(name, group, make)
+    CORPUS[name] = Entry(name, group, make, imports)
 
 
 def case(group: str) -> Callable[[Callable[[], Case]], Callable[[], Case]]:

@@ -20,7 +20,7 @@ def model(name: str, inputs: Callable[[], dict[str, Any]], label: str = "", **co
         kind = getattr(library("diffusers"), name)
         return Case(kind(**config).train(), (), inputs())
 
-    add(GROUP, f"diffusers_{label or name}", make)
+    add(GROUP, f"diffusers_{label or name}", make, lambda: getattr(library("diffusers"), name))
 
 
 def noisy(*shape: int, **more: Callable[[], Any]) -> Callable[[], dict[str, Any]]:
@@ -80,7 +80,7 @@ model(
     block_out_channels=(8, 16),
     in_channels=4,
     out_channels=4,
-    extra_in_channels=8,
+    extra_in_channels=0,
     layers_per_block=1,
     down_block_types=("DownBlock1D", "AttnDownBlock1D"),
     up_block_types=("AttnUpBlock1D", "UpBlock1D"),
@@ -264,7 +264,7 @@ model(
 model(
     "ControlNetModel",
     noisy(
-        1, 4, 8, 8, encoder_hidden_states=text(), controlnet_cond=lambda: floats(1, 3, 64, 64)
+        1, 4, 8, 8, encoder_hidden_states=text(), controlnet_cond=lambda: floats(1, 3, 16, 16)
     ),
     block_out_channels=(8, 16), down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
     cross_attention_dim=8, attention_head_dim=2, conditioning_embedding_out_channels=(4, 4),

@@ -29,7 +29,7 @@ def hf(model: str, inputs: Inputs, label: str = "", config: str = "", **options:
         given = {key: value() if callable(value) else value for key, value in options.items()}
         return Case(kind(configuration(**given)).train(), (), inputs())
 
-    add(GROUP, f"hf_{label or model}", make)
+    add(GROUP, f"hf_{label or model}", make, lambda: getattr(library("transformers"), model))
 
 
 def labelled(*, length: int = 8, labels: bool = True, **more: Any) -> Inputs:
@@ -69,9 +69,10 @@ for _name in (
     "Qwen3ForCausalLM", "Phi3ForCausalLM", "MistralForCausalLM", "Olmo2ForCausalLM",
     "Starcoder2ForCausalLM", "CohereForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM",
     "StableLmForCausalLM", "GlmForCausalLM", "PhiForCausalLM", "NemotronForCausalLM",
-    "HeliumForCausalLM", "ArceeForCausalLM", "DiffLlamaForCausalLM", "BitNetForCausalLM",
+    "HeliumForCausalLM", "ArceeForCausalLM", "BitNetForCausalLM",
 ):  # fmt: skip
     hf(_name, labelled(), **LLAMA)
+hf("DiffLlamaForCausalLM", labelled(), **{**LLAMA, "num_key_value_heads": 2})
 hf("GPTNeoForCausalLM", labelled(), vocab_size=99, hidden_size=16, num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]], intermediate_size=32, max_position_embeddings=32, window_size=4, use_cache=False)
 hf("GPTNeoXForCausalLM", labelled(), **{**TINY, "use_cache": False})
 hf("GPTJForCausalLM", labelled(), vocab_size=99, n_embd=16, n_layer=2, n_head=2, rotary_dim=4, n_positions=32, use_cache=False)
