@@ -44,6 +44,7 @@ from .dynamo import (
     is_fake,
     modes_that_stop_compilation,
     on_compiled_region,
+    one_backend,
     reset_dynamo,
     stance,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "on_entry",
     "on_skip",
     "on_step_graph_break",
+    "one_backend",
     "origin_of",
     "probe",
     "registered_ops",

@@ -86,6 +86,31 @@ def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def one_backend() -> Iterator[None]:
+    """Let every function and module of the user's that is compiled use the first one's backend.
+
+    A part of a model may be compiled already, for another backend. Where it is not traced as a part
+    of its caller it would be compiled for that one. What torch compiles by itself, as the bodies of
+    higher-order ops that run eagerly, is left alone.
+    """
+    original = get("callback_from_stance")
+    first: list[Any] = []
+
+    def wrapped(callback: Any, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "compile_wrapper" and callback not in (None, False):
+            module = str(getattr(caller.f_locals.get("fn"), "__module__", ""))
+            if not first:
+                first.append(callback)
+            elif not module.startswith("torch.") or module.startswith("torch.nn.modules."):
+                callback = first[0]
+        return original(callback, *args, **kwargs)
+
+    with replaced("callback_from_stance", wrapped):
+        yield
+
+
 def frames_seen() -> int:
     """The sum of Dynamo's frame counters: 0 where it tried to compile no frame since a reset."""
     return sum(get("counters")["frames"].values())

@@ -84,7 +84,7 @@ NAMES = {
     ),
     # Dynamo: functions that are observed.
     "callback_from_stance": PrivateName(
-        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "capture by dispatch"
+        "torch._dynamo.eval_frame:_callback_from_stance", "2.6", "knowing what runs compiled"
     ),
     "skip_guard_eval_unsafe": PrivateName(
         "torch._dynamo.eval_frame:_is_skip_guard_eval_unsafe_stance",

@@ -23,12 +23,14 @@ from ..recording.mode import LEAF, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
-_UNKNOWN, _USER, _AOT, _OTHER = range(4)
-"""Whose code a file has."""
+_UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
+"""Whose code a file has; `_GENERATED` is that of a graph of torch.fx."""
 _CALL = torch_private.get("module_call").__code__
 _WRAPPED_CALL = torch_private.get("wrapped_module_call").__code__
 """The code that calls the forward of a module. Compared by identity: code that Dynamo made can have
 slices among its constants, and no hash."""
+_ENGINE = torch_private.get("engine_run_backward").__code__
+"""The code that starts the autograd engine: what called it is no place of what the engine runs."""
 _STEP = Step.run.__code__
 """The code that calls the target; the frames around it are of nobody's concern."""
 _AOT_NODE = "CompiledFunctionBackward"
@@ -150,10 +152,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
         sequence = -1 if node is None else node._sequence_nr()
-        if sequence >= LEAF and line is None:
+        if sequence >= LEAF:
             if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
                 return self._same(func(*args, **kwargs), args[0])
-            path = self.number_of_owner(node)
+            path = self.number_of_owner(node) if line is None else path
         encoded = tuple([self.encode(arg) for arg in args])
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
@@ -210,9 +212,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         frame: FrameType | None = sys._getframe(2)
         line: Line | None = None
         path: int | None = None
+        in_graph = False
         while frame is not None:
             code = frame.f_code
-            if code is _STEP:
+            if code is _STEP or code is _ENGINE:
                 break
             if path is None and (code is _CALL or code is _WRAPPED_CALL):
                 path = self.number_of_module(_module_of(frame))
@@ -220,7 +223,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 kind = self._kinds.get(code.co_filename, _UNKNOWN) or self._kind(code.co_filename)
                 if kind == _USER:
                     line = code, frame.f_lineno
-                elif kind == _AOT and path is None:
+                elif kind == _GENERATED:
+                    in_graph = True
+                elif kind == _AOT and path is None and not in_graph:
                     return None, None, True
             if path is not None and line is not None:
                 break
@@ -231,6 +236,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         kind = _USER if is_user_file(file) else _OTHER
         if is_torch_file(file, "_functorch", "_aot_autograd"):
             kind = _AOT
+        elif file.startswith("<eval_with_key>"):
+            kind = _GENERATED
         self._kinds[file] = kind
         return kind
 

@@ -94,6 +94,7 @@ def run_compiled(
     compiled = torch.compile(step.invocation.target, backend=backend, **options)
     with (
         torch_private.fresh_dynamo(),
+        torch_private.one_backend(),
         torch_private.ignore_torch_warnings(),
         torch_private.on_break_stack(found.at_break),
         torch_private.on_step_graph_break(found.rest_left),
