@@ -56,7 +56,7 @@ class Counting(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counts = {}
         self.phase = "forward"
         self.inside: list[str] = []
@@ -124,7 +124,7 @@ class Counting(TorchDispatchMode):
             entered._boxed_call = True  # type: ignore[attr-defined]
             return entered
 
-        return aot_autograd(  # type: ignore[no-any-return, no-untyped-call]
+        return aot_autograd(
             fw_compiler=functools.partial(compiler, "forward"),
             bw_compiler=functools.partial(compiler, "backward"),
         )
@@ -133,11 +133,18 @@ class Counting(TorchDispatchMode):
 def _is_composite(func: Any) -> bool:
     name, key = func.name(), "CompositeImplicitAutograd"
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(name, key) and not any(has(name, own) for own in ("CPU", "CompositeExplicitAutograd"))
+    return has(name, key) and not any(
+        has(name, own) for own in ("CPU", "CompositeExplicitAutograd")
+    )
 
 
-def count(case: Case, *, compiled: bool) -> Counts:
-    """Run a case, eagerly or compiled, with its backward, and count what is dispatched."""
+def count(case: Case, *, compiled: bool) -> tuple[Counts, list[float]]:
+    """Run a case, eagerly or compiled, with its backward, and count what is dispatched.
+
+    Returns:
+        The counts, and sums over what was computed: over the outputs, over the gradients, and how
+        many gradients there are.
+    """
     mode = Counting()
     torch._functorch.config.check_custom_op_aliasing = False
     target = torch.compile(case.target, backend=mode.backend()) if compiled else case.target
@@ -149,7 +156,22 @@ def count(case: Case, *, compiled: bool) -> Counts:
             mode.phase = "backward"
             with mode:
                 torch.autograd.backward(roots, gradients)
-    return mode.counts
+    return mode.counts, sums(case, output)
+
+
+def sums(case: Case, output: Any) -> list[float]:
+    """A few numbers that tell what two runs of a case computed apart."""
+    outputs = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    owner = case.target if isinstance(case.target, torch.nn.Module) else torch.nn.Module()
+    grads = [p.grad for p in owner.parameters() if p.grad is not None]
+    both = [
+        sum(
+            float(torch.nan_to_num(each.detach().abs().to(torch.float64)).sum()) for each in tensors
+        )
+        for tensors in (outputs, grads)
+        if not any(each.is_nested or each.layout is not torch.strided for each in tensors)
+    ]
+    return [*both, float(len(grads))]
 
 
 def starts(case: Case, output: Any) -> tuple[list[Tensor], list[Tensor]]:

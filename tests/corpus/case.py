@@ -101,11 +101,9 @@ def torchvision() -> Any:
         try:
             library("torchvision")
         except RuntimeError:
-            ops = torch.library.Library("torchvision", "DEF")
+            ops: Any = library("torch.library").Library("torchvision", "DEF")
             ops.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            ops.define(
-                "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            )
+            ops.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             _defined.append(ops)
     _defined.append(library("torchvision"))
     return _defined[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import traceback
@@ -37,11 +38,21 @@ def account(name: str, via: str) -> dict[str, Any]:
     found = made(name)
     start = time.process_time()
     try:
-        counts = count(found, compiled=via == "aot")
+        counts, sums = count(found, compiled=via == "aot")
     except Exception as problem:
-        return {"broken": f"{type(problem).__name__}: {problem}", "traceback": traceback.format_exc()}
+        return {
+            "broken": f"{type(problem).__name__}: {problem}",
+            "traceback": traceback.format_exc(),
+        }
     seconds = time.process_time() - start
-    return {"seconds": seconds, "counts": {place: dict(ops) for place, ops in counts.items()}}
+    kept = {place: dict(ops) for place, ops in counts.items()}
+    return {"seconds": seconds, "counts": kept, "sums": sums}
+
+
+def computes_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two runs without the package, one eager and one compiled, computed the same."""
+    pairs = zip(one["sums"], other["sums"], strict=True)
+    return all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6) for a, b in pairs)
 
 
 # -- the capture -----------------------------------------------------------------------------------
@@ -66,7 +77,10 @@ def captured(name: str, via: str) -> dict[str, Any]:
     except CaptureError as refusal:
         return {"refused": str(refusal), "seconds": time.process_time() - start}
     except Exception as problem:
-        return {"crashed": f"{type(problem).__name__}: {problem}", "traceback": traceback.format_exc()}
+        return {
+            "crashed": f"{type(problem).__name__}: {problem}",
+            "traceback": traceback.format_exc(),
+        }
     return said
 
 
@@ -84,9 +98,16 @@ def described(result: Capture, via: str) -> dict[str, Any]:
         except CaptureError as refusal:
             said["no_eager"] = str(refusal)
         try:
-            said["share"] = result.compiled_share  # type: ignore[attr-defined]
+            said["share"] = result.compiled_share
         except (AttributeError, CaptureError):
             said["share"] = None
+        try:
+            result.assert_no_eager_ops()
+            said["strict"] = ""
+        except AssertionError as problem:
+            said["strict"] = str(problem).partition("\n")[0]
+        except (AttributeError, CaptureError) as problem:
+            said["strict"] = f"{type(problem).__name__}: {problem}".partition("\n")[0]
     return said
 
 
@@ -158,16 +179,14 @@ def compare(via: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]
     for phase in ("forward", "backward"):
         if via == "dispatch":
             both = [ops for place, ops in ran.items() if place.startswith(phase)]
-            pairs.append((phase, own.get(f"{phase} graph"), sum(both, Counter[str]())))
+            yours: Counter[str] = sum(both, Counter())
+            pairs.append((phase, own.get(f"{phase} graph", Counter()), yours))
         else:
-            pairs += [
-                (f"{phase} {place}", own.get(f"{phase} {place}"), ran.get(f"{phase} {place}"))
-                for place in ("graph", "eager")
-            ]
+            places = f"{phase} graph", f"{phase} eager"
+            pairs += [(at, own.get(at, Counter()), ran.get(at, Counter())) for at in places]
     found = []
     for place, mine, yours in pairs:
-        many, few = dict((mine or Counter()) - (yours or Counter())), None
-        few = dict((yours or Counter()) - (mine or Counter()))
+        many, few = dict(mine - yours), dict(yours - mine)
         found += [f"{place}: too many {many}"] if many else []
         found += [f"{place}: too few {few}"] if few else []
     return found

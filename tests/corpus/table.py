@@ -26,7 +26,9 @@ gradients are compared with those of an eager run, and each graph with what its 
 - *share*: `compiled_share`. *lines*: eager ops of the graphs (each island once), forward and
   backward, of which the user's line is known.
 - `=`: the account gives the same. `DIFFERS`, `WRONG`: it does not, or outputs, gradients or a text
-  differ. `torch`: torch itself cannot run the model so, with or without the package.
+  differ. `torch`: torch itself cannot run the model so, with or without the package. `unlike
+  eager`: outputs or gradients are not those of an eager run, and neither are they where
+  torch.compile runs the model without the package.
 
 Made by `python -m tests.corpus`, then `python -m tests.corpus --table`.
 """
@@ -93,7 +95,8 @@ class Table:
             eager = total(result, "eager")
             ops += f" + {eager} in {result['islands']}" if eager else ""
             ops += f", {result['breaks']} breaks" if result["breaks"] else ""
-        return f"{ops} {'=' if says == 'captured' else says}"
+        unlike = " (unlike eager)" if result.get("as_torch") else ""
+        return f"{ops} {'=' if says == 'captured' else says}{unlike}"
 
     def row(self, name: str, group: str) -> str:
         """The line of a model."""

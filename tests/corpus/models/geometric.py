@@ -1,12 +1,13 @@
 """Convolutions, pools and models of torch_geometric on a graph of six nodes."""
 
+# mypy: disable-error-code="no-any-return, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..case import Case, add, case, floats, library
@@ -101,7 +102,14 @@ convolution("LGConv")
 convolution("AGNNConv")
 convolution("PDNConv", 8, 8, edge_dim=3, hidden_channels=4, rest=_attributes)
 convolution("AntiSymmetricConv", 8)
-convolution("PNAConv", 8, 8, ["mean", "max", "std"], ["identity", "attenuation"], deg=torch.tensor([0, 3, 2, 1]))
+convolution(
+    "PNAConv",
+    8,
+    8,
+    ["mean", "max", "std"],
+    ["identity", "attenuation"],
+    deg=torch.tensor([0, 3, 2, 1]),
+)
 convolution("GPSConv", 8, lambda: library("torch_geometric.nn").GCNConv(8, 8), heads=2)
 
 
@@ -143,17 +151,23 @@ class Pooled(nn.Module):
 
 @case(GROUP)
 def pyg_top_k_pooling() -> Case:
-    return Case(Pooled("TopKPooling", ratio=0.7), (floats(6, 8), edges(), torch.tensor([0, 0, 0, 1, 1, 1])))
+    return Case(
+        Pooled("TopKPooling", ratio=0.7), (floats(6, 8), edges(), torch.tensor([0, 0, 0, 1, 1, 1]))
+    )
 
 
 @case(GROUP)
 def pyg_sag_pooling() -> Case:
-    return Case(Pooled("SAGPooling", ratio=0.7), (floats(6, 8), edges(), torch.tensor([0, 0, 0, 1, 1, 1])))
+    return Case(
+        Pooled("SAGPooling", ratio=0.7), (floats(6, 8), edges(), torch.tensor([0, 0, 0, 1, 1, 1]))
+    )
 
 
 @case(GROUP)
 def pyg_asap_pooling() -> Case:
-    return Case(Pooled("ASAPooling", ratio=0.7), (floats(6, 8), edges(), torch.zeros(6, dtype=torch.long)))
+    return Case(
+        Pooled("ASAPooling", ratio=0.7), (floats(6, 8), edges(), torch.zeros(6, dtype=torch.long))
+    )
 
 
 @case(GROUP)
@@ -207,7 +221,9 @@ def pyg_heterogeneous() -> Case:
     model = geometric.HeteroConv(kinds, aggr="sum")
     some = torch.tensor([[0, 1, 2, 3], [1, 0, 2, 1]])
     nodes = {"user": floats(4, 8), "item": floats(3, 8)}
-    return Case(model, (nodes, {("user", "buys", "item"): some, ("item", "by", "user"): some.flip(0)}))
+    return Case(
+        model, (nodes, {("user", "buys", "item"): some, ("item", "by", "user"): some.flip(0)})
+    )
 
 
 @case(GROUP)
@@ -217,7 +233,9 @@ def pyg_hgt() -> Case:
     some = torch.tensor([[0, 1, 2, 3], [1, 0, 2, 1]])
     nodes = {"user": floats(4, 8), "item": floats(3, 8)}
     model = geometric.HGTConv(8, 8, metadata, heads=2)
-    return Case(model, (nodes, {("user", "buys", "item"): some, ("item", "by", "user"): some.flip(0)}))
+    return Case(
+        model, (nodes, {("user", "buys", "item"): some, ("item", "by", "user"): some.flip(0)})
+    )
 
 
 @case(GROUP)

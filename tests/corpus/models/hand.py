@@ -1,5 +1,6 @@
 """Small networks written by hand, with all that breaks a graph or runs beside it."""
 
+# mypy: disable-error-code="no-any-return, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
 import contextlib
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -281,12 +282,16 @@ def forward_hooks(self: Any, x: Tensor) -> Tensor:
     return self.head(self.blocks[1](self.blocks[0](x)))
 
 
+def _halved(_module: nn.Module, grads: Any, _given: Any) -> Any:
+    return (grads[0] * 0.5,)
+
+
 @case(GROUP)
 def hooks_of_modules() -> Case:
     model = Net(forward_hooks)
     model.blocks[0].register_forward_hook(lambda module, args, output: output * 2)
     model.blocks[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-    model.head.register_full_backward_hook(lambda module, grads, given: (grads[0] * 0.5,))
+    model.head.register_full_backward_hook(_halved)
     return Case(model, (floats(2, 8).requires_grad_(),))
 
 
@@ -414,6 +419,9 @@ def changes_argument(self: Any, x: Tensor) -> Tensor:
 class Buffers(nn.Module):
     """Running statistics, kept by hand."""
 
+    mean: Tensor
+    seen: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(8))
@@ -436,6 +444,8 @@ def buffers_by_hand() -> Case:
 @case(GROUP)
 def vector_quantiser() -> Case:
     class Quantiser(nn.Module):
+        used: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.encode, self.decode = nn.Linear(8, 4), nn.Linear(4, 8)
@@ -807,7 +817,9 @@ def with_loss_function() -> Case:
         print("loss follows")
         return self.head(y)
 
-    return Case(Net(body), (floats(2, 8),), loss_fn=lambda y: F.cross_entropy(y, torch.tensor([1, 2])))
+    return Case(
+        Net(body), (floats(2, 8),), loss_fn=lambda y: F.cross_entropy(y, torch.tensor([1, 2]))
+    )
 
 
 @case(GROUP)
@@ -876,7 +888,9 @@ def u_net() -> Case:
     class Unet(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.down = nn.ModuleList([nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)])
+            self.down = nn.ModuleList(
+                [nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)]
+            )
             self.up = nn.ModuleList([nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 1, 3, padding=1)])
 
         def forward(self, x: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Modules of torch.nn, as they are and in small networks."""
 
+# mypy: disable-error-code="no-any-return, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..case import Case, add, case, floats, ids
@@ -30,7 +31,9 @@ module("conv3d", lambda: nn.Sequential(nn.Conv3d(2, 4, 3), nn.BatchNorm3d(4)), 2
 module("conv_transpose2d", lambda: nn.ConvTranspose2d(4, 2, 3, stride=2), 2, 4, 5, 5)
 module("lazy_linear", lambda: _materialised(nn.Sequential(nn.LazyLinear(4), nn.ReLU())), 3, 6)
 module("group_norm", lambda: nn.GroupNorm(2, 4), 2, 4, 6)
-module("instance_norm", lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), 2, 3, 4, 4)
+module(
+    "instance_norm", lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), 2, 3, 4, 4
+)
 module("rms_norm", lambda: nn.Sequential(nn.RMSNorm(8), nn.Linear(8, 3)), 2, 8)
 module("local_response_norm", lambda: nn.LocalResponseNorm(3), 2, 6, 4, 4)
 module("spectral_norm", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4)), 3, 5)
@@ -38,9 +41,18 @@ module("weight_norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5,
 module("orthogonal", lambda: nn.utils.parametrizations.orthogonal(nn.Linear(4, 4)), 3, 4)
 module("old_weight_norm", lambda: nn.utils.weight_norm(nn.Conv1d(3, 4, 2)), 2, 3, 6)
 module("fractional_max_pool", lambda: nn.FractionalMaxPool2d(2, output_ratio=0.5), 1, 2, 8, 8)
-module("adaptive_pools", lambda: nn.Sequential(nn.AdaptiveMaxPool2d(4), nn.AdaptiveAvgPool2d(2)), 1, 2, 9, 9)
+module(
+    "adaptive_pools",
+    lambda: nn.Sequential(nn.AdaptiveMaxPool2d(4), nn.AdaptiveAvgPool2d(2)),
+    1,
+    2,
+    9,
+    9,
+)
 module("lp_pool", lambda: nn.LPPool2d(2, 2), 1, 2, 8, 8)
-module("pixel_shuffle", lambda: nn.Sequential(nn.PixelShuffle(2), nn.ReplicationPad2d(1)), 1, 8, 3, 3)
+module(
+    "pixel_shuffle", lambda: nn.Sequential(nn.PixelShuffle(2), nn.ReplicationPad2d(1)), 1, 8, 3, 3
+)
 module("dropouts", lambda: nn.Sequential(nn.Dropout1d(0.3), nn.AlphaDropout(0.2)), 3, 4, 5)
 module("upsample", lambda: nn.Upsample(scale_factor=2, mode="bicubic"), 1, 2, 4, 4)
 module("fold", lambda: nn.Sequential(nn.Unfold(2), nn.Fold((4, 4), 2)), 1, 2, 4, 4)
@@ -170,7 +182,9 @@ def multihead_attention_kv() -> Case:
 def transformer_decoder_layer() -> Case:
     layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True, norm_first=True)
     memory = floats(2, 3, 8)
-    return Case(nn.TransformerDecoder(layer, 2), (floats(2, 4, 8), memory), {"tgt_is_causal": False})
+    return Case(
+        nn.TransformerDecoder(layer, 2), (floats(2, 4, 8), memory), {"tgt_is_causal": False}
+    )
 
 
 @case(GROUP)
@@ -199,7 +213,9 @@ def losses() -> Case:
     def forward(self: Any, x: Tensor, y: Tensor) -> Tensor:
         z = self.layer(x)
         total = F.cross_entropy(z, y, label_smoothing=0.1) + F.multi_margin_loss(z, y)
-        total = total + F.huber_loss(z, torch.zeros_like(z)) + F.poisson_nll_loss(z, z.detach().abs())
+        total = (
+            total + F.huber_loss(z, torch.zeros_like(z)) + F.poisson_nll_loss(z, z.detach().abs())
+        )
         total = total + F.kl_div(z.log_softmax(-1), z.detach().softmax(-1), reduction="batchmean")
         return total + F.binary_cross_entropy_with_logits(z, torch.ones_like(z))
 
@@ -256,10 +272,10 @@ def mlp_inference_mode() -> Case:
 
 @case(GROUP)
 def autocast_convnet() -> Case:
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-    return Case(
-        model, (floats(2, 1, 6, 6),), context=lambda: torch.autocast("cpu", torch.bfloat16)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
     )
+    return Case(model, (floats(2, 1, 6, 6),), context=lambda: torch.autocast("cpu", torch.bfloat16))
 
 
 @case(GROUP)
