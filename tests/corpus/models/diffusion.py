@@ -76,7 +76,7 @@ model(
 )
 model(
     "UNet1DModel",
-    noisy(1, 4, 16),
+    noisy(1, 4, 32),
     block_out_channels=(32, 64),
     in_channels=4,
     out_channels=4,

@@ -66,12 +66,12 @@ hf("RegNetForImageClassification", pixels(32), embedding_size=8, hidden_sizes=[8
     1], groups_width=4)
 hf("BitForImageClassification", pixels(32), embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1],
     num_groups=4)
-hf("MobileNetV1ForImageClassification", pixels(32), depth_multiplier=0.25)
+hf("MobileNetV1ForImageClassification", pixels(64), depth_multiplier=0.25)
 hf("MobileNetV2ForImageClassification", pixels(32), depth_multiplier=0.25)
 hf("MobileViTForImageClassification", pixels(32), hidden_sizes=[8, 8, 8], neck_hidden_sizes=[4, 4,
     8, 8, 8, 8, 8], num_attention_heads=2, image_size=32)
 hf("EfficientNetForImageClassification", pixels(32), image_size=32, width_coefficient=0.25,
-    depth_coefficient=0.25)
+    depth_coefficient=0.25, hidden_dim=320)
 hf("PoolFormerForImageClassification", pixels(32), hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1],
     drop_path_rate=0.3)
 hf("SegformerForSemanticSegmentation", pixels(32, label=False, labels=lambda: torch.randint(0, 2,
@@ -81,7 +81,7 @@ hf("PvtForImageClassification", pixels(32), image_size=32, hidden_sizes=[8, 8, 1
     1, 1, 1], num_attention_heads=[1, 1, 2, 2])
 hf("PvtV2ForImageClassification", pixels(32), image_size=32, hidden_sizes=[8, 8, 16, 16], depths=[1,
     1, 1, 1], num_attention_heads=[1, 1, 2, 2])
-hf("CvtForImageClassification", pixels(32), embed_dim=[8, 8, 16], depth=[1, 1, 1], num_heads=[1, 2,
+hf("CvtForImageClassification", pixels(32), embed_dim=[8, 8, 16], depth=[1, 2, 3], num_heads=[1, 2,
     2])
 hf("LevitForImageClassification", pixels(64), image_size=64, hidden_sizes=[16, 16, 16],
     num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[4, 4, 4])
@@ -100,7 +100,7 @@ hf("DPTForDepthEstimation", pixels(32, label=False), **{**VIT, "image_size": 32,
 hf("VideoMAEForVideoClassification", lambda: {"pixel_values": floats(1, 4, 3, 16, 16),
     "labels": torch.tensor([1])}, **{**VIT, "num_frames": 4})
 hf("TimesformerForVideoClassification", lambda: {"pixel_values": floats(1, 2, 3, 16, 16),
-    "labels": torch.tensor([1])}, **{**VIT, "num_frames": 2, "drop_path_rate": 0.3})
+    "labels": torch.tensor([1])}, **{**VIT, "num_frames": 2})
 hf("VivitForVideoClassification", lambda: {"pixel_values": floats(1, 4, 3, 16, 16),
     "labels": torch.tensor([1])}, **{**VIT, "num_frames": 4, "tubelet_size": [2, 4, 4]})
 hf("Swin2SRForImageSuperResolution", pixels(8, label=False, count=1), image_size=8, patch_size=1,
@@ -116,16 +116,11 @@ hf("PerceiverForMaskedLM", lambda: {"inputs": ids(1, 8), "labels": ids(1, 8)}, n
 hf("SamModel", pixels(32, label=False, count=1, input_points=lambda: torch.tensor([[[[4.0,
     5.0]]]])), vision_config={"hidden_size": 16, "output_channels": 8, "num_hidden_layers": 1,
     "num_attention_heads": 2, "image_size": 32, "patch_size": 8, "window_size": 2,
-    "global_attn_indexes": [0], "mlp_dim": 32, "num_pos_feats": 8},
+    "global_attn_indexes": [0], "mlp_dim": 32, "num_pos_feats": 4},
     prompt_encoder_config={"hidden_size": 8, "image_size": 32, "patch_size": 8,
     "mask_input_channels": 4, "image_embedding_size": 4}, mask_decoder_config={"hidden_size": 8,
     "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "iou_head_hidden_dim": 8,
     "iou_head_depth": 2})
-hf("ViTMatteForImageMatting", lambda: {"pixel_values": floats(1, 4, 32, 32)},
-    backbone_config=lambda: {"model_type": "vitdet", "hidden_size": 16, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "image_size": 32, "pretrain_image_size": 32, "patch_size": 16,
-    "num_channels": 4, "out_features": ["stage1"]}, hidden_size=16, fusion_hidden_sizes=[8, 8, 8,
-    8], convstream_hidden_sizes=[4, 4, 4])
 RESNET: dict[str, Any] = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16,
     16], "depths": [1, 1, 1, 1], "out_features": ["stage2", "stage3", "stage4"]}
 DETR: dict[str, Any] = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2,
@@ -151,9 +146,9 @@ hf("MaskFormerForInstanceSegmentation", pixels(32, label=False, count=1,
     mask_labels=lambda: [torch.rand(2, 32, 32).round()], class_labels=lambda: [torch.tensor([0,
     1])]), backbone_config=lambda: {"model_type": "swin", **SWIN, "image_size": 32, "depths": [1, 1,
     1, 1], "num_heads": [1, 1, 1, 1], "out_features": ["stage1", "stage2", "stage3", "stage4"]},
-    decoder_config=lambda: {"model_type": "detr", "d_model": 16, "decoder_layers": 1,
-    "decoder_attention_heads": 2, "decoder_ffn_dim": 32, "num_queries": 4}, fpn_feature_size=16,
-    mask_feature_size=16, num_labels=3)
+    decoder_config=lambda: {"model_type": "detr", "d_model": 32, "decoder_layers": 1,
+    "decoder_attention_heads": 2, "decoder_ffn_dim": 32, "num_queries": 4}, fpn_feature_size=32,
+    mask_feature_size=32, num_labels=3)
 hf("Mask2FormerForUniversalSegmentation", pixels(32, label=False, count=1,
     mask_labels=lambda: [torch.rand(2, 32, 32).round()], class_labels=lambda: [torch.tensor([0,
     1])]), backbone_config=lambda: {"model_type": "swin", **SWIN, "image_size": 32, "depths": [1, 1,
@@ -203,7 +198,8 @@ hf("BlipForConditionalGeneration", lambda: {"pixel_values": floats(2, 3, 16, 16)
     "encoder_hidden_size": 16}, projection_dim=8)
 hf("ViltForQuestionAnswering", both(labels=lambda: torch.rand(2, 3)), **{**VIT, **TINY,
     "num_labels": 3, "max_image_length": 16})
-hf("VisualBertForPreTraining", lambda: {"input_ids": ids(2, 6), "visual_embeds": floats(2, 3, 8),
+hf("VisualBertForPreTraining", lambda: {"input_ids": ids(2, 6), "attention_mask": torch.ones(2, 6),
+    "visual_attention_mask": torch.ones(2, 3), "visual_embeds": floats(2, 3, 8),
     "labels": ids(2, 9)}, **{**TINY, "visual_embedding_dim": 8})
 hf("LxmertForPreTraining", lambda: {"input_ids": ids(2, 6), "visual_feats": floats(2, 3, 8),
     "visual_pos": torch.rand(2, 3, 4), "labels": ids(2, 6)}, **{**TINY, "l_layers": 1,
