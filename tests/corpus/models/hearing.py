@@ -67,11 +67,6 @@ hf("SpeechT5ForSpeechToText", lambda: {"input_values": floats(1, 640), "labels":
     **{**SPEECH, "vocab_size": 99, "encoder_layers": 1, "decoder_layers": 1,
     "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32,
     "decoder_ffn_dim": 32, "encoder_max_relative_position": 4, "decoder_start_token_id": 2})
-hf("SpeechT5ForTextToSpeech", lambda: {"input_ids": ids(1, 5), "labels": floats(1, 8, 4),
-    "speaker_embeddings": floats(1, 6)}, **{**SPEECH, "vocab_size": 99, "encoder_layers": 1,
-    "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_mel_bins": 4, "speaker_embedding_dim": 6,
-    "speech_decoder_prenet_units": 8, "speech_decoder_postnet_units": 8, "reduction_factor": 2})
 hf("ASTForAudioClassification", lambda: {"input_values": floats(2, 16, 8),
     "labels": torch.tensor([0, 1])}, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
     intermediate_size=32, patch_size=4, frequency_stride=2, time_stride=4, max_length=16,
@@ -89,19 +84,8 @@ hf("UnivNetModel", lambda: {"input_features": floats(1, 6, 8), "noise_sequence":
 hf("SpeechT5HifiGan", lambda: {"spectrogram": floats(1, 6, 8)}, model_in_dim=8,
     upsample_initial_channel=8, upsample_rates=[2, 2], upsample_kernel_sizes=[4, 4],
     resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]])
-hf("FastSpeech2ConformerModel", lambda: {"input_ids": ids(1, 5, high=20),
-    "attention_mask": torch.ones(1, 5, dtype=torch.long)}, vocab_size=20, hidden_size=16,
-    num_mel_bins=4, encoder_layers=1, decoder_layers=1, encoder_num_attention_heads=2,
-    decoder_num_attention_heads=2, encoder_linear_units=16, decoder_linear_units=16,
-    encoder_config={"num_attention_heads": 2, "layers": 1, "kernel_size": 3,
-    "attention_dropout_rate": 0.1, "dropout_rate": 0.1, "positional_dropout_rate": 0.1,
-    "linear_units": 16, "normalize_before": True, "concat_after": False},
-    decoder_config={"num_attention_heads": 2, "layers": 1, "kernel_size": 3,
-    "attention_dropout_rate": 0.1, "dropout_rate": 0.1, "positional_dropout_rate": 0.1,
-    "linear_units": 16, "normalize_before": True, "concat_after": False},
-    duration_predictor_channels=8, energy_predictor_channels=8, pitch_predictor_channels=8,
-    speech_decoder_postnet_units=8, speech_decoder_postnet_layers=2)
-hf("ParakeetForCTC", lambda: {"input_features": floats(1, 32, 8), "labels": ids(1, 3, high=20)},
+hf("ParakeetForCTC", lambda: {"input_features": floats(1, 32, 8),
+    "attention_mask": torch.ones(1, 32, dtype=torch.bool), "labels": ids(1, 3, high=20)},
     vocab_size=20, encoder_config={"hidden_size": 16, "num_hidden_layers": 2,
     "num_attention_heads": 2, "intermediate_size": 32, "subsampling_conv_channels": 4,
     "subsampling_factor": 4, "num_mel_bins": 8, "layerdrop": 0.3}, pad_token_id=0,
