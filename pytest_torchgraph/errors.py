@@ -28,6 +28,12 @@ class CaptureError(TorchGraphError):
     """
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """As `BaseException.add_note`, which Python 3.10 lacks; pytest shows such notes there too."""
+    notes = [*getattr(error, "__notes__", []), note]
+    error.__notes__ = notes  # type: ignore[attr-defined, unused-ignore]
+
+
 class GraphFormatError(TorchGraphError, ValueError):
     """A `.tgraph` text is malformed, truncated, or of a version that this release cannot read.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .. import devices
+from .. import devices, torch_private
 from ..checks.subject import Comparison
 from ..convert.canonical_names import CanonicalNames
 from ..errors import CaptureError
@@ -27,7 +27,7 @@ from ..mechanisms.islands.islands import Islands
 from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
-from ..mechanisms.step.fake_tensors import with_fake_tensors
+from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.lock import exclusive
 from ..mechanisms.step.named_tensors import callable_of
@@ -35,6 +35,7 @@ from ..mechanisms.step.saved_state import preserve_state
 from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
+from ..mechanisms.torch_compile.errors import tell_whose
 from ..mechanisms.torch_compile.inductor import Inductor
 from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
@@ -120,16 +121,24 @@ def capture(
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
             target, or not all of it; if `backward=True` and nothing requires grad; if `loss_fn`
             gives no scalar; if the target changed its parameters; inside an open `watch()`, for a
-            mechanism that resets Dynamo; beside a capture in another thread.
+            mechanism that resets Dynamo; inside another capture, or beside one in another thread.
     """
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
-    _check_possible(mechanism, fake)
+    if mechanism.name in COMPILING:
+        target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
     place = None if device is None else torch.device(device)
-    with exclusive(), HUB.paused(), _placed(invocation, fake, place) as placed:
-        ran = _run(mechanism, placed)
+    with exclusive(resets=mechanism.name in RESETTING):
+        _check_possible(mechanism, fake)
+        with HUB.paused(), _placed(invocation, fake, place) as placed:
+            try:
+                ran = _run(mechanism, placed)
+            except Exception as error:
+                if not fake:
+                    note_meta_device(error, placed)
+                raise
     comparison = None if fake else _comparison(ran)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
     kind = None if place is None else place.type
@@ -163,8 +172,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     with preserve_state(invocation.named) as saved:
         step = Step(invocation, saved)
-        with HUB.recording(recorder):
-            captured = mechanism.capture(step, CanonicalNames())
+        try:
+            with HUB.recording(recorder):
+                captured = mechanism.capture(step, CanonicalNames())
+        except Exception as error:
+            if mechanism.name in COMPILING | {"fx"}:
+                tell_whose(error, invocation, saved, mechanism.name)
+            raise
         outcome = outcome_of(step)
     return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
 

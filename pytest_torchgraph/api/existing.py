@@ -82,6 +82,9 @@ def load(path: str | Path) -> Capture:
 def diff(a: Any, b: Any) -> GraphDiff:
     """The structural difference from `a` to `b`; false where they have the same dataflow.
 
+    Of two captures it covers the `program`: what ran eagerly is compared with what ran eagerly, and
+    how often it ran.
+
     Where one of two graphs knows no shape at all, as the result of a `torch.fx.Transformer` does
     not, their shapes and dtypes are not compared.
 
@@ -127,9 +130,9 @@ def _without_results(graph: Graph) -> Graph:
 
 
 def graphs_of(obj: Any) -> tuple[Graph, ...]:
-    """The graphs of a Capture, a Graph, or anything that `from_fx` takes."""
+    """The graphs of a Capture's program, a Graph, or anything that `from_fx` takes."""
     if isinstance(obj, Capture):
-        return obj.graphs
+        return obj.program
     if isinstance(obj, Graph):
         return (obj,)
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph | torch.export.ExportedProgram):

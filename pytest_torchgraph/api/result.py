@@ -10,7 +10,7 @@ from ..checks.assertions import Assertions
 from ..errors import CaptureError
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
-from ..graph.text.format import Header, format_document
+from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
 
@@ -48,10 +48,16 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
 
 
+def _compared(graph: Graph) -> tuple[GraphKind, int, Graph]:
+    """What is compared of a graph: its kind, its dataflow, and the runs of an eager one, else 0."""
+    return graph.kind, graph.runs if graph.eager else 0, graph
+
+
 class Capture(Assertions):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
-    `capture`, `watch` and `load` make captures. Two are equal where their graphs are, each in turn.
+    `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`
+    are, each in turn, those that ran eagerly having run as often.
 
     Args:
         contents: what was captured.
@@ -149,11 +155,18 @@ class Capture(Assertions):
     def program(self) -> tuple[Graph, ...]:
         """All graphs of the step: `graphs`, each of `eager` behind the one that ran before it.
 
+        At a level (`at`) that has other graphs than the capture's own, `eager` is behind them all.
         Checks of ops, comparison, stored text and pictures are about all of them.
         """
+        contents = self._contents
         if self._level is None:
-            return self._contents.program
-        return (*self.graphs, *(self._contents.eager or ()))
+            return contents.program
+        graphs = self.graphs
+        if [graph.kind for graph in graphs] != [graph.kind for graph in contents.graphs]:
+            # One graph of this level may be several of the other: which ran before is not known.
+            return (*graphs, *(contents.eager or ()))
+        left = iter(graphs)
+        return tuple(graph if graph.eager else next(left) for graph in contents.program)
 
     @property
     def output(self) -> Any:
@@ -226,7 +239,7 @@ class Capture(Assertions):
 
     @property
     def op_counts(self) -> OpCounts:
-        """How often each op occurs, over all graphs."""
+        """How often each op occurs, over all graphs of the `program`."""
         return count_ops(self.program)
 
     def at(self, level: Level) -> Capture:
@@ -272,8 +285,13 @@ class Capture(Assertions):
 
         Raises:
             CaptureError: if the graph is not of this capture, or there is no live module of it: via
-                `dispatch`, in a watch, from a file.
+                `dispatch`, in a watch, from a file, of what ran eagerly.
         """
+        if any(own is graph for own in self._contents.eager or ()):
+            raise CaptureError(
+                f"{graph.name} ran eagerly, as single ops, so there is no live torch.fx graph of "
+                "it: pass one of capture.graphs"
+            )
         if not any(own is graph for own in self.graphs):
             raise CaptureError(f"{graph!r} is not one of this capture's graphs")
         converted = self._contents.live(graph)
@@ -284,26 +302,27 @@ class Capture(Assertions):
         return to_graph_module(converted)
 
     def to_text(self, detail: Detail = "dataflow") -> str:
-        """The `.tgraph` text of all graphs.
+        """The `.tgraph` text of all graphs of the `program`.
 
         Args:
             detail: "ops" has op counts alone, "dataflow" what is compared, "full" also strides and
                 devices.
         """
-        return format_document(self.graphs, self.header, detail)
+        return format_document(self.program, self.header, detail)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):
             return NotImplemented
-        return [(graph.kind, graph) for graph in self.graphs] == [
-            (graph.kind, graph) for graph in other.graphs
-        ]
+        return list(map(_compared, self.program)) == list(map(_compared, other.program))
 
     def __hash__(self) -> int:
-        return hash(self.graphs)
+        return hash(self.program)
 
     def __repr__(self) -> str:
-        graphs = ", ".join(f"{graph.name} ({len(graph.nodes)} nodes)" for graph in self.graphs)
+        graphs = ", ".join(
+            f"{with_runs(graph.name, graph.runs if graph.eager else 1)} ({len(graph.nodes)} nodes)"
+            for graph in self.program
+        )
         return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"
 
     def _of_kind(self, *kinds: GraphKind) -> tuple[Graph, ...]:

@@ -46,12 +46,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _diff_counts(old: Document, new: Document) -> int:
+    from ..graph.text.format import ran
+
+    code = SAME
     before, after = _counts_by_op(old), _counts_by_op(new)
+    for graph in sorted(old.runs.keys() & new.runs.keys()):
+        if old.runs[graph] != new.runs[graph]:
+            code = DIFFERENT
+            print(f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}")
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     for graph, op in changed:
         was, now = before.get((graph, op), 0), after.get((graph, op), 0)
         print(f"{graph}: {op}  {was} -> {now}")
-    return DIFFERENT if changed else SAME
+    return DIFFERENT if changed else code
 
 
 def _counts_by_op(document: Document) -> dict[tuple[str, str], int]:

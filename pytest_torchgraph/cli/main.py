@@ -2,7 +2,7 @@
 
     show FILE              print the graphs; as git's textconv
     diff OLD NEW           print the difference; as git's difftool
-    render FILE OUT        draw a graph, or with --against=OLD the difference
+    render FILE OUT        draw the graphs, or with --against=OLD the difference
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
 from .documents import read_document, select_graphs
 from .exit_codes import SAME
+
+if TYPE_CHECKING:
+    from ..graph.model import Graph
 
 
 def add_command(commands: Any) -> None:
@@ -34,26 +37,34 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: for a graph that the file does not have, or a table of a file that holds
             op counts alone.
     """
-    from ..graph.text.format import format_document
+    from ..graph.text.format import format_document, with_runs
 
     document = read_document(options.file)
     if document.counts and not document.graphs:
         if options.table:
             raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
-        _print_counts([(name, c) for name, c in document.counts if options.graph in (None, name)])
+        counted = [each for each in document.counts if options.graph in (None, each[0])]
+        _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
         return SAME
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if options.table:
-        print("\n\n".join(f"{graph.name}\n{graph.to_table()}" for graph in graphs))
+        print("\n\n".join(f"{_heading(graph)}\n{graph.to_table()}" for graph in graphs))
     elif options.ops:
-        _print_counts([(graph.name, graph.op_counts) for graph in graphs])
+        _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])
     else:
         print(format_document(graphs, document.header, document.header.detail), end="")
     return SAME
 
 
+def _heading(graph: Graph) -> str:
+    """The name of a graph, and how often it ran if it ran eagerly."""
+    from ..graph.text.format import with_runs
+
+    return with_runs(graph.name, graph.runs if graph.eager else 1)
+
+
 def _print_counts(graphs: Sequence[tuple[str, dict[str, int]]]) -> None:
-    """Print each graph's name and its ops, the most frequent one first."""
+    """Print each graph's heading and its ops, the most frequent one first."""
     for name, counts in graphs:
         print(name)
         for op, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):

@@ -46,9 +46,14 @@ def is_user_file(file: str) -> bool:
 
     Other installed packages count as the user's.
     """
-    if file.startswith("<") or is_torch_file(file) or is_below(file, _OURS):
+    if file.startswith("<") or is_torch_file(file) or is_own_file(file):
         return False
     return is_below(file, *_INSTALLED) or not is_below(file, *_STDLIB)
+
+
+def is_own_file(file: str) -> bool:
+    """Whether a file is of this package."""
+    return is_below(file, _OURS)
 
 
 def is_torch_file(file: str, *parts: str) -> bool:

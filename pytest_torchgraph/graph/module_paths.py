@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_GRAPH = re.compile(r"(?:forward|backward|inference|joint|eager)(?:_[0-9]+)?:")
+"""The name of a graph before that of a node: of a value that another graph made."""
 
 
 def module_of(name: str) -> str:
     """The module path that a node's name begins with: what stands before its last slash.
 
-    A name that has the name of another graph before it, `forward_0:fc/addmm`, is that of a value
-    from there.
+    In the name of a value that another graph made, `forward_0:fc/addmm`, that is `fc`.
     """
-    return name.rpartition(":")[2].rpartition("/")[0]
+    graph = _GRAPH.match(name) if ":" in name else None
+    return name[graph.end() if graph else 0 :].rpartition("/")[0]
 
 
 def common_path(paths: Iterable[str]) -> str:

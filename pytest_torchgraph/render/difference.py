@@ -10,7 +10,7 @@ from ..graph.model import Graph
 from .drawing import Drawing
 from .layout.canvas import Canvas, Drawable, Edge, Look
 from .layout.placed_graph import MAX_RETURNED
-from .layout.scene import Element, Scene, graph_cluster, module_cluster
+from .layout.scene import Element, Scene, graph_cluster, module_cluster, plural
 from .look import labels
 from .look.change_labels import change_lines, source_line
 from .look.change_marks import CHANGE_PAINTS, SIGNS, ChangeMarkKind
@@ -70,7 +70,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     for pair in diff.graphs:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
-    changes = [c for finding in diff.findings for c in (*finding.changes, *finding.consequences)]
+    of_nodes = [finding for finding in diff.findings if not finding.of_graph]
+    changes = [c for finding in of_nodes for c in (*finding.changes, *finding.consequences)]
     overlays = [Overlay(pair, changes) for pair in diff.graphs]
     canvas = Canvas(scene, change_look, change_paint)
     focus = _Focus(diff, overlays, hops)
@@ -78,6 +79,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     for number, overlay in enumerate(overlays):
         if overlay.pair.before is None or overlay.pair.after is None:
             _whole_graph(scene, overlay.pair.after or overlay.pair.before, overlay)
+        elif overlay.pair.runs is not None and not overlay.change_marks:
+            _whole_graph(scene, overlay.pair.after, overlay)
         else:
             _add_nodes(canvas, overlay, number, focus, numbers)
             _add_edges(canvas, overlay, numbers)
@@ -164,14 +167,21 @@ def _changed_nodes(
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
-    """Draw a graph that only one side has as one box."""
+    """Draw a graph as one box: one that only one side has, or that ran another number of times."""
     if graph is None or len(scene) >= MAX_BOXES:
         return
     kind: ChangeMarkKind = "removed" if overlay.pair.after is None else "added"
+    about = [f"{graph.kind} graph {graph.name}"]
+    if graph.eager:
+        runs = overlay.pair.runs
+        kind = kind if runs is None else "changed"
+        about = labels.eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
+        if graph.cause is not None:
+            about += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
     border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
     scene.add_box(
-        [f"{SIGNS[kind]} {graph.kind} graph {graph.name}", f"{calls} ops"],
+        [f"{SIGNS[kind]} {about[0]}", plural(calls, "op"), *about[1:]],
         (),
         " ",
         ("group", kind),
@@ -200,7 +210,8 @@ def _add_nodes(
     """Put the nodes of a pair of graphs on the canvas, and their drawables into `numbers`."""
     graph = overlay.pair.after
     assert graph is not None
-    base = graph_cluster(graph, number)
+    runs = overlay.pair.runs
+    base = graph_cluster(graph, number, None if runs is None else runs[0])
     for node in sorted(overlay.positions, key=overlay.positions.__getitem__):
         if _is_busy_return(overlay, node) and node not in overlay.change_marks:
             continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TorchGraphError
 from ..graph.diff.report import GraphDiff
 from ..graph.model import Graph
+from . import program
 from .difference import diff_to_dot
 from .output.rendering import INSTALL, PATIENCE, SUFFIXES, format_of, write
 from .whole import to_dot
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     import graphviz
 
 
-def render(what: Graph | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
-    """Draw a graph, a difference or finished DOT into a file.
+def render(what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
+    """Draw a graph, the graphs of a step, a difference or finished DOT into a file.
 
     Args:
         what: what to draw.
@@ -46,9 +48,11 @@ def render(what: Graph | GraphDiff | graphviz.Digraph, path: str | Path) -> Path
     return path
 
 
-def _digraph(what: Graph | GraphDiff | graphviz.Digraph) -> graphviz.Digraph:
+def _digraph(what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph) -> graphviz.Digraph:
     if isinstance(what, Graph):
         return to_dot(what)
     if isinstance(what, GraphDiff):
         return diff_to_dot(what)
+    if isinstance(what, Sequence):
+        return program.to_dot(what)
     return what

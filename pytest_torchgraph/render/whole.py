@@ -64,7 +64,8 @@ def drawing(
         KeyError: for a name in `focus` that no node has.
     """
     count = sum(len(each.nodes) for each in graph.walk())
-    title = [f"{graph.name}: {graph.kind} graph at level {graph.level}, {count:,} nodes"]
+    about = f"{graph.name}: {graph.kind} graph at level {graph.level}"
+    title = [f"{labels.eager_label(graph) if graph.eager else about}, {count:,} nodes"]
     scene = Scene(graph.name, title, prefix)
     canvas = Canvas(scene, category_look, category_paint)
     placed = add_graph(canvas, graph)
@@ -74,7 +75,7 @@ def drawing(
         ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
         scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
     shown = [canvas.drawables[n].node for n in canvas.drawn]
-    _legend(scene, {op_category(node) for node in shown if node.kind != "output"})
+    legend(scene, {op_category(node) for node in shown if node.kind != "output"})
     return Drawing.of(scene)
 
 
@@ -133,7 +134,8 @@ def category_paint(drawable: Drawable) -> tuple[Paint, str]:
     return CATEGORY_PAINTS[category], category
 
 
-def _legend(scene: Scene, categories: Collection[str]) -> None:
+def legend(scene: Scene, categories: Collection[str]) -> None:
+    """Add the legend of the colours that show these categories of ops."""
     cluster = (Segment("legend", "families of ops"),)
     for name, (border, fill) in CATEGORY_PAINTS.items():
         if name in categories:

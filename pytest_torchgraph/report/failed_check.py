@@ -79,7 +79,8 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
     if isinstance(failure, UnexpectedBreaks):
         from ..render import breaks
 
-        return "graph breaks", failure.capture.forwards, breaks.drawing(failure.capture)
+        drawn = tuple(each for each in failure.capture.program if each.kind != "backward")
+        return "graph breaks", drawn, breaks.drawing(failure.capture)
     assert isinstance(failure, UnexpectedOps)
     from ..render import surplus
 

@@ -22,11 +22,23 @@ from ..errors import GraphFormatError
 from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
 from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
-from ..graph.text.format import Header, format_document, format_op
+from ..graph.text.format import (
+    EAGER_KINDS,
+    EAGER_VERSION,
+    Header,
+    format_document,
+    format_op,
+    ran,
+)
 from ..graph.text.parse import Document, parse_document
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """The levels of detail, from the coarsest to the finest."""
+
+OLD = "stored before eager ops were recorded"
+"""The problem of a file of version 1, where the capture has eager graphs."""
+MOST_EAGER = 6
+"""How many eager graphs are named where a file has none of them; the others are counted."""
 
 _HEADER = re.compile(
     r"(?P<version>torchgraph \d+)\n"
@@ -71,7 +83,7 @@ def subject_of(value: object) -> Subject:
         from ..api.existing import from_fx
 
         return Subject(canonical((from_fx(value),)), Header(torch=_running_torch()))
-    graphs = None if isinstance(value, type) else getattr(value, "graphs", None)
+    graphs = None if isinstance(value, type) else _program(value)
     if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
         raise TypeError(
             f"graph_snapshot cannot compare {_article(type(value))}: pass a capture, as in "
@@ -90,6 +102,11 @@ def subject_of(value: object) -> Subject:
     return Subject(
         canonical(graphs), getattr(value, "header", None) or Header(torch=_running_torch())
     )
+
+
+def _program(value: object) -> object:
+    """The graphs of a capture, with those that ran eagerly; None for what has no graphs."""
+    return getattr(value, "program", None) or getattr(value, "graphs", None)
 
 
 def _is_fx(value: object) -> bool:
@@ -241,6 +258,14 @@ def compare(
             f"the stored file has detail {stored!r}, which is too little to compare at {detail!r}",
             (f"compare with graph_snapshot(detail={stored!r}), or store it again",),
         )
+    if document.version < EAGER_VERSION and any(graph.eager for graph in subject.graphs):
+        return _compare_without_eager(document, subject, detail)
+    return _compare(document, subject, detail)
+
+
+def _compare(
+    document: Document, subject: Subject, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
     if detail == "ops":
         return _compare_counts(document, subject)
     before, after = canonical(document.graphs), subject.graphs
@@ -255,15 +280,54 @@ def compare(
         _strict(old) != _strict(new) for old, new in zip(before, after, strict=True)
     ):
         return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
-    return None
+    return _compare_runs(document, subject)
 
 
-def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str]]:
-    return [(graph.name, graph.kind) for graph in graphs]
+def _compare_without_eager(
+    document: Document, subject: Subject, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
+    """Compare a subject that has eager graphs with a file of version 1, which has none.
+
+    A release stored it that did not record them, or one that does, when nothing ran eagerly. Where
+    the compiled graphs differ as well, they are what has changed.
+    """
+    parts = [f"{graph.name} ({_ops(graph)})" for graph in subject.graphs if graph.eager]
+    more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
+    now = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
+    compiled = tuple(graph for graph in subject.graphs if not graph.eager)
+    if _compare(document, replace(subject, graphs=compiled), detail) is None:
+        return OLD, (now,)
+    found = _compare(document, subject, detail)
+    assert found is not None
+    return found[0], (*found[1], f"{OLD}, or when there were none")
+
+
+def _ops(graph: Graph) -> str:
+    count = graph.op_counts.total()
+    return "1 op" if count == 1 else f"{count} ops"
+
+
+def _compare_runs(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
+    """Compare how often the eager graphs ran; all else is equal, their names too."""
+    lines = [
+        f"{graph.name} {ran(graph.runs)}, stored: {document.runs[graph.name]}"
+        for graph in subject.graphs
+        if graph.eager and document.runs.get(graph.name, graph.runs) != graph.runs
+    ]
+    if len(lines) < 2:
+        return (lines[0], ()) if lines else None
+    return f"{len(lines)} eager graphs ran another number of times", tuple(lines)
+
+
+def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:
+    return [(graph.name, graph.kind, graph.eager) for graph in graphs]
 
 
 def _listing(graphs: tuple[Graph, ...]) -> str:
-    return ", ".join(name if name == kind else f"{name} ({kind})" for name, kind in _titles(graphs))
+    return ", ".join(
+        name if name == kind or (eager and kind == EAGER_KINDS[0]) else f"{name} ({kind})"
+        for name, kind, eager in _titles(graphs)
+    )
 
 
 def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
@@ -282,7 +346,7 @@ def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[st
         if old.get(op, 0) != new.get(op, 0)
     ]
     noun = "op count differs" if len(lines) == 1 else "op counts differ"
-    return (f"{len(lines)} {noun}", tuple(lines)) if lines else None
+    return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(document, subject)
 
 
 def _counts(graphs: tuple[Graph, ...]) -> tuple[tuple[str, dict[str, int]], ...]:

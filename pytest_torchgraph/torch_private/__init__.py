@@ -18,13 +18,13 @@ from __future__ import annotations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .autograd import (
+    StoragePins,
     accumulating_leaves,
     aot_autograd,
     boxed,
     current_autograd_node,
     marks_gradient_sums,
     sequence_number,
-    storage_ref,
 )
 from .compiled import (
     aot_autograd_functions,
@@ -47,6 +47,7 @@ from .dynamo import (
     one_backend,
     reset_dynamo,
     stance,
+    uncompiled,
 )
 from .observers import (
     compiled_autograd_is_on,
@@ -78,6 +79,7 @@ __all__ = [
     "CONFIGS",
     "NAMES",
     "PrivateName",
+    "StoragePins",
     "TorchDispatchMode",
     "accumulating_leaves",
     "aot_autograd",
@@ -124,8 +126,8 @@ __all__ = [
     "sequence_number",
     "stance",
     "stance_restored",
-    "storage_ref",
     "structured_trace",
     "traced_files",
+    "uncompiled",
     "unwrap_inline",
 ]

@@ -23,9 +23,8 @@ def accumulating_leaves(roots: list[torch.Tensor]) -> list[torch.Tensor]:
     visited = set(todo)
     while todo:
         node = todo.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None and type(node).__name__ == "AccumulateGrad":
-            leaves.append(variable)
+        if type(node).__name__ == "AccumulateGrad" and node.variable is not None:
+            leaves.append(node.variable)
         for following, _ in node.next_functions:
             if following is not None and following not in visited:
                 visited.add(following)
@@ -43,9 +42,26 @@ def current_autograd_node() -> Callable[[], Any]:
     return get("current_node")  # type: ignore[no-any-return]
 
 
-def storage_ref() -> type[Any]:
-    """`StorageWeakRef`: pins the identity of a storage, not its memory."""
-    return get("storage_weak_ref")  # type: ignore[no-any-return]
+class StoragePins:
+    """Weak references to storages, which keep their addresses from being used again.
+
+    The memory of a storage is freed all the same. `StorageWeakRef` is one such reference as an
+    object, which takes longer to make and to free than all else that is noted of a storage.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[int] = []
+        self._make: Callable[[torch.UntypedStorage], int] = get("storage_reference")
+        self._free: Callable[[int], object] = get("free_storage_reference")
+
+    def add(self, storage: torch.UntypedStorage) -> int:
+        """Pin one more; gives its number."""
+        self._references.append(self._make(storage))
+        return len(self._references) - 1
+
+    def __del__(self) -> None:
+        for reference in self._references:
+            self._free(reference)
 
 
 def aot_autograd(**compilers: Any) -> Callable[..., Any]:

@@ -67,6 +67,17 @@ def is_compiled(target: Any) -> bool:
     return hasattr(target, "_torchdynamo_orig_callable")
 
 
+def uncompiled(target: Any) -> Any:
+    """The function or module that `torch.compile` was called with; others as they are."""
+    while isinstance(target, get("optimized_module")):
+        target = target._orig_mod
+    while (inner := getattr(target, "_torchdynamo_orig_callable", None)) is not None:
+        if getattr(target, "_torchdynamo_disable", False):
+            return target
+        target = inner
+    return target
+
+
 @contextlib.contextmanager
 def on_compiled_region(entered: Callable[[Any], None]) -> Iterator[None]:
     """Call `entered(function)` whenever a compiled function is entered, before any of it runs.
@@ -128,7 +139,9 @@ def modes_that_stop_compilation() -> list[str]:
 
 def is_fake(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a FakeTensor: it has a shape and no memory."""
-    return isinstance(tensor, get("fake_tensor"))
+    kind = type(tensor)
+    plain = kind is torch.Tensor or kind is torch.nn.Parameter
+    return not plain and isinstance(tensor, get("fake_tensor"))
 
 
 @contextlib.contextmanager

@@ -117,6 +117,10 @@ NAMES = {
         "2.0",
         "captures through Dynamo",
     ),
+    "dynamo_exception": PrivateName(
+        "torch._dynamo.exc:TorchDynamoException", "2.0", "captures through Dynamo"
+    ),
+    "unsupported": PrivateName("torch._dynamo.exc:Unsupported", "2.0", "captures through Dynamo"),
     "backend_compiler_failed": PrivateName(
         "torch._dynamo.exc:BackendCompilerFailed",
         "2.0",
@@ -171,8 +175,11 @@ NAMES = {
     "set_version_counter": PrivateName(
         "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
     ),
-    "storage_weak_ref": PrivateName(
-        "torch.multiprocessing.reductions:StorageWeakRef", "1.8", "capture by dispatch"
+    "storage_reference": PrivateName(
+        "torch:UntypedStorage._weak_ref", "2.0", "capture by dispatch"
+    ),
+    "free_storage_reference": PrivateName(
+        "torch:UntypedStorage._free_weak_ref", "2.0", "capture by dispatch"
     ),
     "fake_tensor_mode": PrivateName(
         "torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "fake=True"

@@ -37,6 +37,14 @@ _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
 """Where a printed stack ends."""
 _SECTION = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_OF_COMPILER = "Backend compiler exception"
+"""The kind of a break because of which the backend failed, at the end of a graph."""
+_COMPILER_FAILED = re.compile(
+    r"Backend compiler `(?P<name>.*?)` failed with (?P<error>.*?)\. Adding a graph break\.",
+    re.DOTALL,
+)
+_NO_HINT = ("Report an issue to the backend compiler repo.",)
+"""Hints of Dynamo's that lead nowhere."""
 _LINK = re.compile(r"\n\s*For more details about this graph break, please visit:.*", re.DOTALL)
 _RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
 """The packages that run the tests."""
@@ -62,6 +70,7 @@ class BreakReport(NamedTuple):
         kind, reason, hint, module: as in `GraphBreak`, the kind without `SKIPPED`.
         skipped: whether Dynamo could not resume behind the break.
         frames: the stack, outermost first, empty where the report has none.
+        context: what the reason ends with, in brackets: details for Dynamo's developers.
     """
 
     kind: str
@@ -70,6 +79,12 @@ class BreakReport(NamedTuple):
     skipped: bool
     frames: list[_Frame]
     module: str = ""
+    context: str = ""
+
+    @property
+    def of_compiler(self) -> bool:
+        """Whether the backend failed: then the stack at the break is not the one of the code."""
+        return self.kind == _OF_COMPILER
 
 
 def breaks_of(compiled: Iterable[Compilation]) -> tuple[GraphBreak, ...]:
@@ -144,7 +159,9 @@ def function_at(file: str, line: int) -> str:
 
 def _report(event: GraphBreakEvent) -> BreakReport:
     report = read_report(event.report)._replace(module=_module(event.module))
-    return report._replace(frames=_without_resumed(event.stack)) if event.stack else report
+    if not event.stack or (report.of_compiler and report.frames):
+        return report
+    return report._replace(frames=_without_resumed(event.stack))
 
 
 def _module(source: str) -> str:
@@ -214,14 +231,16 @@ def read_report(text: str) -> BreakReport:
     first, *others = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))
     for preamble in _PREAMBLES:
         first = preamble.sub("", first, count=1)
-    kind, reason, hint = _sections(first)
+    kind, reason, hint, context = _sections(first)
+    if kind == _OF_COMPILER:
+        frames = _without_resumed(frames_in(first))
     for other in others:
         reason = f"{reason} ({_sections(other)[0]})"
-    return BreakReport(kind, reason, hint, skipped, frames)
+    return BreakReport(kind, reason, hint, skipped, frames, context=context)
 
 
-def _sections(text: str) -> tuple[str, str, str]:
-    """Kind, explanation and hints of one report."""
+def _sections(text: str) -> tuple[str, str, str, str]:
+    """Kind, explanation, hints and context of one report."""
     head, *names_and_contents = _SECTION.split(text)
     sections: dict[str, list[str]] = {}
     for name, content in zip(names_and_contents[::2], names_and_contents[1::2], strict=True):
@@ -231,9 +250,16 @@ def _sections(text: str) -> tuple[str, str, str]:
     rest = " ".join(" ".join(head.strip().splitlines()[1:]).split())
     reason = " ".join(filter(None, [rest, *sections.get("Explanation", [])]))
     context = "; ".join(filter(None, sections.get("Developer debug context", [])))
+    hints = [hint for hint in sections.get("Hint", []) if hint not in _NO_HINT]
+    if kind == _OF_COMPILER:  # the context says the same once more
+        context, reason = "", _COMPILER_FAILED.sub(_compiler_failed, reason)
     if context:
         reason = f"{reason} [{context}]"
-    return kind, reason.strip(), "\n".join(sections.get("Hint", []))
+    return kind, reason.strip(), "\n".join(hints), context
+
+
+def _compiler_failed(match: re.Match[str]) -> str:
+    return f"{match['name']} failed on the graph that ends here: {match['error']}"
 
 
 def _is_rewritten(file: str) -> bool:

@@ -151,7 +151,16 @@ def seeds() -> Iterator[str]:
 
 
 WORDS = (
-    *("torchgraph 1", "via aot", "torch 2.13.0", "detail full", "detail ops", "forward"),
+    *(
+        "torchgraph 1",
+        "torchgraph 2",
+        "eager_0 × 2 {",
+        "via aot",
+        "torch 2.13.0",
+        "detail full",
+        "detail ops",
+        "forward",
+    ),
     *("backward", " @ aot {", " : inference", "return [", "return ", "save %", " = input", " = "),
     *(" = saved", "get_attr[", "Tensor.view(", "aten.add.Tensor(", "operator.getitem(", "%x"),
     *(" !mutates %", " !random", " !opaque", " after %", " in ", " : f32[", " stride [", " on "),

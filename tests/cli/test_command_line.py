@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.graph import Graph
 
 OLD = """torchgraph 1
 via aot, torch 2.13.0
@@ -94,6 +95,60 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
     assert told == "forward: aten.relu.default  1 -> 0\nforward: aten.tanh.default  0 -> 1\n"
 
 
+EAGER = (
+    OLD.replace("torchgraph 1", "torchgraph 2")
+    + """
+eager_0 × 2 {
+  %"forward:relu" = saved : f32[2, 4]
+  %sin = aten.sin.default(%"forward:relu") : f32[2, 4]
+  return %sin
+}
+"""
+)
+
+
+def test_what_ran_eagerly_is_shown_compared_and_drawn(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("eager.tgraph").write_text(EAGER)
+    Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
+    assert run("show", "eager.tgraph", code=0, capsys=capsys) == EAGER
+    counts = run("show", "eager.tgraph", "--ops", code=0, capsys=capsys)
+    assert "\neager_0 × 2\n       1 aten.sin.default\n" in counts
+    one = run("show", "eager.tgraph", "--graph", "eager_0", code=0, capsys=capsys)
+    assert one.startswith("torchgraph 2\nvia aot, torch 2.13.0\n\neager_0 × 2 {\n")
+    table = run("show", "eager.tgraph", "--table", code=0, capsys=capsys)
+    assert "\neager_0 × 2\nopcode" in table
+
+    told = run("diff", "old.tgraph", "eager.tgraph", code=1, capsys=capsys)
+    assert told == "1 graph added\n+ eager graph 'eager_0' added (1 op)\n"
+    told = run("diff", "eager.tgraph", "more.tgraph", code=1, capsys=capsys)
+    assert told == "1 graph changed\n~ eager_0 ran 3 times, before: 2\n"
+
+    run("render", "eager.tgraph", "all.dot", code=0, capsys=capsys)
+    assert "eager_0: eager, ran 2 times, 3 nodes" in Path("all.dot").read_text()
+    run("render", "more.tgraph", "diff.dot", "--against", "eager.tgraph", code=0, capsys=capsys)
+    assert "ran 3 times, before: 2" in Path("diff.dot").read_text()
+
+
+def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pytest_torchgraph.graph.text.format import format_document
+    from pytest_torchgraph.graph.text.parse import parse_document
+
+    document = parse_document(EAGER)
+    counts = format_document(document.graphs, document.header, "ops")
+    Path("counts.tgraph").write_text(counts)
+    Path("eager.tgraph").write_text(EAGER)
+    Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
+    shown = run("show", "counts.tgraph", code=0, capsys=capsys)
+    assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
+    assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == ""
+    told = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
+    assert told == "eager_0 ran 3 times, before: 2\n"
+
+
 @pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])
 def test_what_is_no_graph_is_trouble(
     files: Path, words: list[str], capsys: pytest.CaptureFixture[str]
@@ -120,11 +175,24 @@ def test_render_draws_a_graph_and_a_difference(
     assert "tanh" in drawn
 
 
-def test_render_needs_one_graph_and_a_difference(
+def test_render_draws_all_graphs_of_a_file_as_one(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = run("render", "two.tgraph", "out.dot", code=2, capsys=capsys)
-    assert "has 2 graphs (forward, backward): choose one with --graph" in told
+    assert run("render", "two.tgraph", "out.dot", code=0, capsys=capsys) == "out.dot\n"
+    drawn = Path("out.dot").read_text()
+    assert "2 graphs of one step: 2 compiled" in drawn
+    assert "forward: " in drawn
+    assert "backward: " in drawn
+    run("render", "two.tgraph", "one.dot", "--graph", "backward", code=0, capsys=capsys)
+    assert "forward: " not in Path("one.dot").read_text()
+
+
+def test_render_needs_a_graph_and_a_difference(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("counts.tgraph").write_text(Graph.from_text(OLD).to_text("ops"))
+    told = run("render", "counts.tgraph", "out.dot", code=2, capsys=capsys)
+    assert "counts.tgraph holds counts of ops alone, no graph to draw" in told
     told = run("render", "old.tgraph", "o.dot", "--against", "old.tgraph", code=2, capsys=capsys)
     assert "nothing differs" in told
 

@@ -49,4 +49,5 @@ def shown(graph: Graph, *, full: bool) -> Any:
         for node in graph.nodes
     ]
     bodies = [shown(sub, full=full) for sub in graph.subgraphs]
-    return graph.name, graph.kind, graph.level, graph.saved, nodes, bodies
+    ran = (graph.eager, graph.runs)
+    return graph.name, graph.kind, graph.level, ran, graph.saved, nodes, bodies

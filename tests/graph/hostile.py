@@ -34,7 +34,7 @@ PIECES = (
     *("f32[", "None, ", "%x, ", "a=1, ", "[], ", "{}, ", "nan, ", "-inf, ", '"", ', "``, ", "x, "),
     *("True, ", "0x", "torchgraph 1\n", "via aot, ", "forward {\n", "forward @ aot {\n", " : "),
     *("  return\n", "  save %x\n", "!random ", " !random", " after %x", " after", " in ", "}\n"),
-    *("%x = ", "\\u0041", '\\"'),
+    *("%x = ", "\\u0041", '\\"', "torchgraph 2\n", "eager_0 × 2 {\n", " × 2"),
 )
 """Repeated as a whole file, as a header, as arguments, as a result, and behind a node."""
 

@@ -22,7 +22,7 @@ from pytest_torchgraph.graph import (
     TensorMeta,
 )
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
-from pytest_torchgraph.graph.text.format import LAYOUTS
+from pytest_torchgraph.graph.text.format import EAGER_KINDS, LAYOUTS
 from pytest_torchgraph.ops.levels import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
@@ -50,7 +50,8 @@ HOSTILE = (
 )
 PATHS = st.from_regex(r"[a-z]{1,4}(\.[0-9a-z]{1,3}){0,2}/[a-z_]{1,6}(\.[0-9])?", fullmatch=True)
 TEXTS = st.sampled_from(HOSTILE) | st.text(max_size=8)
-NAMES = PATHS | TEXTS
+OF_ANOTHER_GRAPH = st.builds("{}:{}".format, st.sampled_from(["forward_0", "eager_12"]), PATHS)
+NAMES = PATHS | OF_ANOTHER_GRAPH | TEXTS
 SYMBOLS = st.builds(
     Symbol,
     st.sampled_from(
@@ -211,9 +212,22 @@ def graphs(depth: int = 1) -> st.SearchStrategy[Graph]:
         st.lists(DRAFTS, max_size=6 if depth else 3),
         st.lists(ARGS, max_size=5).map(tuple) | ARGS,
         st.lists(HOLES, max_size=3),
-        st.sampled_from(["main", *GRAPH_KINDS]) | NAMES,
+        st.sampled_from(["main", "eager_0", *GRAPH_KINDS]) | NAMES,
         st.sampled_from(GRAPH_KINDS),
         st.sampled_from(LEVELS),
+    )
+
+
+def eager_graphs() -> st.SearchStrategy[Graph]:
+    """Any graph of ops that ran eagerly."""
+    return st.builds(
+        lambda graph, number, kind, runs: replace(
+            graph, name=f"eager_{number}", kind=kind, level="dispatch", eager=True, runs=runs
+        ),
+        graphs(),
+        st.integers(0, 99),
+        st.sampled_from(EAGER_KINDS),
+        st.integers(1, 3) | st.integers(1, 10**17),
     )
 
 

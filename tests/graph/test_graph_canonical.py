@@ -126,3 +126,28 @@ def test_the_canonical_form_is_its_own() -> None:
     once = canonical_graph(wrapped)
     assert canonical_graph(once) is once
     assert once == wrapped
+
+
+def test_an_alias_in_an_eager_graph_renames_nothing_in_a_backward_of_another() -> None:
+    eager = """torchgraph 2
+
+eager_0 {
+  %x = input : f32[2]
+  %detach = aten.detach.default(%x) : f32[2]
+  %sin = aten.sin.default(%detach) : f32[2]
+  return %sin
+}
+"""
+    backward = """torchgraph 1
+
+backward @ aot {
+  %detach = saved : f32[2]
+  %mul = aten.mul.Tensor(%detach, 2) : f32[2]
+  return %mul
+}
+"""
+    first, second = canonical([Graph.from_text(eager), Graph.from_text(backward)])
+
+    assert "aten.sin.default(%x)" in first.to_text()
+    assert (first.eager, first.runs) == (True, 1)
+    assert second.to_text() == backward

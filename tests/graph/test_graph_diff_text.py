@@ -108,11 +108,11 @@ def test_a_graph_among_several_that_came_or_went_is_the_one_named() -> None:
         for i, op in enumerate(ops)
     ]
     found = diff_graphs(several, [several[0], several[2]])
-    assert str(found) == ("1 graph removed\n- forward graph 'forward_1' removed (1 ops)")
+    assert str(found) == ("1 graph removed\n- forward graph 'forward_1' removed (1 op)")
     found = diff_graphs([several[1]], several)
     assert [str(f) for f in found.findings] == [
-        "+ forward graph 'forward_0' added (1 ops)",
-        "+ forward graph 'forward_2' added (1 ops)",
+        "+ forward graph 'forward_0' added (1 op)",
+        "+ forward graph 'forward_2' added (1 op)",
     ]
     assert found.heading() == "2 graphs added"
 

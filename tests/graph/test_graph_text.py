@@ -6,7 +6,7 @@ import random
 
 import pytest
 from graph.build import document, graph, shown
-from graph.strategies import checked, graphs, renamed
+from graph.strategies import checked, eager_graphs, graphs, renamed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ FULL = document(
 @pytest.mark.parametrize("detail", ["dataflow", "full"])
 def test_any_graph_reads_back_as_itself_and_prints_the_same_bytes(detail: str) -> None:
     @checked
-    @given(graphs())
+    @given(graphs() | eager_graphs())
     def check(original: Graph) -> None:
         text = original.to_text(detail)
         again = Graph.from_text(text)
@@ -80,7 +80,10 @@ def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, see
 
 
 @checked
-@given(st.lists(graphs(0), min_size=1, max_size=3), st.sampled_from(["aot", "inductor", ""]))
+@given(
+    st.lists(graphs(0) | eager_graphs(), min_size=1, max_size=3),
+    st.sampled_from(["aot", "inductor", ""]),
+)
 def test_a_document_of_several_graphs_reads_back_in_order(all_: list[Graph], via: str) -> None:
     text = format_document(all_, Header(via, "2.13.0"))
     document = parse_document(text)
@@ -90,10 +93,12 @@ def test_a_document_of_several_graphs_reads_back_in_order(all_: list[Graph], via
 
 
 @checked
-@given(graphs())
+@given(graphs() | eager_graphs())
 def test_the_counts_of_detail_ops_are_those_of_the_graph(g: Graph) -> None:
-    ((name, counts),) = parse_document(g.to_text("ops")).counts
+    read = parse_document(g.to_text("ops"))
+    ((name, counts),) = read.counts
     assert (name, counts) == (g.name, dict(g.op_counts))
+    assert read.runs == ({g.name: g.runs} if g.eager else {})
 
 
 def test_every_line_of_the_format_reads_and_prints_the_same() -> None:

@@ -32,9 +32,9 @@ BROKEN = {
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
-        f"torchgraph 2{MARK}\n" + OK.partition("\n")[2],
-        "version 2, this release reads 1: upgrade pytest-torchgraph, or store the graph again "
-        "with --torchgraph-update",
+        f"torchgraph 3{MARK}\n" + OK.partition("\n")[2],
+        "version 3, this release reads 1 and 2: upgrade pytest-torchgraph, or store the graph "
+        "again with --torchgraph-update",
     ),
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
     "unknown header": ("torchgraph 1\nwho" + MARK + " me\n", "'via', 'torch' or 'detail'"),
@@ -94,6 +94,41 @@ BROKEN = {
     "unclosed return": (
         document("%x = input\nreturn [\n  %x,").rpartition("    %x,\n}")[0] + f"{MARK}    %x,",
         "the return has no closing ']': the file is truncated",
+    ),
+    "eager in version 1": (
+        f"torchgraph 1\nvia aot\n\n{MARK}eager_0: backward {{\n  return None\n}}\n",
+        "'eager_0' is the name of an eager graph, and a file of version 1 has none: the first line "
+        "must be 'torchgraph 2', or a level must stand behind the name, as in "
+        "'eager_0: forward @ aot'",
+    ),
+    "runs of a compiled graph": (
+        f"torchgraph 2\nvia aot\n\nforward {MARK}× 2 {{\n",
+        "only an eager graph has a number of runs, and 'forward' is none: leave out '×' and the "
+        "number",
+    ),
+    "runs of a graph with a level": (
+        f"torchgraph 2\n\neager_0: forward @ aot {MARK}× 2 {{\n",
+        "only an eager graph has a number of runs, and 'eager_0' is none",
+    ),
+    "runs of a body": (
+        f"torchgraph 2\n\neager_0 {{\n  eager_1: forward {MARK}× 2 {{\n",
+        "only an eager graph has a number of runs, and 'eager_1' is none",
+    ),
+    "no run": (
+        f"torchgraph 2\n\neager_0 {MARK}× 0 {{\n",
+        "the number of runs is 2 or more, not 0: a graph that never ran is not in a file",
+    ),
+    "one run": (
+        f"torchgraph 2\n\neager_0: backward {MARK}× 1 {{\n",
+        "the number of runs is 2 or more, not 1: leave out the number, that is one run",
+    ),
+    "no number of runs": (
+        f"torchgraph 2\n\neager_0 × {MARK}many {{\n",
+        "expected a number of runs, found 'many {'",
+    ),
+    "joint eager graph": (
+        f"torchgraph 2\n\neager_0: joint{MARK} {{\n",
+        "unknown kind of eager graph 'joint': one of forward, backward, inference",
     ),
     "deep value": (line(f"%y = f({'[' * 60}{MARK}[])"), "values are nested too deeply"),
 }

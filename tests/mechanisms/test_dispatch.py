@@ -246,3 +246,19 @@ def test_autograd_functions_with_a_backward_of_their_own_are_seen() -> None:
     captured = run(Scale.apply, example(4, grad=True))
     assert captured.forward.op_counts == {"aten.mul.Tensor": 1}
     assert captured.backward.count("aten.tanh") == 1
+
+
+def test_a_target_may_make_modules_while_it_runs() -> None:
+    class Grows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not hasattr(self, "second"):
+                self.second = nn.Linear(4, 4)
+            return self.second(self.first(x))  # type: ignore[no-any-return]
+
+    found = run(Grows(), example(2, 4))
+    assert found.forward.count("aten.addmm") == 2
+    found.assert_matches_eager()

@@ -152,7 +152,7 @@ def test_a_skipped_frame_beside_a_captured_one_is_an_error() -> None:
             return self.lstm(x)[0]
 
     with pytest.raises(CaptureError, match=r"gave up on a frame[\s\S]*RNN, GRU, or LSTM"):
-        capture(Mixed(), example(2, 3, 4))
+        capture(Mixed(), example(2, 3, 4), via="dynamo")
 
 
 def test_composite_ops_are_taken_apart_in_inference_mode_too() -> None:

@@ -292,3 +292,25 @@ def test_gradients_are_not_zero_behind_a_normalisation(make: Callable[[], nn.Mod
     found = _gradients("dispatch", make(), example(4, 8))
     assert len(found) == len(list(make().parameters()))
     assert sum(bool(grad.abs().max() > 1e-6) for grad in found) >= len(found) - 1
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5, 3), (4, 2), (0, 3), (2, 3, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_parameter_changed_behind_its_version_is_found(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(shape, dtype=dtype))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * self.weight.sum()
+            self.weight.data.mul_(2)
+            return y
+
+    if torch.Size(shape).numel() == 0:
+        capture(Writes(), torch.ones(2), via="dispatch")
+        return
+    with pytest.raises(CaptureError, match="changed its parameters"):
+        capture(Writes(), torch.ones(2), via="dispatch")

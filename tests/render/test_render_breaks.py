@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.render import breaks, surplus
+from pytest_torchgraph.render import breaks, program, surplus, whole
 from pytest_torchgraph.render.layout.scene import Element
 
 META = TensorMeta("float32", (2,))
@@ -38,6 +38,12 @@ class Capture:
     forwards: tuple[Graph, ...]
     breaks: tuple[Break, ...]
     executions: dict[str, int] = field(default_factory=dict)
+    eager: tuple[Graph, ...] = ()
+
+    @property
+    def program(self) -> tuple[Graph, ...]:
+        """The eager graphs are behind the first compiled one."""
+        return (*self.forwards[:1], *self.eager, *self.forwards[1:])
 
 
 def chain(name: str, *ops: str, module: str = "") -> Graph:
@@ -141,6 +147,108 @@ def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
     assert box["label"].count("\\n") < 12
     assert "end" in box["tooltip"]
     assert "hint: Use torch.cond" in box["tooltip"]
+
+
+# -- what ran eagerly ------------------------------------------------------------------------------
+
+
+def eager(number: int, *ops: str, cause: Any = None, of: str = "", **changes: Any) -> Graph:
+    """An eager graph; its input is the value of another graph that `of` names."""
+    graph = chain("forward", *ops)
+    if of:
+        renamed = graph.to_text().replace("%x", f'%"{of}"')
+        graph = Graph.from_text(renamed)
+    changes = {"runs": 1, "cause": cause, **changes}
+    return replace(graph, name=f"eager_{number}", level="dispatch", eager=True, **changes)
+
+
+def top(seen: Any, *texts: str) -> list[float]:
+    """The heights of these boxes, from the top."""
+    return [-float(seen.box(text)["pos"].split(",")[1]) for text in texts]
+
+
+def test_what_ran_eagerly_stands_behind_its_break_in_a_frame_of_its_own(look):
+    capture = cut("0/0", "1/0")
+    (cause,) = capture.breaks
+    capture.eager = (
+        eager(0, "neg", cause=cause, runs=3),
+        eager(1, "exp", kind="backward", cause=cause),
+    )
+
+    seen = look(breaks.to_dot(capture))
+
+    heights = top(seen, "aten.sin", f"{SIGN} graph break 1", "aten.neg", "aten.cos")
+    assert heights == sorted(heights)
+    assert "aten.neg" in seen.clusters["eager_0: eager, ran 3 times, 3 nodes"]
+    assert not any("aten.exp" in text for text in seen.boxes), "of the backward"
+    assert "1 graph break, 2 graphs, 1 eager" in breaks.to_dot(capture).source
+
+
+def step() -> list[Graph]:
+    first, second = Break(10, "0/0"), Break(20, "1/0")
+    return [
+        chain("forward_0", "sin"),
+        eager(0, "neg", cause=first, of="forward_0:n0", runs=2),
+        eager(1, "exp", cause=first, of="eager_0:n0"),
+        chain("forward_1", "cos"),
+        eager(2, "log", cause=second),
+        eager(3, "tan", cause=first, kind="backward"),
+    ]
+
+
+def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
+    seen = look(program.to_dot(step()))
+
+    ops = ("aten.sin", "aten.neg", "aten.exp", "aten.cos", "aten.log", "aten.tan")
+    assert top(seen, *ops) == sorted(top(seen, *ops))
+    assert "aten.sin" in seen.clusters["forward_0: 3 nodes"]
+    assert "aten.neg" in seen.clusters["eager_0: eager, ran 2 times, 3 nodes"]
+    assert "aten.tan" in seen.clusters["eager_3: eager backward, ran once, 3 nodes"]
+    shown = [text.split("\n")[:2] for text in seen.boxes if text.startswith(SIGN)]
+    kind = Break(0, "").kind
+    assert [f"{SIGN} graph break 1: {kind}", "model.py:10 in forward"] in shown
+    assert [f"{SIGN} graph break 2: {kind}", "model.py:20 in forward"] in shown
+    assert "6 graphs of one step: 2 compiled, 4 eager" in program.to_dot(step()).source
+
+
+def test_a_break_is_drawn_once_before_the_eager_graphs_that_it_is_the_cause_of():
+    picture = program.drawing(step())
+
+    found = [e.label for e in picture.elements.values() if e.kind == "break"]
+    assert [label.split()[0] for label in found] == ["model.py:10", "model.py:20", "model.py:10"]
+
+
+def test_a_value_that_another_graph_made_is_an_edge_from_there(look):
+    seen = look(program.to_dot(step()))
+
+    assert seen.has_edge("aten.sin", "forward_0:n0")
+    assert seen.has_edge("aten.neg", "eager_0:n0")
+    assert seen.edge("return", "x\n")["style"] == "dotted", "what runs before, no value is known"
+
+
+def test_the_frame_of_what_ran_eagerly_differs_in_class_and_in_style():
+    picture = program.drawing(step())
+
+    assert {e.kind for e in picture.elements.values()} >= {"graph", "eager", "break", "node"}
+    assert 'class="tg-eager"' in picture.digraph.source
+    assert "filled,rounded,dashed" in picture.digraph.source
+
+
+def test_a_large_step_is_folded_but_for_the_ends_of_its_graphs(look):
+    many = [f"op{i}" for i in range(300)]
+    graphs = [chain("forward_0", *many), eager(0, *many, of="forward_0:n299"), chain("f", *many)]
+
+    seen = look(program.to_dot(graphs))
+
+    assert seen.count < 300
+    assert seen.has_edge("aten.op299", "return")
+    assert seen.has_edge("aten.op299", "forward_0:n299")
+
+
+def test_one_eager_graph_says_what_it_is():
+    source = whole.to_dot(eager(4, "neg", runs=2)).source
+
+    assert "eager_4: eager, ran 2 times, 3 nodes" in source
 
 
 # -- surplus ---------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.report import Change, PairDiff
+from pytest_torchgraph.graph.diff.report import Change, PairDiff, diff_graphs
+from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
 from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
 
@@ -308,7 +309,7 @@ def test_a_graph_that_came_or_went_is_one_box(look):
 
     assert set(seen.boxes) == {
         "- backward graph backward\n2 ops",
-        "+ inference graph inference\n1 ops",
+        "+ inference graph inference\n1 op",
     }
 
 
@@ -367,3 +368,24 @@ def test_text_of_the_user_is_shown_as_it_is(look):
 
     assert f"~ aten.sin → {text}\n{text}:1" in seen.boxes
     assert text in seen.clusters
+
+
+def test_what_ran_eagerly_is_drawn_with_the_number_of_its_runs(look):
+    def program(*eager: tuple[str, int]) -> list[Graph]:
+        title = "{name} {{\n  %x = input : f32[2]\n  %y = aten.{op}(%x) : f32[2]\n  return %y\n}}\n"
+        texts = [title.format(name="forward @ aot", op="relu")]
+        for number, (op, runs) in enumerate(eager):
+            name = f"eager_{number}" + (f" × {runs}" if runs > 1 else "")
+            texts.append(title.format(name=name, op=op))
+        return list(parse_document("torchgraph 2\n\n" + "\n".join(texts)).graphs)
+
+    before = program(("sin", 2), ("neg", 1), ("cos", 3))
+    after = program(("sin", 5), ("log", 1), ("neg", 1), ("tan", 4))
+    seen = look(diff_to_dot(diff_graphs(before, after)))
+
+    assert "~ eager_0: eager\n1 op\nran 5 times, before: 2" in seen.boxes
+    assert "+ eager_1: eager\n1 op\nran once" in seen.boxes
+    assert any(
+        "aten.tan" in text for text in seen.clusters["eager_3: eager, ran 4 times, before: 3"]
+    )
+    assert not any("neg" in text for text in seen.boxes)

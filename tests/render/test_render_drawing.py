@@ -342,7 +342,16 @@ def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
     ]
     used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}
 
-    known = {"tg-break", "tg-graph", "tg-cut", "tg-follows", "tg-group", "tg-return", "tg-context"}
+    known = {
+        "tg-break",
+        "tg-graph",
+        "tg-eager",
+        "tg-cut",
+        "tg-follows",
+        "tg-group",
+        "tg-return",
+        "tg-context",
+    }
     named = set(re.findall(r"\.(tg-[a-z-]+)", dark_rules()))
     assert {"tg-picture", "tg-matmul", "tg-changed", "tg-surplus", "tg-context"} <= named & used | {
         "tg-changed"

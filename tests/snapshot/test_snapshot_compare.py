@@ -47,9 +47,9 @@ def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> N
 
 
 def test_a_version_that_is_newer_is_not_taken_for_the_same() -> None:
-    newer = text("relu").replace("torchgraph 1", "torchgraph 2")
+    newer = text("relu").replace("torchgraph 1", "torchgraph 3")
     assert not same_text(newer, text("relu"))
-    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 2.*upgrade.*--torchgraph-up"):
+    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 3.*upgrade.*--torchgraph-up"):
         parse_stored(newer, "path")
 
 

@@ -117,7 +117,7 @@ SUMMARIES = {
     "test_far_apart": "5 findings: changed aten.relu.default to aten.gelu.default in layer.0, "
     "changed aten.relu.default to aten.gelu.default in layer.5, "
     "changed aten.relu.default to aten.gelu.default in layer.10 and 2 more",
-    "test_graphs": "1 finding: backward graph 'backward' added (1 ops)",
+    "test_graphs": "1 finding: backward graph 'backward' added (1 op)",
     "test_input": "1 finding: changed input %x",
     "test_strides": "strides or devices differ, the dataflow is the same",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class SchemaFacts:
         hidden: an entry of `HIDDEN_WRITES`, or ().
         name: the op's qualified name.
         takes_group: whether an argument is the name of a process group.
+        pure: whether no call of the op has an effect.
     """
 
     writes: tuple[int, ...] = ()
@@ -57,18 +58,19 @@ class SchemaFacts:
     name: str = ""
     takes_group: bool = False
 
-    @property
-    def pure(self) -> bool:
-        """Whether no call of the op has an effect."""
-        return self is PURE or not (
-            self.writes
-            or self.writes_named
-            or self.hidden
-            or self.random
-            or self.communicates
-            or self.syncs
-            or self.checks
+    pure: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        effects = (
+            self.writes,
+            self.writes_named,
+            self.hidden,
+            self.random,
+            self.communicates,
+            self.syncs,
+            self.checks,
         )
+        object.__setattr__(self, "pure", not any(effects))
 
 
 PURE = SchemaFacts()

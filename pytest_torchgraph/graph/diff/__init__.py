@@ -1,5 +1,6 @@
 """The difference of two graphs, as findings.
 
+- `corresponding`: which graphs of two captures correspond.
 - `align`: pairs of equal items of two sequences.
 - `match`: a first correspondence of the nodes, which `local_search` improves; `correspondence`:
   what holds it.

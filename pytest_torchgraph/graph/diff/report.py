@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..equality.canonical import canonical
 from ..equality.equal import EquivalenceClasses, pairing
 from ..model import Graph, Node, Source, is_projection, iter_refs
-from ..text.format import format_node
-from .align import align
+from ..text.format import format_node, ran
+from .corresponding import corresponding
 from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -56,12 +56,15 @@ class Finding:
     Attributes:
         changes: the nodes of the edit itself, the primary one first.
         consequences: what follows from it: in the backward of an edited forward, for one.
-        summary: what happened, where it is no matter of nodes (a whole graph that came or went).
+        summary: what happened, where it is no matter of nodes.
+        of_graph: whether it is about a graph as a whole, that came, went, or ran another number of
+            times.
     """
 
     changes: tuple[Change, ...]
     consequences: tuple[Change, ...] = ()
     summary: str = ""
+    of_graph: bool = False
 
     @property
     def kind(self) -> ChangeKind:
@@ -128,7 +131,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PairDiff:
-    """The raw lists for one pair of graphs; one of the two is None where a graph came or went."""
+    """The raw lists for one pair of graphs; one of the two is None where a graph came or went.
+
+    All lists of two eager graphs are empty where these differ in the number of their runs alone.
+    """
 
     before: Graph | None
     after: Graph | None
@@ -136,6 +142,14 @@ class PairDiff:
     removed: tuple[Node, ...] = ()
     changed: tuple[tuple[Node, Node], ...] = ()
     rewired: tuple[tuple[Node, Node], ...] = ()
+
+    @property
+    def runs(self) -> tuple[int, int] | None:
+        """How often both ran, where they ran eagerly, and not as often as each other; else None."""
+        old, new = self.before, self.after
+        if old is None or new is None or not (old.eager and new.eager) or old.runs == new.runs:
+            return None
+        return old.runs, new.runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +188,17 @@ class GraphDiff:
         return tuple(nodes for pair in self.graphs for nodes in pair.rewired)
 
     def heading(self) -> str:
-        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`."""
+        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`.
+
+        Whole graphs are counted behind the ops: `1 op changed in fc; 1 graph added`.
+        """
         if not self.findings:
             return "no difference"
-        counts = Counter(finding.kind for finding in self.findings)
-        parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
-        first, _, rest = parts[0].partition(" ")
-        whole = all(f.summary and None in (f.before, f.after) for f in self.findings)
-        noun = "graph" if whole else "op"
-        parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
-        where = _common_module([finding.module for finding in self.findings])
-        return ", ".join(parts) + (f" in {where}" if where and noun == "op" else "")
+        ops = [finding for finding in self.findings if not finding.of_graph]
+        graphs = [finding for finding in self.findings if finding.of_graph]
+        where = _common_module([finding.module for finding in ops])
+        parts = [_counted(ops, "op") + (f" in {where}" if where else "")] if ops else []
+        return "; ".join([*parts, _counted(graphs, "graph")] if graphs else parts)
 
     def to_text(self, limit: int = 10) -> str:
         """All findings as text, at most `limit` of them in full."""
@@ -203,9 +217,10 @@ class GraphDiff:
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     """The difference of two lists of graphs, one capture each.
 
-    Graphs are compared with those of the same kind. What differs in a backward graph follows from
-    what differs in a forward, where anything does, and is listed there as a consequence. A backward
-    graph that came or went is a finding of its own.
+    Graphs are compared with those of the same kind, and what ran eagerly with what ran eagerly.
+    What differs in a backward graph follows from what differs in a forward, where anything does,
+    and is listed there as a consequence. A backward graph that came or went, and an eager one that
+    ran another number of times, is a finding of its own.
     """
     findings: list[Finding] = []
     backward: list[Finding] = []
@@ -214,7 +229,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
-    for old, new in _pairs(canonical(before), canonical(after)):
+    for old, new in corresponding(canonical(before), canonical(after), classes):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
@@ -222,7 +237,12 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
             graphs.append(PairDiff(old, new))
             continue
         known = _saved_names(old, forwards, savers) if kind == "backward" else {}
+        start = len(graphs)
         names = _compare(old, new, known, into, graphs, classes)
+        if (pair := PairDiff(old, new)).runs is not None:
+            whole.append(_ran(old, new))
+            if len(graphs) == start:
+                graphs.append(pair)
         if kind == "forward":
             for name in {ref.name for ref in old.saved}:
                 savers.setdefault(name, []).append(len(forwards))
@@ -258,7 +278,7 @@ def _compare(
     if classes.number(old) == classes.number(new):
         return _names_of_equal(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
-    label = new.name if old.name == new.name else f"{old.name} -> {new.name}"
+    label = _label(old, new)
     found = [
         Finding(tuple(_change(comparison, part, label) for part in group))
         for group in comparison.groups
@@ -317,7 +337,7 @@ def _with_body(
     derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
-    edits[0] = Finding(changes, first.consequences, first.summary)
+    edits[0] = replace(first, changes=changes)
     return [finding for finding in found if finding not in derived] + edits
 
 
@@ -374,37 +394,25 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
     node = graph.nodes[-1]
     change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
     calls = sum(1 for node in graph.nodes if node.is_call)
-    return Finding((change,), summary=f"{graph.kind} graph {graph.name!r} {kind} ({calls} ops)")
+    ops = "1 op" if calls == 1 else f"{calls} ops"
+    noun = f"{graph.kind} graph"
+    if graph.eager:
+        noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"
+    cause = graph.cause
+    where = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
+    summary = f"{noun} {graph.name!r} {kind} ({ops}){where}"
+    return Finding((change,), summary=summary, of_graph=True)
 
 
-def _pairs(
-    before: Sequence[Graph], after: Sequence[Graph]
-) -> Iterator[tuple[Graph | None, Graph | None]]:
-    """Graphs that correspond, forward ones first."""
-    if len(before) == len(after) == 1:
-        yield before[0], after[0]
-        return
-    for kind in ("forward", "inference", "joint", "backward"):
-        old = [graph for graph in before if graph.kind == kind]
-        new = [graph for graph in after if graph.kind == kind]
-        if len(old) == len(new):
-            yield from zip(old, new, strict=True)
-            continue
-        anchors = sorted(align([_token(graph) for graph in old], [_token(graph) for graph in new]))
-        ends = (len(old), len(new))
-        for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
-            gap = max(x1 - x0, y1 - y0) - 1
-            for k in range(1, gap + 1):
-                yield (
-                    old[x0 + k] if x0 + k < x1 else None,
-                    new[y0 + k] if y0 + k < y1 else None,
-                )
-            if x1 < len(old):
-                yield old[x1], new[y1]
+def _ran(old: Graph, new: Graph) -> Finding:
+    """The finding that an eager graph ran another number of times."""
+    label = _label(old, new)
+    change = Change("changed", label, old.nodes[-1], new.nodes[-1])
+    return Finding((change,), summary=f"{label} {ran(new.runs)}, before: {old.runs}", of_graph=True)
 
 
-def _token(graph: Graph) -> Hashable:
-    return frozenset(graph.op_counts.items())
+def _label(old: Graph, new: Graph) -> str:
+    return new.name if old.name == new.name else f"{old.name} -> {new.name}"
 
 
 # -- consequences ----------------------------------------------------------------------------------
@@ -417,7 +425,7 @@ def _with_consequences(findings: list[Finding], backward: list[Finding]) -> list
         scores = [each.score(finding) for each in reach]
         follows[scores.index(max(scores))].extend(finding.changes)
     return [
-        Finding(finding.changes, tuple(changes), finding.summary)
+        replace(finding, consequences=tuple(changes))
         for finding, changes in zip(findings, follows, strict=True)
     ]
 
@@ -472,6 +480,15 @@ def _ops(changes: Iterable[Change]) -> list[Change]:
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]
+
+
+def _counted(findings: Sequence[Finding], noun: str) -> str:
+    """How many findings of each kind there are: `2 ops added, 1 changed`."""
+    counts = Counter(finding.kind for finding in findings)
+    parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
+    first, _, rest = parts[0].partition(" ")
+    parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
+    return ", ".join(parts)
 
 
 def _count(changes: Sequence[Change]) -> str:

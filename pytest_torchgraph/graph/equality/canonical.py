@@ -37,11 +37,14 @@ def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """The canonical form of the graphs of one capture, in which a forward precedes its backward.
 
     A saved input of a backward that is an alias of another value gets the name of that value, and
-    several aliases of one value become one input.
+    several aliases of one value become one input. Names in eager graphs are of their own.
     """
     names: dict[str, str] = {}
     canonical_graphs = []
     for graph in graphs:
+        if graph.eager:
+            canonical_graphs.append(canonical_graph(graph))
+            continue
         if graph.kind == "backward" and graph.level in BELOW_AUTOGRAD:
             graph = _with_saved(graph, names)
         aliases = _aliases(graph)

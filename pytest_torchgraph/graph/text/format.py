@@ -19,6 +19,7 @@ from ..model import (
     Device,
     Effect,
     Graph,
+    GraphKind,
     Node,
     Ref,
     Result,
@@ -29,7 +30,9 @@ from ..model import (
 from ..module_paths import module_of
 
 VERSION = 1
-"""The version of the format, in the first line of each file; a file of another one is refused."""
+"""The version of the format, in the first line of each file without an eager graph."""
+EAGER_VERSION = 2
+"""The version of a file with at least one eager graph, which releases that know 1 alone refuse."""
 WIDEST = 200
 """The widest padding of a column of `format_table`, in characters.
 
@@ -82,8 +85,15 @@ VIA_LEVELS: dict[str, Level] = {
 }
 """The level at which each mechanism captures, which the text leaves out where it is that one."""
 
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""The sign before the number of an eager graph's runs."""
+
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
+EAGER_NAME = re.compile(r"eager_[0-9]+\Z")
+"""The name of an eager graph. Another graph of such a name always has its level in its title."""
+EAGER_KINDS: tuple[GraphKind, ...] = ("forward", "backward", "inference")
+"""The kinds of eager graphs. The first is the usual one, which is not written."""
 PLAIN_SYMBOL = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 WORDS = frozenset({"True", "False", "None", "nan", "inf", "slice", "device", "bytes", "complex"})
 """Reserved words of the grammar: an `Atom` with one of these names is quoted."""
@@ -112,9 +122,14 @@ def format_document(
     Args:
         header: its `via` and `torch` are written; levels that `via` implies are left out.
         detail: see `Graph.to_text`; it goes before that of the header.
+
+    Raises:
+        TypeError, ValueError: for what no file can say.
     """
     header = header or Header()
-    lines = [f"torchgraph {VERSION}"]
+    graphs = tuple(graphs)
+    is_eager = any(graph.eager for graph in graphs)
+    lines = [f"torchgraph {EAGER_VERSION if is_eager else VERSION}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
@@ -123,17 +138,45 @@ def format_document(
     default = VIA_LEVELS.get(header.via)
     for graph in graphs:
         lines.append("")
+        looks_eager = EAGER_NAME.match(graph.name) and not graph.eager
+        implied = None if looks_eager else default
         if detail == "ops":
-            lines.extend(_op_lines(graph, default))
+            lines.extend(_op_lines(graph, implied))
         else:
-            lines.extend(_graph_lines(graph, default, full=detail == "full"))
+            lines.extend(_graph_lines(graph, implied, full=detail == "full"))
     return "\n".join(lines) + "\n"
 
 
 def _title(graph: Graph, default: Level | None) -> str:
+    if graph.eager:
+        return _eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
     level = "" if graph.level == default else f" @ {graph.level}"
     return f"{format_name(graph.name)}{kind}{level} {{"
+
+
+def _eager_title(graph: Graph) -> str:
+    """The title of an eager graph: `eager_0 {`, `eager_1: backward × 2 {`."""
+    if not EAGER_NAME.match(graph.name):
+        raise ValueError(f"an eager graph is called eager_0, eager_1, ..., not {graph.name!r}")
+    if graph.level != "dispatch" or graph.kind not in EAGER_KINDS or graph.runs < 1:
+        raise ValueError(
+            f"an eager graph is at level 'dispatch', of kind {', '.join(EAGER_KINDS)}, and ran at "
+            f"least once; {graph.name} is at {graph.level!r}, of kind {graph.kind!r}, and ran "
+            f"{graph.runs} times"
+        )
+    kind = "" if graph.kind == EAGER_KINDS[0] else f": {graph.kind}"
+    return f"{with_runs(f'{graph.name}{kind}', graph.runs)} {{"
+
+
+def with_runs(title: str, runs: int) -> str:
+    """The title of an eager graph, and how often it ran, unless once: `eager_0 × 3`."""
+    return title if runs == 1 else f"{title} {TIMES} {runs}"
+
+
+def ran(runs: int) -> str:
+    """How often a graph ran, in words: `ran once`, `ran 3 times`."""
+    return "ran once" if runs == 1 else f"ran {runs} times"
 
 
 def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
@@ -149,6 +192,8 @@ def _graph_lines(
     yield f"{indent}{_title(graph, default)}"
     inner = indent + "  "
     for sub in graph.subgraphs:
+        if sub.eager:
+            raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
         yield from _graph_lines(sub, graph.level, full=full, indent=inner)
     for node in graph.nodes:
         values = node.args[0] if node.kind == "output" and node.args else None

@@ -2,12 +2,16 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word, separated by ", "
-    graph     = name [":" kind] ["@" level] "{" NL { graph | node | save } "}" NL
+    graph     = name [":" kind] ["@" level] ["×" runs] "{" NL { graph | node | save } "}" NL
     node      = "%" name "=" op [ '["' target '"]' ] [ "(" args ")" ] [ ":" result ] suffix NL
               | "return" value suffix NL
               | "return [" NL { value "," NL } "]" suffix NL
     save      = "save" "%" name NL
     suffix    = { "!" effect [ "%" name ] } [ "after" "%" name { "," "%" name } ] [ "in" string ]
+
+A graph that is not inside another one, is called `eager_` and a number, and has no level in its
+title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It alone
+has runs, from 2. Version 2 differs from version 1 in that it may have such graphs.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.
@@ -16,8 +20,9 @@ of nodes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from ...ops.levels import LEVELS, Level
 from ..model import (
@@ -34,7 +39,15 @@ from ..model import (
     iter_refs,
 )
 from ..module_paths import module_of
-from .format import VERSION, VIA_LEVELS, Header
+from .format import (
+    EAGER_KINDS,
+    EAGER_NAME,
+    EAGER_VERSION,
+    TIMES,
+    VERSION,
+    VIA_LEVELS,
+    Header,
+)
 from .values import MAX_DEPTH, WORD, ValueReader
 
 _RELEASE = re.compile(r"[^\s,]+")
@@ -48,11 +61,15 @@ class Document:
         header: its second line.
         graphs: its graphs; none with `detail ops`.
         counts: with `detail ops`, for each graph its name and how often each op occurs.
+        runs: how often each eager graph ran, by its name.
+        version: of the format.
     """
 
     header: Header
     graphs: tuple[Graph, ...]
     counts: tuple[tuple[str, dict[str, int]], ...] = ()
+    runs: Mapping[str, int] = field(default_factory=dict)
+    version: int = VERSION
 
 
 def parse_document(text: str) -> Document:
@@ -62,6 +79,16 @@ def parse_document(text: str) -> Document:
         GraphFormatError: with line and column.
     """
     return _Parser(text).document()
+
+
+class _Title(NamedTuple):
+    """The first line of a graph, by the names of the attributes of `Graph`."""
+
+    name: str
+    kind: GraphKind
+    level: Level
+    eager: bool
+    runs: int
 
 
 @dataclass(slots=True)
@@ -86,20 +113,31 @@ class _Body:
 
 
 class _Parser(ValueReader):
-    """Reads whole lines. Each method begins at its element and stops behind it."""
+    """Reads whole lines. Each method begins at its element and stops behind it.
+
+    Attributes:
+        version: the version in the first line.
+        runs: how often each eager graph that was read ran, by its name.
+    """
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.version = VERSION
+        self.runs: dict[str, int] = {}
 
     # -- document --------------------------------------------------------------------------------
 
     def document(self) -> Document:
         """Read the whole text."""
         if not self.skip("torchgraph "):
-            self.fail("not a graph: the first line must be 'torchgraph 1'")
+            self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
-        if int(version) != VERSION:
+        if int(version) not in (VERSION, EAGER_VERSION):
             self.fail(
-                f"version {version}, this release reads {VERSION}: upgrade pytest-torchgraph, or "
-                "store the graph again with --torchgraph-update"
+                f"version {version}, this release reads {VERSION} and {EAGER_VERSION}: upgrade "
+                "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
+        self.version = int(version)
         self.end_of_line()
         self.next_line()
         header = self.header()
@@ -116,7 +154,7 @@ class _Parser(ValueReader):
             self.next_line()
         if not graphs and not counts:
             self.fail("the file holds no graph: it is empty or truncated")
-        return Document(header, tuple(graphs), tuple(counts))
+        return Document(header, tuple(graphs), tuple(counts), self.runs, self.version)
 
     def header(self) -> Header:
         """Read the second line and go to the next one; that line may be blank."""
@@ -138,30 +176,65 @@ class _Parser(ValueReader):
             self.fail(f"unknown detail {detail!r}")
         return Header(found.get("via", ""), found.get("torch", ""), cast(Detail, detail))
 
-    def title(self, default: Level | None) -> tuple[str, GraphKind, Level]:
-        """Read the first line of a graph: name, kind and level.
+    def title(self, default: Level | None, *, inside: bool = False) -> _Title:
+        """Read the first line of a graph.
 
         Args:
             default: the level where the line names none.
+            inside: whether it is inside another graph, and so no eager one.
         """
+        start = self.pos
         name = self.name()
-        kind: str = name
-        if self.skip(": "):
-            kind = self.match(WORD, "a kind of graph")
-        if kind not in GRAPH_KINDS:
-            self.fail(f"unknown kind of graph {kind!r}: one of {', '.join(GRAPH_KINDS)}")
-        level: str = default or ""
+        kind = self.match(WORD, "a kind of graph") if self.skip(": ") else ""
+        eager = EAGER_NAME.match(name) is not None and not inside and not self.at(" @ ")
+        kind = kind or (EAGER_KINDS[0] if eager else name)
+        kinds = EAGER_KINDS if eager else GRAPH_KINDS
+        if kind not in kinds:
+            noun = "eager graph" if eager else "graph"
+            self.fail(f"unknown kind of {noun} {kind!r}: one of {', '.join(kinds)}")
+        level: str = "dispatch" if eager else default or ""
         if self.skip(" @ "):
             level = self.match(WORD, "a level")
         if level not in LEVELS:
             self.fail(f"unknown level {level!r}: one of {', '.join(LEVELS)}")
+        if eager and self.version < EAGER_VERSION:
+            self.fail(
+                f"{name!r} is the name of an eager graph, and a file of version {self.version} has "
+                f"none: the first line must be 'torchgraph {EAGER_VERSION}', or a level must stand "
+                f"behind the name, as in '{name}: forward @ aot'",
+                start,
+            )
+        runs = self.title_runs(name, eager=eager)
         self.expect(" {")
         self.end_of_line()
-        return name, kind, level
+        if eager:
+            self.runs[name] = runs
+        return _Title(name, kind, level, eager, runs)
+
+    def title_runs(self, name: str, *, eager: bool) -> int:
+        """Read how often an eager graph ran; 1 where the title says nothing."""
+        start = self.pos + 1
+        if not self.skip(f" {TIMES} "):
+            return 1
+        if not eager:
+            self.fail(
+                f"only an eager graph has a number of runs, and {name!r} is none: leave out "
+                f"'{TIMES}' and the number",
+                start,
+            )
+        runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
+        if runs < 2:
+            advice = (
+                "leave out the number, that is one run"
+                if runs
+                else "a graph that never ran is not in a file"
+            )
+            self.fail(f"the number of runs is 2 or more, not {runs}: {advice}", start)
+        return runs
 
     def op_counts(self, default: Level | None) -> tuple[str, dict[str, int]]:
         """Read a graph of lines `count op`."""
-        name, _, _ = self.title(default)
+        name = self.title(default).name
         counts: dict[str, int] = {}
         while self.next_line() and not self.at_end():
             if self.skip("}"):
@@ -188,7 +261,8 @@ class _Parser(ValueReader):
         """
         if depth > MAX_DEPTH:
             self.fail("graphs are nested too deeply")
-        name, kind, level = self.title(default)
+        title = self.title(default, inside=depth > 0)
+        name, level = title.name, title.level
         closing = "  " * depth + "}"
         indent = "  " * (depth + 1)
         body = _Body()
@@ -198,7 +272,14 @@ class _Parser(ValueReader):
                 if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
                 return Graph(
-                    tuple(body.nodes), name, kind, level, tuple(body.saved), tuple(body.subgraphs)
+                    tuple(body.nodes),
+                    name,
+                    title.kind,
+                    level,
+                    tuple(body.saved),
+                    tuple(body.subgraphs),
+                    eager=title.eager,
+                    runs=title.runs,
                 )
             self.expect(indent)
             if self.skip("save "):

@@ -122,6 +122,7 @@ class _Recorder:
             self.why_not_compiled = run_compiled(
                 self.step,
                 self.forward,
+                "AOTAutograd",
                 forward=self.enabled,
                 backward=self.enabled,
                 dynamic=options.dynamic,

@@ -96,10 +96,9 @@ class Dispatch:
 def _compiled_modules(target: Any, named: NamedTensors) -> str:
     if torch_private.is_compiled(target):
         return "the target itself"
-    for prefix, root in named.modules_by_prefix:
-        for name, module in root.named_modules():
-            if torch_private.is_compiled(module):
-                return f"module {'.'.join(filter(None, (prefix, name))) or type(module).__name__}"
+    for path, module in named.all_modules:
+        if torch_private.is_compiled(module):
+            return f"module {path or type(module).__name__}"
     return ""
 
 

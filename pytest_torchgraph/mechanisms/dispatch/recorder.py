@@ -11,8 +11,12 @@ from typing import Any
 import torch
 
 from ...convert.source_lines import is_user_file
-from ..recording.mode import LEAF, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
+
+_inference_mode_is_on = torch.is_inference_mode_enabled
+_NONE: dict[str, Any] = {}
+"""The keyword arguments of all calls without any."""
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -25,7 +29,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.records = self.forward
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
-        self._user_code: dict[CodeType, bool] = {}
+        self._user_files: dict[str, bool] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -71,13 +75,19 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and self.is_composite(func):
+        if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
-                return func.decompose(*args, **kwargs)
-        encoded = tuple([self.encode(arg) for arg in args])
-        named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
-        output = func(*args, **kwargs)
+                return func.decompose(*args, **(kwargs or {}))
+        if func is LIFT:
+            self.introduce(args[0], "constant", "constant")
+        encoded = self.encode_all(args)
+        if kwargs:
+            named = {key: self.encode(arg) for key, arg in kwargs.items()}
+            output = func(*args, **kwargs)
+        else:
+            named = _NONE
+            output = func(*args)
+        result = self.encode(output, True)
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
@@ -88,19 +98,18 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             line = None
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
-        self.records.append(
-            OpRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
-        )
+        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
         return output
 
     def _line(self) -> tuple[CodeType, int] | None:
         frame: FrameType | None = sys._getframe(2)
-        known = self._user_code
+        known = self._user_files
         while frame is not None:
             code = frame.f_code
-            mine = known.get(code)
+            file = code.co_filename  # a code object's own hash takes one of all its constants
+            mine = known.get(file)
             if mine is None:
-                mine = known[code] = is_user_file(code.co_filename)
+                mine = known[file] = is_user_file(file)
             if mine:
                 return code, frame.f_lineno
             frame = frame.f_back

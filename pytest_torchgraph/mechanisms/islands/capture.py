@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType
+
+import torch
 
 from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
@@ -63,8 +66,11 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
         with recorder.recording(backward=True):
             yield
 
-    with threads_started() as threads:
+    with threads_started(ignored=lambda: recorder.is_aside) as threads:
         why_none = run(forward=forward, backward=backward)
+    for tensor in output_leaves(step.output):
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards
+            recorder.number_of(tensor)
     refuse_unseen(recorder, threads)
     for op, line in recorder.hidden:
         raise CaptureError(_hidden(op, line))
@@ -89,13 +95,16 @@ def recorded_islands(
     return islands_of(recorder, canon, compiled, [recorder.number_of(each) for each in results])
 
 
-def _hidden(op: str, line: tuple[object, int] | None) -> str:
+def _hidden(op: str, line: tuple[CodeType, int] | None) -> str:
     place = ""
     if line is not None:
         code, number = line
-        source = source_lines.from_line(code.co_filename, number, code.co_name)  # type: ignore[attr-defined]
+        name = source_lines.original_name(code.co_name)
+        source = source_lines.from_line(code.co_filename, number, name)
         place = f" at {source} in {source.function} ({source.code})"
     return (
-        f"{op} ran eagerly{place}, where its body cannot be seen, so that the ops in it would be "
-        "missing: let it be compiled together with the code around it, where its body is a subgraph"
+        f"{op} ran eagerly{place}. What it runs in its body cannot be seen there, and would be "
+        "missing in the graphs. Where it is compiled together with the code around it, its body is "
+        "a subgraph: remove the graph break because of which it is not (Aot(fullgraph=True) raises "
+        "at it)"
     )

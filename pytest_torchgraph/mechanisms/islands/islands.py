@@ -153,7 +153,8 @@ def source_of(line: Line | None) -> Source | None:
     if line is None:
         return None
     code, number = line
-    return source_lines.from_line(code.co_filename, number, code.co_name)
+    function = source_lines.original_name(code.co_name)
+    return source_lines.from_line(code.co_filename, number, function)
 
 
 class _IslandSection(Section):

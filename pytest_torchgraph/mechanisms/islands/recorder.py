@@ -19,7 +19,7 @@ import torch
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file
 from ...ops.qualified import op_name
-from ..recording.mode import LEAF, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
@@ -117,6 +117,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         finally:
             self._aside -= 1
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether everything passes at the moment."""
+        return self._aside > 0
+
     def run(self, made: Any, call: Callable[[list[Any]], Any], args: list[Any]) -> Any:
         """Run a compiled graph, in the boxed calling convention.
 
@@ -144,6 +149,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if not isinstance(func, torch._ops.OpOverload):
             self.hidden.append((op_name(func), self._where()[1]))
             return func(*args, **kwargs)
+        if func.namespace == "prim":  # a question to a fake tensor, such as for its device
+            return func(*args, **kwargs)
         if torch.is_inference_mode_enabled() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
@@ -156,6 +163,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
                 return self._same(func(*args, **kwargs), args[0])
             path = self.number_of_owner(node) if line is None else path
+        if func is LIFT:
+            self.introduce(args[0], "constant", "constant")
         encoded = tuple([self.encode(arg) for arg in args])
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)

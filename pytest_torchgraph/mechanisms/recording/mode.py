@@ -7,18 +7,32 @@ storage by its address, which a weak storage reference keeps from being used aga
 
 from __future__ import annotations
 
+import sys
 import weakref
-from types import CodeType
+from collections.abc import Iterable
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from ... import torch_private
-from ...convert import source_lines
+from ...convert.source_lines import is_user_file
 from ..step.named_tensors import NamedTensors
+from ..step.step import Step
 
+LIFT = torch.ops.aten.lift_fresh.default
+"""What `torch.tensor` and the like pass a constant to that they have just made."""
+_STEP = Step.run.__code__
+"""The code that calls the target; the frames around it are of nobody's concern."""
 LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
+
+
+_PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
+"""Types of arguments that hold no tensor."""
+_STRIDED = torch.strided
+_STRIDED_PLACE = 5
+"""How many items the place of a strided tensor has: storage, offset, shape, strides and dtype."""
 
 
 class Value(int):
@@ -65,7 +79,8 @@ class Stranger(NamedTuple):
 
     Attributes:
         is_leaf: whether autograd knows of no op that made it.
-        line: code object and line of the user's that it came up in; None where there is none.
+        line: code object and line of the target's that it came up in; None where there is none, as
+            for what the target returned.
     """
 
     is_leaf: bool
@@ -99,13 +114,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._storages: dict[int, int] = {}
-        self._pins: list[Any] = []
+        self._pins = torch_private.StoragePins()
         self._places: dict[tuple[Any, ...], Value] = {}
         self._first_on: dict[int, Value] = {}
         self._composite: dict[Any, bool] = {}
         self._sequence = torch_private.sequence_number()
         self._autograd_node = torch_private.current_autograd_node()
-        self._storage_ref = torch_private.storage_ref()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -146,14 +160,31 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def encode(self, value: Any, output: bool = False) -> Any:
         """A recorded argument or output: tensors as `Value`, all sequences as tuples."""
+        if type(value) in _PLAIN:
+            return value
+        known = self._tensors.get(id(value))
+        if known is not None and known[0]() is value:
+            return known[1]
         if isinstance(value, torch.Tensor):
-            known = self._tensors.get(id(value))
-            if known is not None and known[0]() is value:
-                return known[1]
             return self.meet(value, output)
         if isinstance(value, list | tuple):
-            return tuple([self.encode(item, output) for item in value])
+            return self.encode_all(value, output)
         return value
+
+    def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
+        """What `encode` gives for each of several values."""
+        tensors = self._tensors
+        encoded = []
+        for value in values:
+            if type(value) in _PLAIN:
+                encoded.append(value)
+                continue
+            known = tensors.get(id(value))
+            if known is not None and known[0]() is value:
+                encoded.append(known[1])
+            else:
+                encoded.append(self.encode(value, output))
+        return tuple(encoded)
 
     def meet(self, tensor: torch.Tensor, output: bool) -> Value:
         """A tensor that was not seen before: a new value, or another handle of a known one."""
@@ -172,11 +203,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = known or ("constant", "constant")
                 if known is None:
-                    self.strangers.append(Stranger(tensor.is_leaf, source_lines.current()))
+                    self.strangers.append(Stranger(tensor.is_leaf, _line_of_target()))
         self.values.append(value)
-        shape, stride = _form(tensor)
-        form = tensor.dtype, shape, stride, tensor.device, tensor.layout
-        self.meta.append((*form, place[1]))
+        if len(place) == _STRIDED_PLACE:
+            _, offset, shape, stride, dtype = place
+            self.meta.append((dtype, shape, stride, tensor.device, _STRIDED, offset))
+        else:
+            shape = () if tensor.is_nested else tuple(tensor.shape)  # of a nested one it is not one
+            self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
@@ -194,6 +228,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.encode(tensor)  # type: ignore[no-any-return]
 
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
+        """The number of a tensor's storage, and where in it the tensor is."""
         try:
             storage = tensor.untyped_storage()
             address = storage._cdata
@@ -202,17 +237,19 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             return number, (number, 0, id(tensor))
         number = self._storages.get(address, -1)
         if number == -1:
-            number = self._storages[address] = len(self._pins)
-            self._pins.append(self._storage_ref(storage))
-        if tensor.layout is not torch.strided or tensor.is_nested:
+            number = self._storages[address] = self._pins.add(storage)
+        if tensor.layout is not _STRIDED or tensor.is_nested:
             return number, (number, 0, id(tensor))
-        offset = tensor.storage_offset()
-        return number, (number, offset, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        form = tuple(tensor.shape), tensor.stride(), tensor.dtype
+        return number, (number, tensor.storage_offset(), *form)
 
 
-def _form(tensor: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
-    """Shape and strides; of a nested tensor the shape is not one."""
-    if tensor.is_nested:
-        return (), None
-    stride = tensor.stride() if tensor.layout is torch.strided else None
-    return tuple(tensor.shape), stride
+def _line_of_target() -> tuple[CodeType, int] | None:
+    """Code object and line of the innermost user's frame inside the step that is running."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None and frame.f_code is not _STEP:
+        if found is None and is_user_file(frame.f_code.co_filename):
+            found = frame.f_code, frame.f_lineno
+        frame = frame.f_back
+    return None if frame is None else found

@@ -15,7 +15,7 @@ from ...ops.qualified import op_name
 from .mode import OpRecord, RecordingMode, Value
 
 
-@dataclass
+@dataclass(slots=True)
 class Draft:
     """A node before it has a name."""
 
@@ -67,6 +67,7 @@ class Replay:
         self.scalar_operands: list[int] = []
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.named.ranks()
+        self.facts: dict[int, schema.SchemaFacts] = {}
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Module path and source of an op; in a backward those of the forward op it is for."""
@@ -159,12 +160,12 @@ class Replay:
         """One recorded op as a draft."""
         storage_of = self.recorder.storage_of
         values: list[Value] = []
-        known = schema.facts(record.op)
+        known = self.facts.get(id(record.op)) or self.facts_of(record.op)
         positional, named = record.args, record.kwargs
         if known.takes_group:
             positional, named = mark_names(record.op, positional, named)
         args = tuple([self.link(arg, values) for arg in positional])
-        kwargs = {key: self.link(arg, values) for key, arg in named.items()}
+        kwargs = {key: self.link(arg, values) for key, arg in named.items()} if named else {}
         numbers = [self.current[v] for v in values]
         after: tuple[int, ...] = ()
         if self.storages.written:
@@ -184,9 +185,11 @@ class Replay:
             path,
             source,
             after=after,
-            operands=[*numbers, *self.scalar_operands],
+            operands=numbers,
         )
-        self.scalar_operands = []
+        if self.scalar_operands:
+            numbers += self.scalar_operands
+            self.scalar_operands = []
         number = self.push(draft)
         if known.pure:
             self.results(record.output, number)
@@ -202,15 +205,25 @@ class Replay:
         found += [(kind, -1) for kind in schema.kinds(record.op, record.args, record.kwargs)]
         draft.effects = tuple(dict.fromkeys(found))
 
+    def facts_of(self, op: Any) -> schema.SchemaFacts:
+        """The facts of an op, from now on in `facts`, by its id: hashing an op takes longer."""
+        known = self.facts[id(op)] = schema.facts(op)
+        return known
+
     def link(self, value: Any, values: list[Value]) -> Any:
         """A recorded argument, its tensors as operands, which are added to `values`."""
-        if type(value) is Value:
-            number = self.draft_of(value)
+        kind = type(value)
+        if kind is Value:
             values.append(value)
+            number = self.current.get(value)
+            if number is None or value in self.parts:
+                number = self.draft_of(value)
             return Operand(number)
-        if type(value) is tuple:
+        if kind is tuple:
             return tuple([self.link(item, values) for item in value])
-        if type(value) is float and value in self.scalars:
+        if kind is int or kind is bool or value is None:
+            return value
+        if kind is float and value in self.scalars:
             self.scalar_operands.append(self.scalars[value])
             return Operand(self.scalars[value])
         return self.canon.constant(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...convert.canonical_names import NodeNamer
@@ -23,7 +23,7 @@ class Section:
 
     Attributes:
         known: names that inputs are to have.
-        names: the names of all, once there is a graph.
+        names, refs: the names of all, and references to them, once there is a graph.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Section:
         self.keep_dead = keep_dead
         self.known: dict[int, str] = {}
         self.names: dict[int, str] = {}
+        self.refs: dict[int, Ref] = {}
         self.live = self.find_live()
 
     def find_live(self) -> set[int]:
@@ -51,30 +52,27 @@ class Section:
         for i, draft in enumerate(self.drafts):
             if draft.section != self.section:
                 continue
-            if self.keep_dead or any(self.lasts(effect) for effect in draft.effects):
+            if self.keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
                 todo.append(i)
         live: set[int] = set()
         while todo:
             i = todo.pop()
-            if i not in live:
-                live.add(i)
-                if self.drafts[i].section == self.section:
-                    todo.extend(self.needs(i))
+            if i in live:
+                continue
+            live.add(i)
+            draft = self.drafts[i]
+            if draft.section == self.section:
+                todo += draft.operands
+                todo += draft.after
+                for kind, owner in draft.effects:
+                    if kind == "mutates":
+                        todo.append(owner)
         return live
 
     def lasts(self, effect: tuple[EffectKind, int]) -> bool:
         """True for an effect that lasts; a write to a storage that was made inside does not."""
         kind, owner = effect
         return kind != "mutates" or self.drafts[owner].kind == "placeholder"
-
-    def needs(self, i: int) -> Iterator[int]:
-        """The drafts that one draft needs."""
-        draft = self.drafts[i]
-        yield from draft.operands
-        yield from draft.after
-        for kind, owner in draft.effects:
-            if kind == "mutates" and owner != i:
-                yield owner
 
     def outside(self) -> list[int]:
         """The live drafts of an earlier section that this one uses, in their order."""
@@ -105,18 +103,17 @@ class Section:
         nodes: list[Node] = []
         for i in inputs:
             wanted = self.known.get(i) or self.drafts[i].wanted
-            self.names[i] = namer.claim(wanted)
-            role, name = self.role(i), self.names[i]
+            role, name = self.role(i), self.call(i, namer.claim(wanted))
             path = module_of(name) if role == "saved" else ""
             nodes.append(Node(name, "placeholder", role, result=self.drafts[i].result, module=path))
         skip = set(inputs)
         for i in numbers:
             if i not in skip:
                 nodes.append(self.node(i, namer))
-        returned = tuple(Ref(self.names[i]) for i in self.returned)
+        returned = tuple(self.refs[i] for i in self.returned)
         value: Arg = returned[0] if len(returned) == 1 else returned
         nodes.append(Node("output", "output", "output", (value,)))
-        saved = tuple(Ref(self.names[i]) for i in self.saved)
+        saved = tuple(self.refs[i] for i in self.saved)
         return Graph(tuple(nodes), kind, kind, "dispatch", saved)
 
     def role(self, i: int) -> str:
@@ -132,29 +129,38 @@ class Section:
             name = namer.claim(f"{self.names[producer]}#{index}")
         else:
             name = namer.node(draft.path, draft.op)
-        self.names[i] = name
-        found = tuple(
-            Effect(kind, Ref(self.names[owner]) if kind == "mutates" else None)
-            for kind, owner in draft.effects
-        )
+        self.call(i, name)
+        found: tuple[Effect, ...] = ()
+        if draft.effects:
+            found = tuple(
+                Effect(kind, self.refs[owner] if kind == "mutates" else None)
+                for kind, owner in draft.effects
+            )
+        kwargs = draft.kwargs
         return Node(
             name,
             "call_function",
             draft.op,
             tuple([self.arg(arg) for arg in draft.args]),
-            {key: self.arg(arg) for key, arg in draft.kwargs.items()},
+            {key: self.arg(arg) for key, arg in kwargs.items()} if kwargs else {},
             draft.result,
             draft.path,
             draft.source,
             "",
             found,
-            tuple(Ref(self.names[number]) for number in draft.after),
+            tuple([self.refs[number] for number in draft.after]),
         )
+
+    def call(self, i: int, name: str) -> str:
+        """Give a draft its name."""
+        self.names[i] = name
+        self.refs[i] = Ref(name)
+        return name
 
     def arg(self, value: Any) -> Arg:
         """An argument, its operands as references."""
         if type(value) is Operand:
-            return Ref(self.names[value])
+            return self.refs[value]
         if type(value) is tuple:
             return tuple([self.arg(item) for item in value])
         return value

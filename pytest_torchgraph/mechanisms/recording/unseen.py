@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,18 +17,30 @@ from ...convert import source_lines
 from ...errors import CaptureError
 from .mode import RecordingMode
 
+_COMPUTE_NOTHING = ("tqdm.", "torch._inductor.", "torch._dynamo.")
+"""Beginnings of the modules whose threads compute nothing; torch.fx shows its progress by tqdm."""
+
 
 @contextlib.contextmanager
-def threads_started() -> Iterator[list[str]]:
+def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[list[str]]:
     """The names of the threads that start inside, as a list that grows.
 
-    Threads that exist already, and those of C++ or of `_thread`, are not noticed.
+    Not among them are those of tqdm and of torch's compilers. Threads that exist already, and those
+    of C++ or of `_thread`, are not noticed.
+
+    Args:
+        ignored: asked when a thread starts: whether it is of no concern, as the pools are that
+            torch starts while it compiles.
     """
     names: list[str] = []
     before = threading.getprofile()
 
     def begins(frame: FrameType, event: Any, argument: Any) -> None:
-        names.append(threading.current_thread().name)
+        thread = threading.current_thread()
+        runs = getattr(thread, "_target", None) if type(thread) is threading.Thread else thread
+        of = str(getattr(runs, "__module__", ""))
+        if not ignored() and not of.startswith(_COMPUTE_NOTHING):
+            names.append(thread.name)
         sys.setprofile(before)  # this thread's; the hook has done its work
         if before is not None:
             before(frame, event, argument)
@@ -57,24 +69,25 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     for stranger in recorder.strangers:
         if stranger.is_leaf and not threads:
             continue
+        names = ", ".join(dict.fromkeys(threads))
         why = (
-            f"a thread was started meanwhile ({', '.join(dict.fromkeys(threads))}), and what it "
-            "runs cannot be seen"
+            f"A thread that was started meanwhile ({names}) may have computed it"
             if threads
-            else "an op made it that was not seen: one that ran before the capture, or in a thread "
-            "that existed before"
+            else "The op that computed it ran before the capture, or in a thread that existed "
+            "before"
         )
         raise CaptureError(
-            "something ran unseen, and would be missing in the graphs: a tensor came up"
-            f"{_place(stranger.line)} that is no parameter, buffer or argument of the target, and "
-            f"the result of no op that was recorded. {why[0].upper()}{why[1:]}. Compute it in the "
-            "target itself, or pass it as an argument"
+            f"something ran unseen, and would be missing in the graphs: {_place(stranger.line)} is "
+            "neither a parameter, a buffer or an argument of the target nor the result of an op "
+            f"that was recorded. {why}. Compute it in the target itself, in the thread that calls "
+            "it, or pass it as an argument"
         )
 
 
 def _place(line: tuple[CodeType, int] | None) -> str:
     if line is None:
-        return ""
+        return "a tensor that the target returned, or keeps,"
     code, number = line
-    source = source_lines.from_line(code.co_filename, number, code.co_name)
-    return f" at {source} in {source.function} ({source.code})"
+    name = source_lines.original_name(code.co_name)
+    source = source_lines.from_line(code.co_filename, number, name)
+    return f"a tensor that comes up at {source} in {source.function} ({source.code})"

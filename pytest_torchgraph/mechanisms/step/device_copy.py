@@ -67,7 +67,7 @@ def _moved_target(
         return functools.partial(function, *args, **keywords)
     if inspect.ismethod(target) and isinstance(target.__self__, torch.nn.Module):
         return getattr(module(target.__self__), target.__name__)
-    parameters = NamedTensors(target, (), {}).parameters()
+    parameters = NamedTensors(target, (), {}).all_parameters
     elsewhere = {parameter.device.type for _, parameter in parameters} - {device.type}
     if elsewhere:
         raise CaptureError(

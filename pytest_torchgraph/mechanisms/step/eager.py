@@ -33,12 +33,16 @@ class Outcome:
 def outcome_of(step: Step) -> Outcome:
     """The outcome of a step that has just run, before gradients are put back."""
     named = step.invocation.named
-    names = {id(tensor): name for name, tensor in [*named.inputs, *named.parameters()]}
+    with_grad = [leaf for leaf in step.leaves if leaf.grad is not None]
+    names = {id(tensor): name for name, tensor in [*named.inputs, *named.all_parameters]}
+    if any(id(leaf) not in names for leaf in with_grad):  # the target may have made modules
+        named.look()
+        names.update((id(parameter), name) for name, parameter in named.all_parameters)
     return Outcome(
         {path: tensor.detach() for path, tensor in _named_outputs(step.output)},
         {
             names[id(leaf)]: leaf.grad.detach()
-            for leaf in step.leaves
+            for leaf in with_grad
             if leaf.grad is not None and id(leaf) in names
         },
     )
@@ -69,7 +73,8 @@ class EagerRun:
         self.modes = _Modes()
         named = invocation.named
         self.versions = [
-            (name, tensor, version(tensor)) for name, tensor in [*named.inputs, *named.parameters()]
+            (name, tensor, version(tensor))
+            for name, tensor in [*named.inputs, *named.all_parameters]
         ]
 
     def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
@@ -87,6 +92,7 @@ class EagerRun:
                     f"{name} has changed since the capture, so an eager run would start from "
                     "another state: call assert_matches_eager() right after graph_capture()"
                 )
+        self.invocation.named.look()  # the target may have made modules
         with preserve_state(self.invocation.named) as saved, self.modes.again():
             step = Step(self.invocation, saved)
             self.random.restore()

@@ -10,7 +10,27 @@ import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
+from ...errors import add_note
 from .invocation import Invocation
+
+
+def note_meta_device(error: Exception, invocation: Invocation) -> None:
+    """Let an exception say what captures a target with tensors on the meta device, if it is one."""
+    named = invocation.named
+    on_meta = [
+        named.tensors[id(tensor)]
+        for tensor in named.all_tensors()
+        if tensor.device.type == "meta" and id(tensor) in named.tensors
+    ]
+    if on_meta:
+        role, name = on_meta[0]
+        more = f" and {len(on_meta) - 1} more" if on_meta[1:] else ""
+        add_note(
+            error,
+            f"The target was given on the meta device ({role} {name!r}{more}), where tensors have "
+            "a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
+            "'aot', 'dispatch', 'dynamo' or 'export'.",
+        )
 
 
 @contextlib.contextmanager

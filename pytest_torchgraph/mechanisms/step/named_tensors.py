@@ -18,6 +18,9 @@ class NamedTensors:
         modules: path of each module, by id; "" for the target itself.
         tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied
             parameter has the name that was declared first.
+        all_modules: every module with its path, each once.
+        all_parameters: every parameter with its name, each once.
+        all_buffers: every buffer, each once.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -25,53 +28,59 @@ class NamedTensors:
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
         self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
-        for prefix, module in self.modules_by_prefix:
-            join = f"{prefix}." if prefix else ""
-            for name, child in module.named_modules():
-                self.modules.setdefault(id(child), (join + name).rstrip("."))
-            for name, parameter in module.named_parameters(remove_duplicate=False):
-                self.tensors.setdefault(id(parameter), ("parameter", join + name))
-            for name, buffer in module.named_buffers(remove_duplicate=False):
-                self.tensors.setdefault(id(buffer), ("buffer", join + name))
-        for name, tensor in self.inputs:
-            self.tensors.setdefault(id(tensor), ("input", name))
+        self.look()
         leaves = pytree.tree_leaves((args, kwargs))
         self.generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
 
+    def look(self) -> None:
+        """Walk over all modules, again where they may be others than before."""
+        modules: dict[int, tuple[str, torch.nn.Module]] = {}
+        parameters: dict[int, tuple[str, torch.nn.Parameter]] = {}
+        buffers: dict[int, torch.Tensor] = {}
+        for prefix, root in self.modules_by_prefix:
+            # One walk for all: each takes as long as ten ops of a capture by dispatch.
+            walked = list(root.named_modules(prefix=prefix, remove_duplicate=False))
+            walked = [(_without_wrappers(path), module) for path, module in walked]
+            for path, module in walked:
+                modules.setdefault(id(module), (path, module))
+                for name, parameter in module._parameters.items():
+                    if parameter is not None:
+                        named = f"{path}.{name}" if path else name
+                        parameters.setdefault(id(parameter), (named, parameter))
+                        self.tensors.setdefault(id(parameter), ("parameter", named))
+            for path, module in walked:
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        named = f"{path}.{name}" if path else name
+                        buffers.setdefault(id(buffer), buffer)
+                        self.tensors.setdefault(id(buffer), ("buffer", named))
+        for name, tensor in self.inputs:
+            self.tensors.setdefault(id(tensor), ("input", name))
+        for number, (path, _) in modules.items():
+            self.modules.setdefault(number, path)
+        self.all_modules = list(modules.values())
+        self.all_parameters = list(parameters.values())
+        self.all_buffers = list(buffers.values())
+
     def classes(self) -> dict[str, str]:
         """The name of each module's class, by the path of the module."""
-        return {
-            self.modules[id(child)]: type(child).__name__
-            for _, module in self.modules_by_prefix
-            for child in module.modules()
-        }
+        return {path: type(module).__name__ for path, module in self.all_modules}
 
     def all_tensors(self) -> list[torch.Tensor]:
         """Every parameter, buffer and argument, each once."""
-        found: dict[int, torch.Tensor] = {}
-        for _, module in self.modules_by_prefix:
-            for tensor in (*module.parameters(), *module.buffers()):
-                found.setdefault(id(tensor), tensor)
+        tensors = [*(p for _, p in self.all_parameters), *self.all_buffers]
+        found = {id(tensor): tensor for tensor in tensors}
         for _, tensor in self.inputs:
             found.setdefault(id(tensor), tensor)
         return list(found.values())
 
     def leaves(self) -> list[torch.Tensor]:
         """The tensors that a backward can give a gradient: parameters, then arguments."""
-        found: dict[int, torch.Tensor] = {id(p): p for _, p in self.parameters()}
+        found: dict[int, torch.Tensor] = {id(p): p for _, p in self.all_parameters}
         for _, tensor in self.inputs:
             if tensor.is_leaf and tensor.requires_grad:
                 found.setdefault(id(tensor), tensor)
         return list(found.values())
-
-    def parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """All parameters with their names, each once."""
-        seen: set[int] = set()
-        for prefix, module in self.modules_by_prefix:
-            for name, parameter in module.named_parameters():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield (f"{prefix}.{name}" if prefix else name), parameter
 
     def ranks(self) -> dict[str, int]:
         """The order of inputs of a graph, by name."""
@@ -82,6 +91,13 @@ class NamedTensors:
         """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
         ids = [id(tensor) for _, tensor in self.inputs]
         return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
+
+
+def _without_wrappers(path: str) -> str:
+    """A module path without the modules that `torch.compile` put around others."""
+    if "_orig_mod" not in path:
+        return path
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 MAX_DEPTH = 4
@@ -125,7 +141,9 @@ class _Reached:
 
     def outermost(self) -> list[tuple[str, torch.nn.Module]]:
         """The modules that are inside no other one."""
-        found = self._found.values()
+        found = list(self._found.values())
+        if len(found) == 1:
+            return found
         inner = {id(c) for _, module in found for c in module.modules() if c is not module}
         return [(name, module) for name, module in found if id(module) not in inner]
 
@@ -135,7 +153,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # a plain list or dict hides its modules from torch
             for key, item in vars(child).items():
-                if isinstance(item, list | tuple | dict) and not key.startswith("_"):
+                if key[:1] != "_" and isinstance(item, list | tuple | dict):
                     yield key, item
     elif isinstance(value, functools.partial):
         yield from ((str(index), item) for index, item in enumerate(value.args))

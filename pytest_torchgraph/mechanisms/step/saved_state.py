@@ -38,21 +38,13 @@ class SavedState:
 
     def __init__(self, named: NamedTensors):
         self.grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self.parameters = [(name, p, _fingerprint(p)) for name, p in named.parameters()]
+        self.parameters = [(name, p, _fingerprint(p)) for name, p in named.all_parameters]
         self.arguments = [_Saved(tensor) for tensor in _inputs(named)]
-        self.slots: list[tuple[torch.nn.Module, dict[str, Any]]] = []
-        self.buffers: list[_Saved] = []
+        self.slots = [(module, dict(module._buffers)) for _, module in named.all_modules]
+        self.buffers = [_Saved(buffer) for buffer in named.all_buffers if not is_lazy(buffer)]
         self.marks = [(tensor, _marks(tensor)) for tensor in named.all_tensors()]
         self.random = RandomState(named.generators)
         self.modes = (torch.is_grad_enabled(), torch.get_default_dtype())
-        seen: set[int] = set()
-        for _, root in named.modules_by_prefix:
-            for module in root.modules():
-                self.slots.append((module, dict(module._buffers)))
-                for buffer in module._buffers.values():
-                    if buffer is not None and not is_lazy(buffer) and id(buffer) not in seen:
-                        seen.add(id(buffer))
-                        self.buffers.append(_Saved(buffer))
         for leaf in named.leaves():
             self.set_aside(leaf)
 
@@ -84,8 +76,9 @@ class SavedState:
         for saved in (*self.buffers, *self.arguments):
             saved.restore()
         for tensor, marks in self.marks:
-            for name in _marks(tensor).keys() - marks.keys():
-                delattr(tensor, name)
+            for name in _marks(tensor):
+                if name not in marks:
+                    delattr(tensor, name)
         self.random.restore()
         torch.set_grad_enabled(self.modes[0])
         torch.set_default_dtype(self.modes[1])
@@ -172,12 +165,18 @@ def _bits(tensor: torch.Tensor) -> int:
     if torch_private.is_fake(tensor) or tensor.is_meta or tensor.layout is not torch.strided:
         return 0
     try:
-        raw = tensor.detach().contiguous().flatten().view(torch.uint8)
+        raw = tensor.detach().contiguous()
+        if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
+            raw = raw.view(-1)
+        row = raw.shape[-1] * raw.itemsize
         for wide in (torch.int64, torch.int32):  # narrow ones are converted first, 12 times slower
-            if raw.numel() % wide.itemsize == 0:
+            if row % wide.itemsize == 0:
                 raw = raw.view(wide)
                 break
+        else:
+            raw = raw.view(torch.uint8)
         if raw.nbytes > LARGE:
+            raw = raw.view(-1)
             line = LINE // raw.itemsize
             block = EVERY * line
             rows = raw[: raw.numel() // block * block].view(-1, block)
@@ -187,9 +186,9 @@ def _bits(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _marks(tensor: torch.Tensor) -> dict[str, Any]:
+def _marks(tensor: torch.Tensor) -> list[str]:
     """The attributes by which Dynamo notes on a tensor which sizes are dynamic."""
-    return {name: value for name, value in vars(tensor).items() if name.startswith("_dynamo")}
+    return [name for name in vars(tensor) if name.startswith("_dynamo")]
 
 
 def _inputs(named: NamedTensors) -> list[torch.Tensor]:

@@ -64,6 +64,7 @@ class Aot:
             run_compiled,
             step,
             recorder,
+            "AOTAutograd",
             eager_is_recorded=True,
             dynamic=self.dynamic,
             fullgraph=self.fullgraph,
@@ -99,7 +100,8 @@ class _Recorder:
         }
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
-        return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
+        with self.islands.aside():
+            return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
 
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":

@@ -49,7 +49,9 @@ class Dynamo:
             made.append(frame.dynamo(gm, _kind(example_inputs)))
             return runnable(gm).forward
 
-        why_none = run_compiled(step, backend, dynamic=self.dynamic, fullgraph=self.fullgraph)
+        why_none = run_compiled(
+            step, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
+        )
         return Captured(made, why_none)
 
 

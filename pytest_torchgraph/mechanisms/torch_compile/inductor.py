@@ -58,6 +58,7 @@ class Inductor:
             run_compiled,
             step,
             recorder,
+            "inductor",
             trace=recorder.trace,
             eager_is_recorded=True,
             dynamic=self.dynamic,
@@ -118,9 +119,10 @@ class _Recorder:
             )
             patches = {**of_mode, **patches}
         patches.update(NO_GRAPH_CACHE)
-        return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
-            gm, example_inputs, inner_compile=compile_inner, config_patches=patches
-        )
+        with self.islands.aside():
+            return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
+                gm, example_inputs, inner_compile=compile_inner, config_patches=patches
+            )
 
     def _counted(self, made: Made, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """A compiled graph of which each run is recorded."""

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterable
-from types import CodeType
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 
 from ... import torch_private
-from ...convert.source_lines import is_torch_file, is_user_file, relative
 from ...errors import CaptureError
-from ...watching.breaks import read_report
 from ..step.step import Step
-from .skipped_frames import (
-    AfterBreak,
-    CalledAtBreak,
-    SkippedFrame,
-    UncompiledRegion,
-    refuse_uncompiled,
-    torch_frames,
-)
+from .reports import Broke, Reports, told_by
+from .skipped_frames import refuse_uncompiled
 
 _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
-_BREAK = re.compile(r"Graph break in user code at (.+):\d+")
 
 
 def switched_off() -> str:
@@ -50,7 +39,8 @@ def switched_off() -> str:
 
 def run_compiled(
     step: Step,
-    backend: Any,
+    backend: Callable[..., Any],
+    name: str,
     *,
     trace: Callable[[dict[str, Any], str], None] | None = None,
     eager_is_recorded: bool = False,
@@ -61,6 +51,8 @@ def run_compiled(
     """Run the step with the target compiled for `backend`, from and to a fresh Dynamo.
 
     Args:
+        backend: the backend.
+        name: what torch's messages call it.
         trace: called with each record of torch's structured trace.
         eager_is_recorded: whether what runs eagerly is recorded, so that it need not be refused.
         forward, backward: contexts for the two halves of the step.
@@ -84,13 +76,14 @@ def run_compiled(
     Returns:
         The reason to give where nothing was captured.
     """
-    found = _Failures()
+    found = Reports()
 
     def emit(metadata: dict[str, Any], payload: str) -> None:
         found.record(metadata, payload)
         if trace is not None:
             trace(metadata, payload)
 
+    backend = told_by(backend, name)
     compiled = torch.compile(step.invocation.target, backend=backend, **options)
     with (
         torch_private.fresh_dynamo(),
@@ -102,98 +95,18 @@ def run_compiled(
     ):
         step.run(compiled, forward, backward)
     if eager_is_recorded:
-        return _why_none(found.reports)
-    within = next((each for each in found.reports if _is_in_torch_nn(each)), "")
-    if within:
-        raise CaptureError(_broken_in_torch(within))
+        return _why_none(found.broke)
+    for each in found.broke:
+        if each.is_in_torch_nn:
+            raise CaptureError(each.describe_in_torch())
     refuse_uncompiled(found.given_up, step.invocation)
-    return _why_none(found.reports)
+    return _why_none(found.broke)
 
 
-class _Failures:
-    """Collects from torch's trace and hooks what Dynamo does not compile.
-
-    Attributes:
-        reports: its reasons, in its own words.
-        given_up: what it left to the interpreter.
-    """
-
-    def __init__(self) -> None:
-        self.reports: list[str] = []
-        self.given_up: list[UncompiledRegion] = []
-        self._stack: list[tuple[str, int, str, str]] = []
-        self._broke: tuple[str, int, str] = ("", 0, "")
-        self._tried: set[tuple[str, str, int]] = set()
-
-    def at_break(self, frames: Iterable[Any], module: str) -> None:
-        """Dynamo is about to report a break with this stack."""
-        self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
-
-    def rest_left(self, code: CodeType, line: int) -> None:
-        """Dynamo leaves what comes in this code from this line on, because of the last break."""
-        if is_user_file(code.co_filename):
-            place = code.co_name, code.co_filename, code.co_firstlineno
-            self.given_up.append(AfterBreak(*place, line, *self._broke))
-
-    def record(self, metadata: dict[str, Any], payload: str) -> None:
-        """Keep what a record of the trace says."""
-        artifact = metadata.get("artifact")
-        if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
-            self.reports.append(payload)
-            report = read_report(payload)
-            reason = "\n".join(filter(None, [f"{report.kind}: {report.reason}", report.hint]))
-            frames = self._stack or report.frames or [("", 0, "", "")]
-            users = [frame for frame in frames if is_user_file(frame[0])]
-            self._broke = (*(users or frames)[-1][:2], reason)
-            self.given_up += torch_frames(frames, reason)
-            self.given_up.append(CalledAtBreak(tuple(frames), self._tried, reason))
-            self._stack = []
-        metrics = metadata.get("compilation_metrics")
-        if isinstance(metrics, dict):
-            name, file = str(metrics.get("co_name")), str(metrics.get("co_filename"))
-            line = int(metrics.get("co_firstlineno") or 0)
-            self._tried.add((name, file, line))
-            if metrics.get("fail_reason"):
-                self.reports.append(str(metrics["fail_reason"]))
-                if is_user_file(file):
-                    self.given_up.append(
-                        SkippedFrame(name, file, line, str(metrics["fail_reason"]))
-                    )
-
-
-def _why_none(failures: list[str]) -> str:
-    if failures:
-        reason = "\n".join(line for line in failures[0].strip().splitlines()[:12] if line.strip())
-        place = _BREAK.match(reason)
-        if place is None:
-            return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
-        if is_user_file(place[1]):
-            reason = reason.replace(place[1], relative(place[1]))
-            return f"Dynamo skipped the frame and ran it eagerly:\n{reason}"
-        return _broken_in_torch(failures[0])
+def _why_none(broke: list[Broke]) -> str:
+    if broke:
+        return broke[0].describe()
     return (
         "Dynamo found no tensor operation in a frame that it compiles: the target computes "
         "nothing, all of it is in torch.compiler.disable'd code, or in files that Dynamo skips"
     )
-
-
-def _is_in_torch_nn(report: str) -> bool:
-    place = _BREAK.match(report.strip())
-    return place is not None and is_torch_file(place[1], "nn", "modules")
-
-
-def _broken_in_torch(report: str) -> str:
-    lines = report.strip().splitlines()[:12]
-    reason = "\n".join(line for line in lines if line.strip())
-    place = _BREAK.match(reason)
-    if place is not None:
-        reason = reason.replace(place[1], relative(place[1]))
-    return (
-        "Dynamo broke the graph in torch's own code, which it compiles only together with the "
-        "code that calls it, so all of it ran eagerly and its operations are in no graph. Avoid "
-        "the break: the masks of nn.Transformer, for one, are not looked at where src_is_causal "
-        f"and tgt_is_causal are given.\n{reason}"
-    )
-
-
-# -- names of inputs -------------------------------------------------------------------------------

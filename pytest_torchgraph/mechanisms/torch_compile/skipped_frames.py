@@ -25,6 +25,7 @@ from ..step.saved_state import preserve_state
 _ADVICE = (
     "\nChange that code, capture the rest without it, or use via='dispatch', which sees what runs."
 )
+_CHECKPOINT = ("utils", "checkpoint.py")
 _Place = tuple[str, int, str, str]
 """File, line, function and code of a frame."""
 
@@ -37,6 +38,7 @@ class ExecutedOp(NamedTuple):
         code, offset, line: where the innermost frame of the user's code was; None and 0 where there
             is none.
         through: file and function of the frames of torch's that this one had called.
+        checkpointed: whether torch.utils.checkpoint was running.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ExecutedOp(NamedTuple):
     offset: int
     line: int
     through: frozenset[tuple[str, str]]
+    checkpointed: bool = False
 
 
 class UncompiledRegion(Protocol):
@@ -53,11 +56,11 @@ class UncompiledRegion(Protocol):
         """True for an op that ran in it, and not in a callee that was compiled by itself."""
         ...
 
-    def describe(self, ops: str) -> str:
+    def describe(self, ops: Sequence[ExecutedOp]) -> str:
         """The refusal in words: what happened, where and why.
 
         Args:
-            ops: what ran there, in words.
+            ops: what ran there.
         """
         ...
 
@@ -68,12 +71,14 @@ class SkippedFrame:
 
     Attributes:
         name, file, line: of its code object.
-        reason: Dynamo's words.
+        broke_in, broke_at, reason: as in `AfterBreak`.
     """
 
     name: str
     file: str
     line: int
+    broke_in: str
+    broke_at: int
     reason: str
 
     def has(self, op: ExecutedOp) -> bool:
@@ -83,12 +88,14 @@ class SkippedFrame:
             behind is None or op.offset >= begin_of(op.code, behind)
         )
 
-    def describe(self, ops: str) -> str:
+    def describe(self, ops: Sequence[ExecutedOp]) -> str:
         """The refusal in words: what happened, where and why."""
+        code = linecache.getline(self.broke_in, self.broke_at).strip()
         return (
             "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
-            f"no graph. {self.name} at {relative(self.file)}:{self.line}, which runs {ops}: "
-            f"{self.reason.strip()}{_ADVICE}"
+            f"no graph. {resumed(self.name)[0]} at {relative(self.file)}:{self.line}, which runs "
+            f"{_names(ops)}. It broke at {relative(self.broke_in)}:{self.broke_at}: {code}\n"
+            f"{self.reason}{_ADVICE}"
         )
 
 
@@ -116,13 +123,13 @@ class AfterBreak:
         of = _is_of(op.code, self.name, self.file, self.line)
         return of and op.offset >= begin_of(op.code, self.begin)
 
-    def describe(self, ops: str) -> str:
+    def describe(self, ops: Sequence[ExecutedOp]) -> str:
         """The refusal in words: what happened, where and why."""
         code = linecache.getline(self.broke_in, self.broke_at).strip()
         return (
             "Dynamo could not resume behind a graph break, and ran the rest of the function "
             f"eagerly, so its operations are in no graph. {resumed(self.name)[0]} at "
-            f"{relative(self.file)}:{self.begin} and behind, which runs {ops}. It broke at "
+            f"{relative(self.file)}:{self.begin} and behind, which runs {_names(ops)}. It broke at "
             f"{relative(self.broke_in)}:{self.broke_at}: {code}\n{self.reason}{_ADVICE}"
         )
 
@@ -153,7 +160,7 @@ class TorchFrame:
             return False
         return op.line == self.line and self.within in op.through
 
-    def describe(self, ops: str) -> str:
+    def describe(self, ops: Sequence[ExecutedOp]) -> str:
         """The refusal in words: what happened, where and why."""
         code = linecache.getline(self.broke_in, self.broke_at).strip()
         file, function = self.within
@@ -161,7 +168,7 @@ class TorchFrame:
             "Dynamo broke the graph inside torch's own code, which it compiles only together with "
             "the code that calls it, so what torch's code runs there is in no graph. "
             f"{function} at {relative(file)}, called at {relative(self.file)}:{self.line}, runs "
-            f"{ops}. It broke at {relative(self.broke_in)}:{self.broke_at}: {code}\n"
+            f"{_names(ops)}. It broke at {relative(self.broke_in)}:{self.broke_at}: {code}\n"
             f"{self.reason}{_ADVICE}"
         )
 
@@ -201,15 +208,19 @@ class CalledAtBreak:
         below = itertools.dropwhile(lambda each: (each[0], each[2]) not in names, self.stack)
         return [each for each in below if is_user_file(each[0]) and (each[0], each[2]) not in names]
 
-    def describe(self, ops: str) -> str:
+    def describe(self, ops: Sequence[ExecutedOp]) -> str:
         """The refusal in words: what happened, where and why."""
-        file, line, name, _ = self.stack[-1]
+        users = [frame for frame in self.stack if is_user_file(frame[0])]
+        file, line, name, _ = (users or self.stack)[-1]
+        place = f"{relative(file)}:{line} in {resumed(name)[0]}"
         code = linecache.getline(file, line).strip()
+        by_itself = "Dynamo did not compile it by itself"
+        if any(op.checkpointed for op in ops):
+            by_itself = "torch.utils.checkpoint switches Dynamo off around the call"
         return (
-            "a function that the target calls ran eagerly, because a graph break in it keeps it "
-            "out of its caller's graph, and torch switches Dynamo off around the call (as "
-            "torch.utils.checkpoint does). So its operations are in no graph. It runs "
-            f"{ops}. It broke at {relative(file)}:{line} in {resumed(name)[0]}: {code}\n"
+            "A function that the target calls ran eagerly, because a graph break in it keeps it "
+            f"out of its caller's graph, and {by_itself}. So its operations are in no graph. It "
+            f"runs {_names(ops)}. It broke at {place}: {code}\n"
             f"{self.reason}{_ADVICE}"
         )
 
@@ -251,10 +262,15 @@ def refuse_uncompiled(given_up: Sequence[UncompiledRegion], invocation: Invocati
     with preserve_state(invocation.named), watch:
         invocation.call()
     for each in given_up:
-        ops = list(dict.fromkeys(op.name for op in watch.ops if each.has(op)))
+        ops = [op for op in watch.ops if each.has(op)]
         if ops:
-            more = f" and {len(ops) - 3} more" if ops[3:] else ""
-            raise CaptureError(each.describe(f"{', '.join(ops[:3])}{more}"))
+            raise CaptureError(each.describe(ops))
+
+
+def _names(ops: Sequence[ExecutedOp]) -> str:
+    names = list(dict.fromkeys(op.name for op in ops))
+    more = f" and {len(names) - 3} more" if names[3:] else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def _is_of(code: CodeType | None, name: str, file: str, line: int) -> bool:
@@ -308,9 +324,10 @@ class _Watch(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         while frame is not None and not is_user_file(frame.f_code.co_filename):
             through.add((frame.f_code.co_filename, frame.f_code.co_name))
             frame = frame.f_back
-        name, called = str(func), frozenset(through)
-        if frame is None:
-            self.ops.append(ExecutedOp(name, None, 0, 0, called))
-        else:
-            self.ops.append(ExecutedOp(name, frame.f_code, frame.f_lasti, frame.f_lineno, called))
+        name, called, inner = str(func), frozenset(through), frame
+        while frame is not None and not is_torch_file(frame.f_code.co_filename, *_CHECKPOINT):
+            frame = frame.f_back
+        code = None if inner is None else inner.f_code
+        offset, line = (0, 0) if inner is None else (inner.f_lasti, inner.f_lineno)
+        self.ops.append(ExecutedOp(name, code, offset, line, called, frame is not None))
         return func(*args, **(kwargs or {}))

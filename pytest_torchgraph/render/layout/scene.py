@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..look.labels import MAX_TOOLTIP_LINE, dot_text
+from ..look.labels import MAX_TOOLTIP_LINE, dot_text, eager_label
 from .ranks import BoxEdge
 from .sequence import anchors, separators, stacked
 
@@ -39,7 +39,8 @@ class Segment(NamedTuple):
     """One cluster in a `ClusterPath`.
 
     Attributes:
-        kind: "module", "body" (a subgraph of a higher-order op), "graph" or "legend".
+        kind: "module", "body" (a subgraph of a higher-order op), "graph", "eager" (a graph of what
+            ran eagerly) or "legend".
         label: the label of the cluster; of a module its path.
         key: tells clusters of the same label apart.
     """
@@ -59,7 +60,7 @@ class Element:
 
     Attributes:
         kind: for a box "node" (one op), "group" (several nodes), "port" (a value made elsewhere) or
-            "break" (a graph break); for a cluster "module", "body" or "graph".
+            "break" (a graph break); for a cluster "module", "body", "graph" or "eager".
         graph: name of the graph, "" for a cluster and a break.
         nodes: names of the nodes that the box shows, and of those folded into it (parameters,
             projections); of a port the nodes that make its values.
@@ -77,10 +78,20 @@ class Element:
     is_old: bool = False
 
 
+GRAPHS = ("graph", "eager")
+"""The kinds of segments that are whole graphs."""
 CLUSTER_STYLE: dict[str, dict[str, str]] = {
     "module": {"color": "#BBBBBB", "fontcolor": "#555555", "style": "rounded"},
     "body": {"color": "#777777", "fontcolor": "#333333", "style": "rounded,dashed"},
     "graph": {"color": "#333333", "fontcolor": "#000000", "fontsize": "14", "penwidth": "1.5"},
+    "eager": {
+        "color": "#9A6700",
+        "fontcolor": "#7A5200",
+        "fontsize": "14",
+        "penwidth": "1.5",
+        "style": "filled,rounded,dashed",
+        "fillcolor": "#FFF8E5",
+    },
     "legend": {"color": "#DDDDDD", "fontcolor": "#777777", "style": "rounded"},
 }
 """The DOT attributes of a cluster, by the kind of its segment."""
@@ -108,10 +119,23 @@ def module_cluster(path: str, base: ClusterPath = (), inside: str = "") -> Clust
     return base + tuple(Segment("module", ".".join(parts[:end])) for end in ends)
 
 
-def graph_cluster(graph: Graph, number: int) -> ClusterPath:
-    """The cluster of a graph, labelled with its name and kind; `number` tells graphs apart."""
+def graph_cluster(graph: Graph, number: int, before: int | None = None) -> ClusterPath:
+    """The cluster of a graph, labelled with its name and kind.
+
+    Args:
+        graph: the graph.
+        number: tells graphs apart.
+        before: how often an eager graph ran in the old graph of a difference; see `eager_label`.
+    """
+    if graph.eager:
+        return (Segment("eager", eager_label(graph, before), str(number)),)
     kind = "" if graph.kind == graph.name else f" ({graph.kind})"
     return (Segment("graph", f"{graph.name}{kind}", str(number)),)
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things, in words: `1 graph`, `2 graphs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def css_classes(names: Iterable[str]) -> str:
@@ -312,7 +336,7 @@ class Scene:
         """Edges that are not drawn, with their weights: `anchors` pull, `stacked` ones do not."""
         root = Segment("graph", "")
         placed = [
-            (key, cluster if cluster and cluster[0].kind == "graph" else (root, *cluster))
+            (key, cluster if cluster and cluster[0].kind in GRAPHS else (root, *cluster))
             for key, cluster in self._cluster_of.items()
             if not cluster or cluster[0].kind != "legend"
         ]

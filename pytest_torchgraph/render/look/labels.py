@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ...graph.model import Arg, Atom, Device, Node, Ref
-from ...graph.text.format import format_arg, format_key, format_node, format_result
+from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
+from ...graph.text.format import format_arg, format_key, format_node, format_result, ran
 
 MAX_LINE = 40
 """Characters in a line of a box."""
@@ -73,6 +73,18 @@ def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
     )
     text: str = nohtml("\\n".join(escaped))
     return text
+
+
+def eager_label(graph: Graph, before: int | None = None) -> str:
+    """The name of an eager graph, that it is one, and how often it ran.
+
+    Args:
+        graph: the graph.
+        before: how often it ran in the old graph of a difference, where that is another number.
+    """
+    kind = "" if graph.kind == "forward" else f" {graph.kind}"
+    label = f"{graph.name}: eager{kind}, {ran(graph.runs)}"
+    return label if before is None else f"{label}, before: {before}"
 
 
 def op_label(op: str) -> str:

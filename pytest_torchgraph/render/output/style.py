@@ -76,6 +76,7 @@ def _rules() -> Iterator[tuple[list[str], str]]:
     yield [".edge polygon"], f"fill: {PALE_TEXT};"
     yield [".cluster :is(path, polygon)"], "fill: none; stroke: #6A6F78;"
     yield [".cluster.tg-graph :is(path, polygon)"], "stroke: #D0D4DC;"
+    yield [".cluster.tg-eager :is(path, polygon)"], "fill: #2A2415; stroke: #E3B341;"
     yield [f".tg-group {_DRAWN}"], "stroke: #A8ADB6;"
     yield [f".tg-group {_FILLED}"], "fill: #2B2E34;"
     yield [f".tg-context {_FILLED}"], f"fill: {BACKGROUND}; stroke: #777C85;"

@@ -23,9 +23,9 @@ Data = dict[str, Any]
 
 
 def capture_data(capture: Capture) -> Data:
-    """The data of a capture: graphs with their op counts, breaks, recompiles."""
+    """The data of a capture: graphs of its program with op counts, breaks, recompiles."""
     try:
-        graphs = capture.graphs
+        graphs = capture.program
         note = "" if graphs else "no graph was compiled"
     except CaptureError as error:  # some are built when they are first read
         graphs, note = (), str(error)
@@ -39,6 +39,8 @@ def capture_data(capture: Capture) -> Data:
                 "level": graph.level,
                 "count": sum(len(each.nodes) for each in graph.walk()),
                 "ops": [[op, count] for op, count in graph.op_counts.most_common()],
+                "runs": graph.runs if graph.eager else 0,
+                "cause": _cause(graph),
             }
             for graph in graphs
         ],
@@ -64,6 +66,14 @@ def capture_data(capture: Capture) -> Data:
             for recompile in _facts(capture, "recompiles")
         ],
     }
+
+
+def _cause(graph: Graph) -> Data | None:
+    """The graph break that an eager graph is behind; None where none is known."""
+    cause = graph.cause
+    if cause is None:
+        return None
+    return {"kind": cause.kind, "place": f"{cause.file}:{cause.line}", "code": cause.code.strip()}
 
 
 def _facts(capture: Capture, name: str) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ const NO_SIZE = [0, 0, 800, 600]; // view box of a picture that does not state o
 function element(name, properties = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
-    if (key === "class") node.className = value;
+    if (key === "class") node.className = value || "";
     else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined) node.setAttribute(key, value);
   }
@@ -38,6 +38,10 @@ function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+function times(count) {
+  return count === 1 ? "once" : `${count} times`;
+}
+
 // -- the list -------------------------------------------------------------------------------------
 
 const shown = new Set(OUTCOMES);
@@ -49,7 +53,9 @@ function searched(test) {
   if (test.searched === undefined) {
     const parts = [test.id, test.message];
     for (const capture of test.captures) {
-      for (const graph of capture.graphs) parts.push(graph.name, ...graph.ops.map(([op]) => op));
+      for (const graph of capture.graphs) {
+        parts.push(graph.name, graph.runs ? "eager" : "", ...graph.ops.map(([op]) => op));
+      }
       for (const each of capture.breaks) parts.push(each.kind, each.reason, each.file, each.code);
       for (const each of capture.recompiles) parts.push(each.function, ...each.reasons);
     }
@@ -201,12 +207,21 @@ function capture(each) {
       element("strong", {}, "recompile "), name(recompile.function), ` (`, name(`${recompile.file}:${recompile.line}`), ")",
       element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason))))));
   }
+  let cause = null;
   for (const graph of each.graphs) {
+    // What ran eagerly stands behind its graph break, in a frame of its own.
+    const next = graph.cause ? `${graph.cause.place} ${graph.cause.kind}` : null;
+    if (next && next !== cause) {
+      parts.push(element("p", { class: "cut" }, "✂ ", name(graph.cause.kind), " · ", name(graph.cause.place), " · ",
+        element("code", {}, name(graph.cause.code))));
+    }
+    cause = next;
+    const about = graph.runs ? `eager ${graph.kind === "forward" ? "" : `${graph.kind} `}· ran ${times(graph.runs)} · `
+      : `${graph.kind} at ${graph.level} · `;
     const rows = graph.ops.map(([op, count]) => element("tr", {},
       element("td", { class: "number" }, String(count)), element("td", {}, name(op))));
-    parts.push(element("details", {},
-      element("summary", {}, name(graph.name), ` · ${graph.kind} at ${graph.level} · `,
-        plural(graph.count, "node")),
+    parts.push(element("details", { class: graph.runs ? "eager" : null },
+      element("summary", {}, name(graph.name), ` · ${about}`, plural(graph.count, "node")),
       element("table", {}, rows)));
   }
   return parts;

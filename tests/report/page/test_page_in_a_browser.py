@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
@@ -46,8 +48,8 @@ class Captured:
     breaks = ()
     recompiles = ()
 
-    def __init__(self, *graphs: Graph) -> None:
-        self.graphs = graphs
+    def __init__(self, *program: Graph) -> None:
+        self.program = program
 
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
@@ -312,3 +314,45 @@ def test_a_picture_can_do_nothing(opened: Any, tmp_path: Path) -> None:
 def test_a_run_without_graphs_says_so(opened: Any, tmp_path: Path) -> None:
     page = opened.open(written(tmp_path))
     assert page.locator("nav").inner_text() == "No test used graphs."
+
+
+def eager(number: int, line: int, runs: int = 1, kind: str = "forward") -> Graph:
+    cause = GraphBreak(
+        *("Builtin call", "print", "", "model.py", line, "  print(x)", "f", (), "", "0/0")
+    )
+    text = (
+        f"torchgraph 2\n\neager_{number} {{\n  %x = input\n  %y = aten.neg(%x)\n  return %y\n}}\n"
+    )
+    graph = Graph.from_text(text)
+    return replace(graph, kind=kind, runs=runs, cause=cause)  # type: ignore[arg-type]
+
+
+def test_a_capture_is_shown_as_one_program_with_the_breaks_between(
+    opened: Any, tmp_path: Path
+) -> None:
+    capture = Captured(
+        network(1).renamed("forward_0"),
+        eager(0, 31, runs=3),
+        eager(1, 31),
+        network(2).renamed("forward_1"),
+        eager(2, 40, kind="backward"),
+    )
+    test = one_test("test_a.py::test_step", captures=[collect.capture_data(capture)])  # type: ignore[arg-type]
+    page = opened.open(written(tmp_path, test))
+
+    shown = page.locator("main summary, main .cut").all_inner_texts()
+    cut = "✂ Builtin call · model.py:{} · print(x)"
+    assert shown == [
+        "forward_0 · forward at aot · 6 nodes",
+        cut.format(31),
+        "eager_0 · eager · ran 3 times · 3 nodes",
+        "eager_1 · eager · ran once · 3 nodes",
+        "forward_1 · forward at aot · 10 nodes",
+        cut.format(40),
+        "eager_2 · eager backward · ran once · 3 nodes",
+    ]
+    frames = page.locator("main details.eager")
+    assert frames.count() == 3
+    assert frames.first.evaluate("each => getComputedStyle(each).borderTopStyle") == "dashed"
+    page.locator("summary", has_text="eager_0").click()
+    assert page.locator("details.eager[open] td").all_inner_texts() == ["1", "aten.neg"]

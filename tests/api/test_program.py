@@ -1,0 +1,137 @@
+"""A capture's text, equality, counts and levels are those of its program, with what ran eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import Capture, CaptureError, Graph, diff, load
+from pytest_torchgraph.api.contents import Contents, StepContents
+from pytest_torchgraph.graph.text.format import Header
+
+
+def graph(op: str, name: str, level: str = "aot", kind: str = "forward") -> Graph:
+    body = f"%x = input : f32[2]\n  %y = aten.{op}.default(%x) : f32[2]\n  return %y"
+    return Graph.from_text(f"torchgraph 1\n\n{name}: {kind} @ {level} {{\n  {body}\n}}\n")
+
+
+def eager(op: str, number: int = 0, runs: int = 1, kind: str = "forward") -> Graph:
+    given = graph(op, f"eager_{number}", "dispatch", kind)
+    return replace(given, eager=True, runs=runs)
+
+
+FIRST, SECOND = graph("sin", "forward_0"), graph("cos", "forward_1")
+ISLAND = eager("neg", runs=3)
+
+
+def captured(*program: Graph) -> Capture:
+    return Capture(Contents(program, sees_eager=True), Header("aot", "2.13.0"))
+
+
+def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
+    """A capture whose islands are behind the graphs of these numbers."""
+    contents = StepContents(lambda: (tuple(graphs), None), None, eager=islands, levels=levels)
+    return Capture(contents, Header("aot", "2.13.0"))
+
+
+def test_the_text_has_each_eager_graph_behind_the_one_that_ran_before_it(tmp_path: Path) -> None:
+    capture = of_a_step((FIRST, SECOND), (0, ISLAND), (-1, eager("exp", 1)))
+    text = capture.to_text()
+
+    titles = [line for line in text.splitlines() if line.endswith("{")]
+    assert titles == ["eager_1 {", "forward_0: forward {", "eager_0 × 3 {", "forward_1: forward {"]
+    path = tmp_path / "step.tgraph"
+    path.write_text(text)
+    loaded = load(path)
+    assert loaded == capture
+    assert loaded.to_text() == text
+    assert [(each.name, each.runs) for each in loaded.eager] == [("eager_1", 1), ("eager_0", 3)]
+    assert [each.name for each in loaded.graphs] == ["forward_0", "forward_1"]
+
+
+@pytest.mark.parametrize("detail", ["ops", "dataflow", "full"])
+def test_the_texts_of_each_detail_have_what_ran_eagerly(detail: Any) -> None:
+    text = captured(FIRST, ISLAND).to_text(detail)
+
+    assert text.startswith("torchgraph 2\n")
+    assert "\neager_0 × 3 {\n" in text
+
+
+def test_a_file_of_a_mechanism_that_sees_no_eager_ops_knows_of_none(tmp_path: Path) -> None:
+    path = tmp_path / "step.tgraph"
+    path.write_text(captured(FIRST).to_text().replace("via aot", "via dispatch"))
+
+    with pytest.raises(CaptureError, match="a capture via 'dispatch' compiles nothing"):
+        assert load(path).eager
+
+
+DIFFERENT = {
+    "runs": (captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2))),
+    "kind": (captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, kind="backward"))),
+    "ops": (captured(FIRST, ISLAND), captured(FIRST, eager("abs", runs=3))),
+    "one more": (captured(FIRST), captured(FIRST, ISLAND)),
+    "its place": (captured(FIRST, ISLAND, SECOND), captured(FIRST, SECOND, ISLAND)),
+    "compiled": (captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, eager=False))),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_captures_differ_where_what_ran_eagerly_does(case: str) -> None:
+    one, other = DIFFERENT[case]
+
+    assert one != other
+    assert one == captured(*one.program)
+    assert hash(one) == hash(captured(*one.program))
+
+
+def test_runs_of_compiled_graphs_do_not_count() -> None:
+    assert captured(FIRST, ISLAND) == captured(replace(FIRST, runs=7), ISLAND)
+
+
+def test_another_level_keeps_what_ran_eagerly_and_compares_it() -> None:
+    dynamo = (graph("sin", "forward_0", "dynamo"), graph("cos", "forward_1", "dynamo"))
+    capture = of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=dynamo)
+    other = of_a_step((FIRST, SECOND), (0, replace(ISLAND, runs=4)), dynamo=dynamo)
+
+    seen = capture.at("dynamo")
+    assert seen.eager == capture.eager == (ISLAND,)
+    assert [each.name for each in seen.program] == ["forward_0", "eager_0", "forward_1"]
+    assert [each.level for each in seen.graphs] == ["dynamo", "dynamo"]
+    assert seen != other.at("dynamo")
+    assert seen == of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=dynamo).at("dynamo")
+    assert capture.at("aot") == capture
+
+
+def test_where_a_level_has_other_graphs_what_ran_eagerly_is_behind_them() -> None:
+    whole = graph("sin", "forward", "dynamo")
+    capture = of_a_step((FIRST, SECOND), (0, ISLAND), dynamo=(whole,)).at("dynamo")
+
+    assert [each.name for each in capture.program] == ["forward", "eager_0"]
+
+
+def test_ops_are_counted_once_for_each_graph_of_the_program() -> None:
+    assert captured(FIRST, ISLAND).op_counts == {"aten.sin.default": 1, "aten.neg.default": 1}
+
+
+def test_the_repr_names_what_ran_eagerly_and_how_often() -> None:
+    shown = repr(captured(FIRST, ISLAND, eager("exp", 1)))
+
+    assert shown == (
+        "<Capture via aot: forward_0 (3 nodes), eager_0 × 3 (3 nodes), eager_1 (3 nodes)>"
+    )
+
+
+def test_there_is_no_live_module_of_what_ran_eagerly() -> None:
+    with pytest.raises(CaptureError, match="eager_0 ran eagerly, as single ops, so there is no li"):
+        captured(FIRST, ISLAND).fx(ISLAND)
+
+
+def test_diff_of_captures_covers_what_ran_eagerly() -> None:
+    found = diff(captured(FIRST, ISLAND), captured(FIRST, replace(ISLAND, runs=2)))
+
+    assert str(found) == "1 graph changed\n~ eager_0 ran 2 times, before: 3"
+    assert not diff(captured(FIRST, ISLAND), captured(FIRST, ISLAND))

@@ -1,0 +1,127 @@
+"""Eager graphs in the text: version 2, titles with the number of runs, names of other graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from graph.build import graph
+from graph.strategies import checked, graphs
+from hypothesis import given
+
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.text.format import Header, format_document
+from pytest_torchgraph.graph.text.parse import parse_document
+
+TEXT = """\
+torchgraph 2
+via aot, torch 2.13.0
+
+forward_0: forward {
+  %x = input : f32[2, 4]
+  %fc/relu = aten.relu.default(%x) : f32[2, 4]
+  return %fc/relu
+}
+
+eager_0 × 3 {
+  %"forward_0:fc/relu" = saved : f32[2, 4]
+  %sin = aten.sin.default(%"forward_0:fc/relu") : f32[2, 4]
+  return %sin
+}
+
+eager_1: backward × 2 {
+  %x = input : f32[2, 4]
+  return %x
+}
+
+eager_2: inference {
+  return None
+}
+"""
+
+
+def eager(body: str = "return %x", **changes: Any) -> Graph:
+    """An eager graph with these lines behind its inputs."""
+    given = graph(body, "eager_0: forward @ dispatch")
+    return replace(given, eager=True, **changes)
+
+
+def test_a_document_with_eager_graphs_is_version_2_and_reads_back() -> None:
+    document = parse_document(TEXT)
+
+    assert format_document(document.graphs, document.header) == TEXT
+    ran = [(each.name, each.kind, each.level, each.eager, each.runs) for each in document.graphs]
+    assert ran == [
+        ("forward_0", "forward", "aot", False, 1),
+        ("eager_0", "forward", "dispatch", True, 3),
+        ("eager_1", "backward", "dispatch", True, 2),
+        ("eager_2", "inference", "dispatch", True, 1),
+    ]
+    assert document.runs == {"eager_0": 3, "eager_1": 2, "eager_2": 1}
+    assert document.version == 2
+
+
+def test_an_input_that_another_graph_made_has_the_module_of_that_value() -> None:
+    given = parse_document(TEXT).graphs[1]
+
+    assert given["forward_0:fc/relu"].module == "fc"
+    assert '"forward_0:fc/relu" = saved : f32[2, 4]\n' in given.to_text("full"), "no `in` behind it"
+
+
+def test_counts_of_ops_have_the_same_titles() -> None:
+    document = parse_document(TEXT)
+    text = format_document(document.graphs, document.header, "ops")
+
+    assert text == (
+        "torchgraph 2\nvia aot, torch 2.13.0, detail ops\n\n"
+        "forward_0: forward {\n  1 aten.relu.default\n}\n\n"
+        "eager_0 × 3 {\n  1 aten.sin.default\n}\n\n"
+        "eager_1: backward × 2 {\n}\n\n"
+        "eager_2: inference {\n}\n"
+    )
+    assert parse_document(text).runs == document.runs
+
+
+@checked
+@given(graphs())
+def test_without_an_eager_graph_a_text_is_version_1(g: Graph) -> None:
+    assert g.to_text().startswith("torchgraph 1\n")
+
+
+def test_a_compiled_graph_of_an_eager_name_always_writes_its_level() -> None:
+    given = graph("return %x", "eager_0: forward @ aot")
+
+    text = format_document([given, eager()], Header("aot"))
+
+    assert "\neager_0: forward @ aot {" in text
+    assert [each.eager for each in parse_document(text).graphs] == [False, True]
+
+
+def test_a_body_of_an_eager_name_is_no_eager_graph() -> None:
+    body = graph("return %x", "eager_1: forward @ dispatch")
+    around = eager(subgraphs=(body,))
+
+    assert "\n  eager_1: forward {" in around.to_text()
+    assert not Graph.from_text(around.to_text()).subgraphs[0].eager
+
+
+def test_version_2_may_hold_compiled_graphs_alone() -> None:
+    given = graph("return %x")
+
+    assert Graph.from_text(given.to_text().replace("torchgraph 1", "torchgraph 2")) == given
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (eager(name="forward"), "an eager graph is called eager_0, eager_1, ..., not 'forward'"),
+        (eager(level="aot"), "an eager graph is at level 'dispatch', .* is at 'aot'"),
+        (eager(kind="joint"), "of kind forward, backward, inference, .* of kind 'joint'"),
+        (eager(runs=0), "ran at least once; eager_0 .* ran 0 times"),
+        (Graph(eager().nodes, subgraphs=(eager(),)), "eager_0, inside main, cannot be an eager"),
+    ],
+)
+def test_what_no_file_can_say_is_a_value_error(wrong: Graph, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrong.to_text()

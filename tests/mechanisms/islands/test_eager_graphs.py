@@ -1,0 +1,315 @@
+"""The graphs of what ran eagerly, as users read them and check them."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.islands.cases import CASES, Looped, disabled
+from mechanisms.models import example, mlp
+from torch import Tensor, nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Aot, Capture, CaptureError, capture, load
+from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+
+
+def captured(name: str, **options: Any) -> Capture:
+    torch.manual_seed(0)
+    target, args = CASES[name]()
+    return capture(target, *args, **options)
+
+
+class Model(nn.Module):
+    """A compiled part, a disabled function, and another compiled part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.between = Between()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.between(self.fc(x).relu())
+        return self.head(x).sigmoid()
+
+
+class Between(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x: Tensor) -> Tensor:
+        return x.atan() * 2
+
+
+@pytest.fixture(scope="module")
+def model() -> Capture:
+    torch.manual_seed(0)
+    return capture(Model(), example(2, 4))
+
+
+def test_an_eager_graph_has_names_modules_lines_and_the_break(model: Capture) -> None:
+    forward, backward = model.eager
+    assert (forward.name, forward.kind, forward.level) == ("eager_0", "forward", "dispatch")
+    assert (backward.name, backward.kind, backward.level) == ("eager_1", "backward", "dispatch")
+    assert [node.op for node in forward.nodes if node.is_call] == [
+        "aten.atan.default",
+        "aten.mul.Tensor",
+    ]
+    assert [node.name for node in forward.inputs] == ["forward_0:relu"]
+    calls = [node for graph in model.eager for node in graph.nodes if node.is_call]
+    assert {node.module for node in calls} == {"between"}
+    assert {node.source.code for node in calls if node.source} == {"return x.atan() * 2"}
+    cause = forward.cause
+    assert cause is not None
+    assert cause in model.breaks
+    assert cause.code == "x = self.between(self.fc(x).relu())"
+    assert backward.cause == cause
+    assert all(graph.cause is None for graph in model.graphs)
+
+
+def test_the_inputs_of_a_backward_say_what_they_are(model: Capture) -> None:
+    backward = model.eager[1]
+    roles = {node.name: node.op for node in backward.inputs}
+    assert roles == {"forward_0:relu": "saved", "backward_0:head/mm": "tangent"}
+
+
+def test_graphs_are_those_that_were_compiled_and_the_program_has_all(model: Capture) -> None:
+    assert [graph.name for graph in model.graphs] == [
+        "forward_0",
+        "forward_1",
+        "backward_0",
+        "backward_1",
+    ]
+    assert [graph.name for graph in model.program] == [
+        "forward_0",
+        "eager_0",
+        "forward_1",
+        "backward_0",
+        "eager_1",
+        "backward_1",
+    ]
+    model.assert_graph_count(forward=2, backward=2, total=4)
+    assert len(model.forwards) == len(model.backwards) == 2
+    assert model.at("aot").eager == model.eager
+
+
+def test_ops_are_counted_and_found_in_both(model: Capture) -> None:
+    assert model.op_counts["aten.atan"] == 1
+    model.assert_op_counts({"aten.atan": 1, "aten.addmm": 2})
+    with pytest.raises(AssertionError, match=r"aten\.atan: found 1"):
+        model.assert_no_ops("aten.atan")
+    with pytest.raises(ValueError, match="level 'aot', which is functional"):
+        model.assert_no_ops("aten.relu_")
+
+
+def test_equal_graphs_are_one_that_ran_so_often() -> None:
+    found = captured("a_print_in_a_block_in_a_loop", backward=False)
+    assert [graph.runs for graph in found.graphs] == [1, 1, 2, 2]
+    looped = captured("sizes_that_change", backward=False)
+    assert [graph.runs for graph in looped.eager] == [1, 1, 1]
+
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x).relu()
+
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = nn.ModuleList(Head() for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for head in self.heads:
+                x = disabled(head(x))
+            return x
+
+    again = capture(Repeated(), example(2, 4, grad=True))
+    assert [(graph.name, graph.runs) for graph in again.eager] == [
+        ("eager_0", 3),
+        ("eager_1", 3),
+    ]
+    assert [node.name for node in again.eager[0].inputs] == ["forward_0:relu"]
+    assert len(again.eager_ops) == 9 + again.eager[1].op_counts.total() * 3
+    text = again.to_text()
+    assert text.startswith("torchgraph 2\n")
+    assert "\neager_0 × 3 {\n" in text
+
+
+def test_the_share_of_ops_that_ran_compiled(model: Capture) -> None:
+    compiled = sum(graph.op_counts.total() * graph.runs for graph in model.graphs)
+    eager = sum(graph.op_counts.total() * graph.runs for graph in model.eager)
+    assert model.compiled_share == pytest.approx(compiled / (compiled + eager))
+    assert 0.5 < model.compiled_share < 1
+    whole = capture(mlp(), example(2, 8))
+    assert whole.eager == ()
+    assert whole.compiled_share == 1.0
+    whole.assert_no_eager_ops()
+    assert whole.to_text().startswith("torchgraph 1\n")
+
+
+def test_eager_ops_fail_with_their_line_their_module_and_the_break(model: Capture) -> None:
+    with pytest.raises(AssertionError) as caught:
+        model.assert_no_eager_ops()
+    message = str(caught.value)
+    assert message.startswith("6 ops ran eagerly, in no compiled graph:\n")
+    assert "  eager_0 (forward)\n" in message
+    assert "because of: Skip inlining `torch.compiler.disable()`d function" in message
+    assert "in forward: return x.atan() * 2 [between]\n" in message
+    assert "aten.atan.default, aten.mul.Tensor" in message
+    assert "allow=['model.py:31']" in message
+
+
+@pytest.mark.parametrize("allow", ["test_eager_graphs.py", ["aten.atan", "aten.mul.Tensor"]])
+def test_what_follows_from_an_allowed_op_is_allowed(model: Capture, allow: Any) -> None:
+    model.assert_no_eager_ops(allow=allow)
+
+
+def test_a_line_is_allowed_and_others_are_not(model: Capture) -> None:
+    source = next(node.source for node in model.eager[0].nodes if node.is_call)
+    assert source is not None
+    model.assert_no_eager_ops(allow=[f"islands/{str(source).rpartition('/')[2]}"])
+    for other in (f"test_eager_graphs.py:{source.line + 1}", "graphs.py", torch.ops.aten.atan):
+        with pytest.raises(AssertionError, match="ran eagerly, in no compiled graph"):
+            model.assert_no_eager_ops(allow=[other])
+    with pytest.raises(ValueError, match=r"did you mean aten\.atan"):
+        model.assert_no_eager_ops(allow=["aten.atann"])
+
+
+@pytest.mark.parametrize("name", ["views_of_inputs_and_outputs", "an_output_that_nothing_uses"])
+def test_what_the_engine_runs_between_compiled_graphs_does_not_count(name: str) -> None:
+    found = captured(name)
+    assert found.eager
+    found.assert_no_eager_ops()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "fx", "export", "dynamo", "compiled_autograd"])
+def test_other_mechanisms_do_not_know(via: str) -> None:
+    found = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
+    _refuses(found, f"via '{via}'")
+
+
+def test_a_watch_does_not_know() -> None:
+    with pytest_torchgraph.watch() as seen:
+        torch.compile(mlp(), backend="aot_eager")(example(2, 8))
+    _refuses(seen, "a watch does not see what runs eagerly")
+
+
+def _refuses(found: Capture, words: str) -> None:
+    for read in (
+        lambda: found.eager,
+        lambda: found.compiled_share,
+        lambda: found.eager_ops,
+        found.assert_no_eager_ops,
+    ):
+        with pytest.raises(CaptureError, match=words):
+            read()
+    assert found.program == found.graphs
+
+
+def test_a_file_has_the_eager_graphs_and_not_the_runs_of_others(
+    model: Capture, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "model.tgraph"
+    path.write_text(model.to_text(), encoding="utf-8")
+    stored = load(path)
+    assert stored == model
+    assert [graph.name for graph in stored.program] == [graph.name for graph in model.program]
+    with pytest.raises(AssertionError, match="6 ops ran eagerly"):
+        stored.assert_no_eager_ops()
+    with pytest.raises(CaptureError, match="does not say how often compiled graphs ran"):
+        _ = stored.compiled_share
+    path.write_text(capture(mlp(), example(2, 8)).to_text(), encoding="utf-8")
+    with pytest.raises(CaptureError, match="does not say whether eager ops were looked for"):
+        load(path).assert_no_eager_ops()
+    assert load(path).eager == ()
+
+
+# -- ways to capture -------------------------------------------------------------------------------
+
+
+def test_on_fake_tensors_the_eager_graphs_are_the_same(model: Capture) -> None:
+    torch.manual_seed(0)
+    fake = capture(Model(), example(2, 4), fake=True)
+    assert fake == model
+    assert [graph.to_text() for graph in fake.eager] == [graph.to_text() for graph in model.eager]
+
+
+def test_on_copies_of_a_device_and_with_options_they_are_the_same(model: Capture) -> None:
+    torch.manual_seed(0)
+    placed = capture(Model(), example(2, 4), device="cpu", via=Aot(dynamic=False))
+    assert placed == model
+
+
+def test_a_part_that_is_compiled_already_is_compiled_as_the_rest() -> None:
+    torch.manual_seed(0)
+    plain = Looped()
+    expected = capture(plain, example(2, 4))
+    compiled = Looped()
+    compiled.load_state_dict(plain.state_dict())
+    compiled.blocks[1] = torch.compile(compiled.blocks[1], backend="eager")
+    whole = torch.compile(plain, backend="eager")
+    inner = Looped()
+    inner.blocks[0].compile(backend="eager")
+    for target in (compiled, whole, inner):
+        assert capture(target, example(2, 4)) == expected
+
+
+def test_a_tensor_subclass_is_one_op_where_it_runs_eagerly() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def target(x: Tensor) -> Tensor:
+        return disabled(x * 2).exp()
+
+    x = TwoTensor(example(2, 4), example(2, 4))
+    found = capture(target, x, backward=False)
+    assert found.op_counts["aten.exp"] == 2
+    assert sum(graph.count("aten.sin") for graph in found.eager) == 1
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_the_graphs_are_of_inference(mode: Any) -> None:
+    with mode():
+        found = capture(Model(), example(2, 4))
+    assert [graph.kind for graph in found.eager] == ["inference"]
+    assert "eager_0: inference {" in found.to_text()
+
+
+def test_nothing_of_a_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[IslandRecorder] = []
+    original = IslandRecorder.__init__
+
+    def noted(self: IslandRecorder, *args: Any) -> None:
+        original(self, *args)
+        kept.append(self)
+
+    monkeypatch.setattr(IslandRecorder, "__init__", noted)
+    capture(Model(), example(2, 4))
+    (recorder,) = kept
+    alive = [each for each in recorder._tensors.values() if each[0]() is not None]
+    assert not any(each[0]().grad_fn is not None for each in alive)
+
+
+def test_the_hook_for_threads_is_put_back() -> None:
+    calls: list[str] = []
+
+    def mine(_frame: Any, event: str, _argument: Any) -> None:
+        calls.append(event)
+
+    def target(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=len, args=("",))
+        thread.start()
+        thread.join()
+        return x.sin()
+
+    threading.setprofile(mine)
+    try:
+        capture(target, example(2, 4, grad=True))
+        assert threading.getprofile() is mine
+    finally:
+        threading.setprofile(None)
+    assert "call" in calls

@@ -1,0 +1,147 @@
+"""Recording what runs eagerly changes nothing of what is compiled, computed or drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.islands.cases import CASES, Target
+from mechanisms.models import example
+from subjects.models import SUBJECTS
+from torch import Tensor, nn
+
+from pytest_torchgraph import Capture, capture, torch_private
+from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_NUMBER = re.compile(r"\d{5,}|0x[0-9a-f]+")
+
+
+@contextlib.contextmanager
+def nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    yield
+
+
+def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let captures via aot run without the mode."""
+    monkeypatch.setattr(IslandRecorder, "recording", nothing)
+    monkeypatch.setattr(IslandRecorder, "run", lambda _self, _made, call, args: call(args))
+
+
+def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:
+    def make() -> tuple[Any, ...]:
+        warned = SUBJECTS[name]()  # transformers warns once a process, at which Dynamo breaks
+        warned.model(*warned.args, **warned.kwargs)
+        subject = SUBJECTS[name]()
+        return subject.model, subject.args, subject.kwargs
+
+    return make
+
+
+def of_case(make: Callable[[], Target]) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (*make(), {})
+
+
+NOTHING_COMPILED = ("lstm_tagger", "transformer_with_masks_only")
+TARGETS = {
+    **{name: of_case(make) for name, make in CASES.items()},
+    **{name: of_subject(name) for name in SUBJECTS if name not in NOTHING_COMPILED},
+}
+
+
+class Seen:
+    """All that a capture says, but for its islands."""
+
+    def __init__(self, make: Callable[[], tuple[Any, ...]]) -> None:
+        torch.manual_seed(0)
+        target, args, kwargs = make()
+        torch.manual_seed(1)
+        guards: list[str] = []
+
+        def emit(metadata: dict[str, Any], payload: str) -> None:
+            # Each object that a guard looks at is named by its address.
+            guards.append(_NUMBER.sub("N", payload) if "dynamo_guards" in metadata else "started")
+
+        records = frozenset({"dynamo_guards", "dynamo_start"})
+        with torch_private.structured_trace(emit, records):
+            self.capture: Capture = capture(target, *args, **kwargs)
+        self.guards = guards
+        comparison = self.capture._contents.comparison
+        assert comparison is not None
+        self.outcome = comparison.captured()
+        self.rng = torch.get_rng_state()
+        named = NamedTensors(target, args, kwargs)
+        self.state = [tensor.detach().clone() for tensor in named.all_tensors()]
+
+    def said(self) -> dict[str, Any]:
+        found = self.capture
+        return {
+            "texts": [graph.to_text("full") for graph in found.graphs],
+            "breaks": found.breaks,
+            "recompiles": found.recompiles,
+            "executions": dict(found.executions),
+            "counters": _ADDRESS.sub("", repr({k: dict(of) for k, of in found.counters.items()})),
+            "guards": self.guards,
+        }
+
+
+def bits(tensor: Tensor) -> tuple[Any, ...]:
+    plain = tensor.detach().contiguous()
+    return (
+        tensor.dtype,
+        tuple(tensor.shape),
+        plain.view(torch.uint8).tolist() if plain.dim() else (plain.item()),
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_differs_where_nothing_is_recorded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for _ in range(2):  # in one line, which is in the stack of each break
+        found.append(Seen(TARGETS[name]))
+        unrecorded(monkeypatch)
+    recorded, plain = found
+    assert plain.capture.eager == ()
+    assert recorded.said() == plain.said()
+    assert torch.equal(recorded.rng, plain.rng)
+    for of in ("outputs", "grads"):
+        one, other = getattr(recorded.outcome, of), getattr(plain.outcome, of)
+        assert one.keys() == other.keys()
+        assert {key: bits(value) for key, value in one.items()} == {
+            key: bits(value) for key, value in other.items()
+        }
+    pairs = zip(recorded.state, plain.state, strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.filterwarnings("ignore:::torch")
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_code_that_is_compiled_under_the_mode_is_the_same_without_it(first: str) -> None:
+    compiled: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        compiled.append(graph)
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def target(x: Tensor) -> Tensor:
+        x = model(x)
+        torch._dynamo.graph_break()
+        return x.sin()
+
+    torch._dynamo.reset()
+    call = torch.compile(target, backend=backend)
+    recorder = IslandRecorder(NamedTensors(target, (), {}))
+    for place in (first, "inside", "outside", "inside"):
+        with recorder.recording(backward=False) if place == "inside" else nothing():
+            call(example(2, 4))
+    assert len(compiled) == 2
+    torch._dynamo.reset()

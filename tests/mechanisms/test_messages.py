@@ -1,0 +1,536 @@
+"""What refusals and failures say: the innermost line, the reason of the case, and what to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.models import MECHANISMS, example, mlp
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import (
+    Aot,
+    CaptureError,
+    CompiledAutograd,
+    Dynamo,
+    Inductor,
+    capture,
+    watch,
+)
+
+COMPILING = ("aot", "inductor", "dynamo", "compiled_autograd")
+REFUSING = ("dynamo", "compiled_autograd")
+RECORDING = ("aot", "inductor")
+BOILERPLATE = (
+    "please visit",
+    "report an issue",
+    "Report an issue",
+    "Developer debug context",
+    " at 0x",
+    "_Recorder",
+    "WON'T CONVERT",
+)
+
+pytestmark = pytest.mark.filterwarnings(r"ignore:::torch")
+
+
+def here(text: str) -> str:
+    """This file and the number of the line of it that says `# text`."""
+    lines = Path(__file__).read_text().splitlines()
+    (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return f"tests/mechanisms/test_messages.py:{found}"
+
+
+def refusal(target: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """The message of a refused capture, which has nothing that does not belong there."""
+    with pytest.raises(CaptureError) as caught:
+        capture(target, *args, **kwargs)
+    message = str(caught.value)
+    assert not [words for words in BOILERPLATE if words in message]
+    return message
+
+
+def notes(error: BaseException) -> str:
+    return "\n".join(getattr(error, "__notes__", []))
+
+
+# -- the innermost line ----------------------------------------------------------------------------
+
+
+class Printing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        print("seen")  # printing
+        return y.relu()
+
+
+class Looping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Printing() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x * 2
+
+
+def printing_in_a_loop(x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = x.sin()
+        print("seen")  # in the loop
+    return x
+
+
+@pytest.mark.parametrize("via", REFUSING)
+def test_a_print_in_a_block_that_is_called_in_a_loop_is_named(via: str) -> None:
+    message = refusal(Looping(), example(3, 4), via=via)
+    assert "forward at tests/mechanisms/test_messages.py:" in message
+    assert ", which runs aten.mul.Tensor. It broke at " in message
+    assert f'It broke at {here("printing")}: print("seen")' in message
+    assert "\nFailed to trace builtin operator: Dynamo does not know how to trace" in message
+    assert "(graph break in loop)" in message
+    assert message.count("\n") <= 5
+
+
+@pytest.mark.parametrize("via", RECORDING)
+def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
+    captured = capture(Looping(), example(3, 4), via=via)
+    assert captured.eager
+    assert (captured.breaks[0].line, captured.breaks[0].code[:13]) == (
+        int(here("printing").rpartition(":")[2]),
+        'print("seen")',
+    )
+
+
+@pytest.mark.parametrize("via", COMPILING)
+def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
+    message = refusal(printing_in_a_loop, example(3, 4), via=via)
+    assert f"It broke at {here('in the loop')}" in message
+    assert 'print("seen")' in message
+    if via in RECORDING:
+        assert message.startswith(f"nothing was captured via {via!r}: Dynamo gave up on the target")
+        assert " in printing_in_a_loop: print(" in message
+    assert "via='dispatch'" in message
+    assert message.count("\n") <= 5
+
+
+# -- the reason of the case ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", COMPILING)
+def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
+    message = refusal(layer, example(4, 8), torch.randint(0, 20, (4,)), via=via)
+    assert "Dynamo broke the graph in torch's own code" in message
+    assert "It broke at torch/nn/modules/adaptive.py:" in message
+    assert ": row_indices = target_mask.nonzero().squeeze()\nDynamic shape operator: " in message
+    assert "causal" not in message
+    assert "checkpoint" not in message
+
+
+@pytest.mark.parametrize("via", COMPILING)
+def test_masks_of_a_transformer_alone_get_advice_about_masks(via: str) -> None:
+    model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+
+    def call(source: Tensor, target: Tensor) -> Tensor:
+        return model(source, target, tgt_mask=mask)  # type: ignore[no-any-return]  # called
+
+    message = refusal(call, example(2, 4, 8), example(2, 3, 8), via=via)
+    assert "It broke at torch/nn/modules/transformer.py:" in message
+    assert f", called at {here('called')}: return model(source" in message
+    assert "The masks are not looked at where src_is_causal and tgt_is_causal are given" in message
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("via", COMPILING)
+def test_a_quantised_module(via: str) -> None:
+    engines = [each for each in torch.backends.quantized.supported_engines if each != "none"]
+    if not engines:
+        pytest.skip("this torch has no quantised kernels")
+    torch.backends.quantized.engine = engines[-1]
+    model = torch.ao.quantization.quantize_dynamic(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {nn.Linear}, dtype=torch.qint8
+    )
+    message = refusal(model, example(3, 4), via=via)
+    assert "It broke at torch/ao/nn/quantized/dynamic/modules/linear.py:" in message
+    assert "causal" not in message
+    assert "checkpoint" not in message
+
+
+def broken(x: Tensor) -> Tensor:
+    x = x.sin()
+    torch._dynamo.graph_break()  # broken
+    return x.cos()
+
+
+def test_checkpoint_is_named_where_it_runs() -> None:
+    def checkpointed(x: Tensor) -> Tensor:
+        return checkpoint(broken, x * 3, use_reentrant=False) * 2
+
+    message = refusal(checkpointed, example(3, 4), via="dynamo")
+    assert "and torch.utils.checkpoint switches Dynamo off around the call. So its" in message
+    assert f"It broke at {here('broken')} in broken: torch._dynamo.graph_break()" in message
+
+
+class Masked(nn.Module):
+    """The backward of the masked assignment has a shape that depends on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.embedding = nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.linear(x)
+        hidden[mask] = self.embedding
+        return hidden.relu()  # the end of the graph
+
+
+class MaskedBeside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.masked = Masked()
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.head(x)
+        torch._dynamo.graph_break()
+        return self.masked(x, mask)  # type: ignore[no-any-return]
+
+
+MASK = torch.tensor([True, False, True])
+
+
+@pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
+def test_a_graph_that_the_backend_fails_on(via: str) -> None:
+    message = refusal(Masked(), example(3, 4), MASK, via=via)
+    name = "inductor" if via == "inductor" else "AOTAutograd"
+    assert f"It broke at {here('the end of the graph')}" in message
+    assert (
+        f"\nBackend compiler exception: {name} failed on the graph that ends here: "
+        "DynamicOutputShapeException: aten.nonzero.default\n" in message
+    )
+    assert str(Path(__file__).parent) not in message
+
+
+def test_a_failure_of_the_backend_among_the_breaks() -> None:
+    captured = capture(MaskedBeside(), example(3, 4), MASK)
+    kinds = {each.kind.removeprefix("frame skipped: "): each for each in captured.breaks}
+    found = kinds["Backend compiler exception"]
+    assert found.reason == (
+        "AOTAutograd failed on the graph that ends here: "
+        "DynamicOutputShapeException: aten.nonzero.default"
+    )
+    assert f"{found.file}:{found.line}" == here("the end of the graph")
+    assert not [w for w in BOILERPLATE for each in captured.breaks if w in f"{each}{each.reason}"]
+
+
+# -- whose an exception is -------------------------------------------------------------------------
+
+
+@torch.library.custom_op("torchgraph_messages::wrong_meta", mutates_args=())
+def wrong_meta(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@wrong_meta.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0] + 1, *x.shape[1:])
+
+
+def fails_compiled(x: Tensor) -> Tensor:
+    return wrong_meta(x) + x
+
+
+@pytest.mark.parametrize("via", COMPILING)
+def test_what_fails_compiled_and_runs_eagerly_says_so(via: str) -> None:
+    assert fails_compiled(example(3, 4)).shape == (3, 4)
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError) as caught:
+        capture(fails_compiled, example(3, 4), via=via)
+    assert notes(caught.value) == (
+        f"The target itself runs eagerly without an error. What fails via {via!r} is compiling it, "
+        "or the code that was made of it; via='dispatch' captures what runs eagerly."
+    )
+
+
+def test_an_exception_of_an_op_of_the_users_in_a_compiled_graph_passes_after_one_call() -> None:
+    calls = []
+
+    @torch.library.custom_op("torchgraph_messages::runs_once", mutates_args=())
+    def runs_once(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ArithmeticError("own")
+        return x * 2
+
+    runs_once.register_fake(torch.empty_like)
+    with pytest.raises(ArithmeticError, match=r"\Aown\Z") as caught:
+        capture(lambda x: runs_once(x) + 1, example(3, 4))
+    assert (len(calls), notes(caught.value)) == (1, "")
+
+
+@pytest.mark.parametrize("via", ["aot", "inductor"])
+def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
+    """The exception is none of Dynamo's: the shape that the compiler was told is not the op's."""
+    model = nn.Linear(4, 4)
+
+    @torch.library.custom_op("torchgraph_messages::misled", mutates_args=())
+    def misled(x: Tensor) -> Tensor:
+        return x.t().contiguous().t()
+
+    misled.register_fake(torch.empty_like)
+    misled.register_autograd(lambda ctx, grad: grad)
+    with pytest.raises((RuntimeError, AssertionError)) as caught:
+        capture(lambda x: misled(model(x)).reshape(-1), example(3, 4), via=via, backward=False)
+    assert not isinstance(caught.value, torch._dynamo.exc.TorchDynamoException)
+    assert "The target itself runs eagerly without an error." in notes(caught.value)
+
+
+def test_a_failure_of_aot_keeps_its_type_and_has_no_address() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as caught:
+        capture(mlp(), example(4, 8), via=Aot(decompositions={torch.ops.aten.addmm.default: 3}))
+    message = str(caught.value)
+    assert message.startswith("backend='AOTAutograd' raised:\nTypeError: 'int' object is not")
+    assert "_Recorder" not in message
+    assert "The target itself runs eagerly without an error" in notes(caught.value)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_an_exception_of_the_target_comes_after_one_call_and_without_a_note(via: str) -> None:
+    calls = []
+    error = ArithmeticError("own")
+
+    def fails(x: Tensor) -> Tensor:
+        calls.append(1)
+        raise error
+
+    with pytest.raises(ArithmeticError) as caught:
+        capture(fails, example(4), via=via)
+    assert (caught.value is error, notes(error)) == (True, "")
+    if via not in ("fx", "export"):  # these two ask the target itself whose it is
+        assert len(calls) == 1
+
+
+class Wrong(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).relu()  # wrong shape
+
+
+@pytest.mark.parametrize("via", [*MECHANISMS, Aot(fullgraph=True), Dynamo(fullgraph=True)], ids=str)
+def test_a_wrong_shape_is_the_targets_own_exception(via: Any) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        capture(Wrong(), example(3, 5), via=via)
+    assert type(caught.value) is RuntimeError
+    assert str(caught.value) == "mat1 and mat2 shapes cannot be multiplied (3x5 and 4x4)"
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or via == "dispatch"
+    assert notes(caught.value) == ""
+    lines = [f"tests/mechanisms/{each.path.name}:{each.lineno + 1}" for each in caught.traceback]
+    assert here("wrong shape") in lines
+
+
+@pytest.mark.parametrize(
+    "via",
+    [
+        Aot(fullgraph=True),
+        Dynamo(fullgraph=True),
+        Inductor(fullgraph=True),
+        CompiledAutograd(forward_fullgraph=True),
+    ],
+    ids=str,
+)
+def test_fullgraph_raises_what_torch_raises(via: Any) -> None:
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="builtin `print`") as caught:
+        capture(Looping(), example(3, 4), via=via)
+    assert notes(caught.value) == ""
+
+
+# -- one capture at a time -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inner", ["aot", "dispatch"])
+@pytest.mark.parametrize("outer", MECHANISMS)
+def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
+    """Refused, unless neither resets Dynamo."""
+    if inner == "dispatch" and outer in ("dispatch", "fx"):
+        return
+
+    def around(x: Tensor) -> Tensor:
+        capture(torch.relu, x, via=inner)
+        return x * 2
+
+    message = refusal(around, example(4), via=outer)
+    assert message == (
+        "a capture is made inside another one, by its target or its loss_fn: both would hold what "
+        "the inner one runs, and each resets and restores the same things (the RNG, Dynamo). Make "
+        "one after the other"
+    )
+    assert capture(torch.relu, example(4), via=inner).graphs
+
+
+@pytest.mark.parametrize("inner", ["aot", "dispatch"])
+@pytest.mark.parametrize("outer", ["aot", "dispatch"])
+def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            capture(torch.relu, example(4), via=inner)
+        except CaptureError as error:
+            failed.append(error)
+
+    def around(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(60)
+        return x * 2
+
+    capture(around, example(4), via=outer)
+    assert str(failed[0]).startswith("another thread is in the middle of a capture, and")
+    assert "watch()" not in str(failed[0])
+
+
+def test_an_open_watch_keeps_its_message() -> None:
+    with watch():
+        message = refusal(torch.relu, example(4))
+    assert "which would disturb what the open watch() sees" in message
+
+
+# -- the meta device -------------------------------------------------------------------------------
+
+ON_META = (
+    "The target was given on the meta device (parameter 'linear.weight' and 1 more), where tensors "
+    "have a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
+    "'aot', 'dispatch', 'dynamo' or 'export'."
+)
+
+
+@pytest.mark.parametrize("via", MECHANISMS)
+def test_a_model_on_meta_with_real_arguments(via: str) -> None:
+    with torch.device("meta"):
+        model = Wrong()
+    with pytest.raises(RuntimeError, match="Tensor on device meta is not on the") as caught:
+        capture(model, example(3, 4), via=via)
+    assert notes(caught.value) == ON_META
+
+
+def test_an_error_of_the_target_on_meta() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        capture(lambda x: x * x.sum().item(), torch.ones(3, device="meta"), via="dispatch")
+    assert "meta" in str(caught.value)
+    assert "(input 'x'), where tensors have a shape and no data. fake=True" in notes(caught.value)
+    assert capture(lambda x: x * 2, torch.ones(3, device="meta"), fake=True).graphs
+
+
+def test_what_runs_on_meta_is_captured_there() -> None:
+    captured = capture(Wrong().to("meta"), torch.ones(3, 4, device="meta"))
+    assert {str(node.result.device) for node in captured.forward.inputs if node.result} == {"meta"}
+
+
+# -- what ran unseen -------------------------------------------------------------------------------
+
+
+def in_a_thread(function: Callable[[], Tensor]) -> Tensor:
+    made: list[Tensor] = []
+    thread = threading.Thread(target=lambda: made.append(function()), name="worker")
+    thread.start()
+    thread.join(60)
+    return made[0]
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_a_value_of_a_thread(via: str) -> None:
+    def threaded(x: Tensor) -> Tensor:
+        y = torch.compiler.disable(in_a_thread)(lambda: x.cos())  # waits
+        return x.sin() + y  # used
+
+    code = {"waits": "y = torch.compiler.disable(in_a_thread)(lambda: x.cos())"}
+    code["used"] = "return x.sin() + y"
+    text = "waits" if via == "aot" else "used"  # a compiled graph goes on behind the call
+    assert refusal(threaded, example(3), via=via) == (
+        "something ran unseen, and would be missing in the graphs: a tensor that comes up at "
+        f"{here(text)} in threaded ({code[text]}  # {text}) is neither a parameter, a buffer "
+        "or an argument of the target nor the result of an op that was recorded. A thread that was "
+        "started meanwhile (worker) may have computed it. Compute it in the target itself, in the "
+        "thread that calls it, or pass it as an argument"
+    )
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_an_output_of_a_thread(via: str) -> None:
+    def threaded(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.compiler.disable(in_a_thread)(lambda: x.detach().cos())
+        return x.sin(), y
+
+    message = refusal(threaded, example(3), via=via)
+    assert message.startswith(
+        "something ran unseen, and would be missing in the graphs: a tensor that the target "
+        "returned, or keeps, is neither a parameter, a buffer or an argument of the target nor the "
+    )
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_a_value_from_before(via: str) -> None:
+    before = example(3, grad=True).cos()
+    message = refusal(
+        lambda x: torch.compiler.disable(torch.mul)(x.sin(), before), example(3), via=via
+    )
+    assert "The op that computed it ran before the capture, or in a thread that " in message
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_a_constant_beside_a_thread_is_none(via: str) -> None:
+    @torch.compiler.disable
+    def constant(x: Tensor) -> Tensor:
+        in_a_thread(lambda: torch.ones(2))
+        return x * torch.tensor([1.0, 2.0, 3.0])
+
+    captured = capture(lambda x: constant(x.sin()), example(3), via=via)
+    assert captured.graphs
+    captured.assert_matches_eager()
+
+
+def test_a_thread_of_tqdm_computes_nothing() -> None:
+    """torch.fx shows its progress by tqdm, which starts a thread when it is first used."""
+    tqdm = pytest.importorskip("tqdm")
+    weight = torch.ones(3)
+
+    def shows(x: Tensor) -> Tensor:
+        tqdm.tqdm.monitor_interval = 10
+        if tqdm.tqdm.monitor is not None:
+            tqdm.tqdm.monitor.exit()
+            tqdm.tqdm.monitor = None
+        for _ in tqdm.tqdm(range(1), disable=True):
+            pass
+        return x * weight
+
+    assert capture(shows, example(3), via="dispatch").graphs
+
+
+def test_a_higher_order_op_whose_body_is_not_seen() -> None:
+    @torch.compiler.disable
+    def chosen(x: Tensor) -> Tensor:
+        return torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,))  # chosen
+
+    message = refusal(lambda x: chosen(x.tan()), example(3), backward=False)
+    assert message.startswith(
+        f"higher_order.cond ran eagerly at {here('chosen')} in chosen (return torch.ops"
+    )
+    assert "remove the graph break because of which it is not (Aot(fullgraph=True)" in message

@@ -1,0 +1,204 @@
+"""Stored graphs of captures in which something ran eagerly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from projects import GRAPHS, Run, section
+
+from pytest_torchgraph.api.contents import Contents
+from pytest_torchgraph.api.result import Capture
+from pytest_torchgraph.graph.model import Detail, Graph
+from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.snapshot.compare import Mismatch, compare, same_text, subject_of
+
+graphs: dict[str, Any] = {}
+exec(GRAPHS, graphs)
+graph, text = graphs["graph"], graphs["text"]
+
+
+def eager(number: int, *ops: str, runs: int = 1, **changes: Any) -> Graph:
+    given = replace(graph(*ops), name=f"eager_{number}", level="dispatch", eager=True, runs=runs)
+    return replace(given, **changes)
+
+
+def captured(*program: Graph) -> Capture:
+    return Capture(Contents(program, sees_eager=True), Header("aot", "2.13.0"))
+
+
+def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
+    """What compare says: None for a match, else the problem and the details in one text."""
+    found = compare(parse_document(stored), subject_of(captured(*now)), detail)
+    return None if found is None else "\n".join([found[0], *found[1]])
+
+
+def stored(*of: Graph, detail: Detail = "dataflow") -> str:
+    return subject_of(captured(*of)).to_text(detail)
+
+
+DETAILS: list[Detail] = ["ops", "dataflow", "full"]
+STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, "neg"))
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_the_program_is_stored_and_matches_itself(detail: Detail) -> None:
+    document = stored(*STEP, detail=detail)
+
+    assert document.startswith("torchgraph 2\n")
+    assert "\neager_0 × 3 {\n" in document
+    assert against(document, *STEP, detail=detail) is None
+    assert same_text(document, document)
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_file_without_eager_graphs_says_since_when_there_are_some(detail: Detail) -> None:
+    old = stored(STEP[0], detail=detail)
+
+    assert old.startswith("torchgraph 1\n")
+    assert against(old, *STEP, detail=detail) == (
+        "stored before eager ops were recorded\nnow:     eager_0 (2 ops), eager_1 (1 op)"
+    )
+    assert against(old, STEP[0], detail=detail) is None
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_an_edit_of_compiled_graphs_is_not_hidden_by_that(detail: Detail) -> None:
+    old = stored(graph("gelu", name="forward"), detail=detail)
+    message = against(old, *STEP, detail=detail) or ""
+
+    assert message.startswith("the captured graphs are not those that are stored\nstored:  forward")
+    assert message.endswith("\nstored before eager ops were recorded, or when there were none")
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_another_number_of_runs_fails_and_is_named(detail: Detail) -> None:
+    forward, first, second = STEP
+    other = (forward, replace(first, runs=1), second)
+
+    assert against(stored(*other, detail=detail), *STEP, detail=detail) == (
+        "eager_0 ran 3 times, stored: 1"
+    )
+    assert against(stored(*STEP, detail=detail), *other, detail=detail) == (
+        "eager_0 ran once, stored: 3"
+    )
+    both = (forward, replace(first, runs=1), replace(second, runs=2))
+    assert against(stored(*STEP, detail=detail), *both, detail=detail) == (
+        "2 eager graphs ran another number of times\n"
+        "eager_0 ran once, stored: 3\neager_1 ran 2 times, stored: 1"
+    )
+
+
+def test_a_stored_file_of_the_finest_detail_knows_the_runs_for_the_coarsest() -> None:
+    other = (STEP[0], replace(STEP[1], runs=2), STEP[2])
+
+    assert against(stored(*other, detail="full"), *STEP, detail="ops") == (
+        "eager_0 ran 3 times, stored: 2"
+    )
+
+
+def test_an_eager_graph_is_never_taken_for_a_compiled_one() -> None:
+    compiled = replace(STEP[1], eager=False, level="dispatch", kind="forward", runs=1)
+    old = stored(STEP[0], compiled)
+
+    assert "\neager_0: forward @ dispatch {" in old
+    assert "not those that are stored" in (
+        against(old.replace("torchgraph 1", "torchgraph 2"), STEP[0], STEP[1]) or ""
+    )
+
+
+def test_a_kind_of_an_eager_graph_counts() -> None:
+    other = replace(STEP[2], kind="backward")
+
+    assert against(stored(*STEP), *STEP[:2], other) == (
+        "the captured graphs are not those that are stored\n"
+        "stored:  forward, eager_0, eager_1\nnow:     forward, eager_0, eager_1 (backward)"
+    )
+
+
+def test_an_eager_graph_can_be_stored_alone() -> None:
+    text = subject_of(STEP[1]).to_text("dataflow")
+
+    assert compare(parse_document(text), subject_of(captured(*STEP).eager[0]), "dataflow") is None
+
+
+def test_the_summary_of_an_update_names_eager_graphs() -> None:
+    from pytest_torchgraph.snapshot.changes import describe
+
+    subject = subject_of(captured(*STEP))
+    assert describe(Mismatch("m", "m.tgraph", subject, is_new=True)) == (
+        "forward 1 op, eager_0 2 ops, eager_1 1 op"
+    )
+    old = Mismatch("m", "m.tgraph", subject, stored=parse_document(stored(STEP[0])))
+    assert describe(old) == (
+        "2 findings: eager graph 'eager_0' added (2 ops), eager graph 'eager_1' added (1 op)"
+    )
+
+
+TEST = """
+    import os
+    from dataclasses import replace
+
+    from graphs import graph
+    from pytest_torchgraph.api.contents import Contents
+    from pytest_torchgraph.api.result import Capture
+    from pytest_torchgraph.graph.text.format import Header
+
+    def test_step(graph_snapshot):
+        program = [graph("relu")]
+        for number, part in enumerate(os.environ["EAGER"].split()):
+            op, _, runs = part.partition("*")
+            program.append(replace(
+                graph(op), name=f"eager_{number}", level="dispatch", eager=True, runs=int(runs or 1)
+            ))
+        contents = Contents(program, sees_eager=True)
+        assert Capture(contents, Header("aot", "2.13.0")) == graph_snapshot
+"""
+
+
+@pytest.fixture
+def step(pytester: pytest.Pytester, project: Run) -> Run:
+    """A project whose capture has the eager graphs that the variable EAGER names."""
+    for each in pytester.path.glob("test_*.py"):
+        each.unlink()
+    pytester.makepyfile(test_step=TEST)
+    return project
+
+
+def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
+    step("--torchgraph-update", EAGER="").assert_outcomes(passed=1)
+    step(EAGER="").assert_outcomes(passed=1)
+
+    failed = step(EAGER="sin neg*2")
+    failed.assert_outcomes(failed=1)
+    lines = section(failed)
+    assert lines[:5] == [
+        "stored before eager ops were recorded",
+        "now:     eager_0 (1 op), eager_1 (1 op)",
+        "+ eager graph 'eager_0' added (1 op)",
+        "+ eager graph 'eager_1' added (1 op)",
+        "file:    __snapshots__/test_step/test_step.tgraph",
+    ]
+    assert lines[5] == "accept:  pytest test_step.py::test_step --torchgraph-update"
+
+    accepted = step("--torchgraph-update", EAGER="sin neg*2")
+    accepted.assert_outcomes(passed=1)
+    assert "2 findings: eager graph 'eager_0' added" in accepted.stdout.str()
+    step(EAGER="sin neg*2").assert_outcomes(passed=1)
+
+
+def test_in_a_run_the_section_and_the_artifacts_have_the_runs(
+    step: Run, pytester: pytest.Pytester
+) -> None:
+    step("--torchgraph-update", EAGER="sin neg*2")
+
+    failed = step("--torchgraph-artifacts=out", EAGER="sin neg*3")
+    lines = section(failed)
+    assert lines[0] == "eager_1 ran 3 times, stored: 2"
+    assert "eager_1 ran 3 times, stored: 2" in failed.stdout.str().split("torchgraph ---")[0]
+    out = {path.suffix: path.read_text() for path in (pytester.path / "out").iterdir()}
+    assert "-eager_1 × 2 {\n+eager_1 × 3 {\n" in out[".diff"]
+    assert "~ eager_1 ran 3 times, before: 2\n" in out[".txt"]
+    assert "eager_1" in out[".svg"]
