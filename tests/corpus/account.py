@@ -142,8 +142,7 @@ def count(case: Case, *, compiled: bool) -> tuple[Counts, list[float]]:
     """Run a case, eagerly or compiled, with its backward, and count what is dispatched.
 
     Returns:
-        The counts, and sums over what was computed: over the outputs, over the gradients, and how
-        many gradients there are.
+        The counts, and a sum over each output and over each gradient of a parameter.
     """
     mode = Counting()
     torch._functorch.config.check_custom_op_aliasing = False
@@ -156,22 +155,21 @@ def count(case: Case, *, compiled: bool) -> tuple[Counts, list[float]]:
             mode.phase = "backward"
             with mode:
                 torch.autograd.backward(roots, gradients)
-    return mode.counts, sums(case, output)
-
-
-def sums(case: Case, output: Any) -> list[float]:
-    """A few numbers that tell what two runs of a case computed apart."""
-    outputs = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
     owner = case.target if isinstance(case.target, torch.nn.Module) else torch.nn.Module()
-    grads = [p.grad for p in owner.parameters() if p.grad is not None]
-    both = [
-        sum(
-            float(torch.nan_to_num(each.detach().abs().to(torch.float64)).sum()) for each in tensors
-        )
-        for tensors in (outputs, grads)
-        if not any(each.is_nested or each.layout is not torch.strided for each in tensors)
-    ]
-    return [*both, float(len(grads))]
+    grads = [parameter.grad for parameter in owner.parameters() if parameter.grad is not None]
+    return mode.counts, [*sums(output), *sums(grads)]
+
+
+def sums(output: Any) -> list[float]:
+    """A sum over each tensor of an output, to tell what two runs computed apart."""
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    return [_sum(leaf) for leaf in leaves]
+
+
+def _sum(tensor: Tensor) -> float:
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return 0.0
+    return float(torch.nan_to_num(tensor.detach().abs().to(torch.float64)).sum())
 
 
 def starts(case: Case, output: Any) -> tuple[list[Tensor], list[Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import traceback
@@ -12,7 +11,7 @@ from typing import Any
 
 from pytest_torchgraph import Capture, CaptureError, Dispatch, Graph, Node, capture
 
-from .account import Counts, count
+from .account import Counts, count, sums
 from .case import CORPUS, Case, seed
 
 VIAS = ("dispatch", "aot")
@@ -38,7 +37,7 @@ def account(name: str, via: str) -> dict[str, Any]:
     found = made(name)
     start = time.process_time()
     try:
-        counts, sums = count(found, compiled=via == "aot")
+        counts, computed = count(found, compiled=via == "aot")
     except Exception as problem:
         return {
             "broken": f"{type(problem).__name__}: {problem}",
@@ -46,13 +45,12 @@ def account(name: str, via: str) -> dict[str, Any]:
         }
     seconds = time.process_time() - start
     kept = {place: dict(ops) for place, ops in counts.items()}
-    return {"seconds": seconds, "counts": kept, "sums": sums}
+    return {"seconds": seconds, "counts": kept, "sums": computed}
 
 
 def computes_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two runs without the package, one eager and one compiled, computed the same."""
-    pairs = zip(one["sums"], other["sums"], strict=True)
-    return all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6) for a, b in pairs)
+    """Whether two runs without the package, one eager and one compiled, are equal bit for bit."""
+    return bool(one["sums"] == other["sums"])
 
 
 # -- the capture -----------------------------------------------------------------------------------
@@ -73,7 +71,8 @@ def captured(name: str, via: str) -> dict[str, Any]:
             )
             seconds = time.process_time() - start
             said = {"seconds": seconds, "breaks": None, **described(result, via)}
-            said["wrong"] = wrong(result, via)
+            said["output"] = sums(result.output)
+            said["wrong"] = wrong(result)
     except CaptureError as refusal:
         return {"refused": str(refusal), "seconds": time.process_time() - start}
     except Exception as problem:
@@ -150,14 +149,17 @@ def islands(graphs: Iterable[Graph]) -> dict[str, Any]:
     return {"eager": dict(said), "no_line": lost}
 
 
-def wrong(result: Capture, via: str) -> list[str]:
-    """What else does not hold of a capture: its text, and that it computes what eager does."""
+def wrong(result: Capture) -> list[str]:
+    """What else does not hold of a capture: its text, and that it computes what eager does.
+
+    That is asked with a tolerance for what rounding makes of a network in train mode.
+    """
     found = []
     for graph in result.graphs:
         if Graph.from_text(graph.to_text()) != graph:
             found.append(f"{graph.name}: its text is another graph")
     try:
-        result.assert_matches_eager()
+        result.assert_matches_eager(rtol=1e-3, atol=1e-4)
     except AssertionError as problem:
         found.append(str(problem).partition("\n")[0])
     except CaptureError as problem:
@@ -185,6 +187,8 @@ def compare(via: str, ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]
             places = f"{phase} graph", f"{phase} eager"
             pairs += [(at, own.get(at, Counter()), ran.get(at, Counter())) for at in places]
     found = []
+    if "sums" in theirs and ours.get("output") != theirs["sums"][: len(ours.get("output", ()))]:
+        found.append(f"output: {ours.get('output')}, without the package {theirs['sums']}")
     for place, mine, yours in pairs:
         many, few = dict(mine - yours), dict(yours - mine)
         found += [f"{place}: too many {many}"] if many else []
