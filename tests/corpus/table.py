@@ -26,9 +26,10 @@ gradients are compared with those of an eager run, and each graph with what its 
 - *share*: `compiled_share`. *lines*: eager ops of the graphs (each island once), forward and
   backward, of which the user's line is known.
 - `=`: the account gives the same. `DIFFERS`, `WRONG`: it does not, or outputs, gradients or a text
-  differ. `torch`: torch itself cannot run the model so, with or without the package. `unlike
-  eager`: outputs or gradients are not those of an eager run, and neither are they where
-  torch.compile runs the model without the package.
+  differ. `refused`: with the reason below; `REFUSED`: though torch.compile compiles a part of it.
+- `torch`: torch itself cannot run the model so, with or without the package. `unlike eager`:
+  outputs or gradients are not those of an eager run, and neither are they where torch.compile runs
+  the model without the package.
 
 Made by `python -m tests.corpus`, then `python -m tests.corpus --table`.
 """
@@ -52,6 +53,9 @@ def good(result: Result) -> bool:
 def status(result: Result) -> str:
     """What became of a measurement, in a word."""
     own = next((key for key in ("refused", "crashed", "broken") if key in result), "captured")
+    counts = result["account"].get("counts", {})
+    if own == "refused" and result["via"] == "aot" and any(key.endswith("graph") for key in counts):
+        return "REFUSED"
     if "broken" in result["account"]:
         return "torch" if own in ("crashed", "broken") else "no account"
     if own == "captured" and not good(result):

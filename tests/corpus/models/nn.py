@@ -362,3 +362,76 @@ def module_containers() -> Case:
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
     acts = nn.ModuleDict({"relu": nn.ReLU(), "tanh": nn.Tanh()})
     return Case(Called(forward, layers=layers, acts=acts), (floats(2, 4), "tanh"))
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer in a module of its own, its states dropped."""
+
+    def __init__(self, kind: type[nn.RNNBase], width: int, **options: Any) -> None:
+        super().__init__()
+        self.rnn = kind(width, width, batch_first=True, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rnn(x)[0]
+
+
+@case(GROUP)
+def lstm_in_blocks() -> Case:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        for norm, rnn, out in zip(self.norms, self.rnns, self.outs, strict=True):
+            x = x + torch.tanh(rnn(norm(x)))
+            x = x + out(x)
+        return x
+
+    parts = {
+        "norms": nn.ModuleList([nn.LayerNorm(4) for _ in range(2)]),
+        "rnns": nn.ModuleList([Recurrent(nn.LSTM, 4) for _ in range(2)]),
+        "outs": nn.ModuleList([nn.Linear(4, 4) for _ in range(2)]),
+    }
+    return Case(Called(forward, **parts), (floats(2, 3, 4),))
+
+
+class RecurrentBlock(nn.Module):
+    """A norm, a recurrent layer and a linear one."""
+
+    def __init__(self, kind: type[nn.RNNBase], width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.rnn = Recurrent(kind, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.rnn(self.norm(x))
+        return x + self.out(x)
+
+
+@case(GROUP)
+def lstm_block() -> Case:
+    return Case(RecurrentBlock(nn.LSTM, 4), (floats(2, 3, 4),))
+
+
+@case(GROUP)
+def gru_blocks_in_sequential() -> Case:
+    blocks = [RecurrentBlock(nn.GRU, 4) for _ in range(2)]
+    return Case(nn.Sequential(nn.Linear(6, 4), *blocks, nn.Linear(4, 2)), (floats(2, 3, 6),))
+
+
+@case(GROUP)
+def convolutional_recurrent_ctc() -> Case:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Sequential(
+                nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)
+            )
+            self.rnn = Recurrent(nn.GRU, 16)
+            self.head = nn.Linear(16, 7)
+
+        def forward(self, x: Tensor, target: Tensor) -> Tensor:
+            x = self.features(x).permute(0, 3, 1, 2).flatten(2)
+            scores = self.head(self.rnn(x)).log_softmax(-1).transpose(0, 1)
+            steps = torch.full((len(target),), len(scores), dtype=torch.long)
+            ends = torch.full((len(target),), target.shape[1], dtype=torch.long)
+            return F.ctc_loss(scores, target, steps, ends)
+
+    return Case(Net(), (floats(2, 1, 8, 16), ids(2, 3, high=7)))

@@ -132,9 +132,9 @@ hf("DetrForObjectDetection", pixels(64, label=False, count=1, labels=boxes), **{
     "decoder_layerdrop": 0.0, "auxiliary_loss": False})
 hf("ConditionalDetrForObjectDetection", pixels(64, label=False, count=1, labels=boxes), **{**DETR,
     "backbone_config": {**RESNET, "out_features": ["stage4"]}})
-hf("DeformableDetrForObjectDetection", pixels(64, label=False, count=1, labels=boxes), **{**DETR,
-    "backbone_config": RESNET, "num_feature_levels": 3, "encoder_n_points": 2,
-    "decoder_n_points": 2, "disable_custom_kernels": True})
+hf("DeformableDetrForObjectDetection", pixels(64, label=False, count=1, labels=boxes),
+    **{**DETR, "d_model": 32, "backbone_config": RESNET, "num_feature_levels": 3,
+    "encoder_n_points": 2, "decoder_n_points": 2, "disable_custom_kernels": True})
 hf("RTDetrForObjectDetection", pixels(64, label=False, count=1, labels=boxes),
     backbone_config=lambda: {"model_type": "rt_detr_resnet", "embedding_size": 8,
     "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "out_features": ["stage2", "stage3",
