@@ -210,9 +210,9 @@ hf("FlavaModel", both(), image_config=VIT, text_config=TINY, multimodal_config={
     projection_dim=8)
 hf("BridgeTowerForMaskedLM", lambda: {"pixel_values": floats(1, 3, 16, 16),
     "pixel_mask": torch.ones(1, 16, 16, dtype=torch.long), "input_ids": (t := ids(1, 6)),
-    "labels": t}, vision_config={"hidden_size": 16, "num_hidden_layers": 2, "image_size": 16,
-    "patch_size": 4}, text_config=TINY, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    vocab_size=99)
+    "labels": t}, vision_config={"hidden_size": 64, "num_hidden_layers": 2, "image_size": 16,
+    "patch_size": 4}, text_config={**TINY, "hidden_size": 64}, hidden_size=64,
+    num_hidden_layers=1, num_attention_heads=2, vocab_size=99)
 hf("GitForCausalLM", lambda: {"pixel_values": floats(2, 3, 16, 16), "input_ids": (t := ids(2, 6)),
     "labels": t}, **{**TINY, "vision_config": VIT, "use_cache": False})
 hf("LlavaForConditionalGeneration", lambda: {"pixel_values": floats(1, 3, 16, 16),
