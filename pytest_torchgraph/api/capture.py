@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import WatchRecord, record_of
 from . import listeners
-from .contents import StepContents
+from .contents import Eager, StepContents
 from .result import Capture
 
 if TYPE_CHECKING:
@@ -226,8 +227,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
     return StepContents(
         lambda: (graphs, None),
         ran.step.output,
-        eager=None if islands is None else _eager(islands, ran.record, classes),
-        eager_ops=None if islands is None else islands.ops,
+        eager=None if islands is None else partial(_eager, islands, ran.record, classes),
         live=live,
         levels=levels,
         joints=captured.joints,
@@ -238,14 +238,18 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
 
 
 def _eager(
-    islands: Islands, record: WatchRecord | None, classes: Mapping[str, str]
-) -> list[tuple[int, Graph]]:
-    """The islands with their causes, each with the number of the graph behind which it ran."""
+    build: Callable[[], Islands], record: WatchRecord | None, classes: Mapping[str, str]
+) -> Eager:
+    """What ran eagerly, with the graph breaks and skipped frames that are the causes."""
+    islands = build()
     breaks = () if record is None else record.breaks
-    return [
-        (each.behind, replace(each.graph, classes=classes, cause=cause_of(each.stack, breaks)))
+    causes = [cause_of(stack, breaks) for stack in islands.stacks]
+    graphs = [
+        (each.behind, replace(each.graph, classes=classes, cause=causes[each.stack]))
         for each in islands.graphs
     ]
+    pairs = zip(islands.ops, islands.began, strict=True)
+    return Eager(graphs, [op._replace(cause=causes[at]) for op, at in pairs])
 
 
 class GraphCapture:

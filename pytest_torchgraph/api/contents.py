@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
@@ -35,8 +35,6 @@ class Contents:
         origin: how they came about, in words.
         is_watch: whether a watch saw them, which need not see any graph.
         was_called: whether there was a target that was called.
-        eager: the graphs of what ran eagerly beside compiled graphs; None where that is not known.
-        eager_ops: each run of an op in them; None where that is not known.
         counts_runs: whether the compiled graphs say how often they ran.
         joints: the joint graphs that forward and backward were split from.
         kernels: the generated kernels, None where no code was generated.
@@ -47,8 +45,6 @@ class Contents:
     origin = "loaded from a file"
     is_watch = False
     was_called = False
-    eager: tuple[Graph, ...] | None = None
-    eager_ops: Sequence[EagerOp] | None = None
     counts_runs = False
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
@@ -57,15 +53,24 @@ class Contents:
 
     def __init__(self, program: Sequence[Graph] = (), *, sees_eager: bool = False):
         self._program = tuple(program)
-        eager = tuple(graph for graph in program if graph.eager)
-        self.eager = eager if eager or sees_eager else None
-        if eager:
-            self.eager_ops = [
-                EagerOp(node.op, graph.name, node.module)
-                for graph in eager
-                for node in calls((graph,))
-                for _ in range(graph.runs)
-            ]
+        self._sees_eager = sees_eager
+
+    @property
+    def eager(self) -> tuple[Graph, ...] | None:
+        """The graphs of what ran eagerly beside compiled graphs; None where that is not known."""
+        found = tuple(graph for graph in self._program if graph.eager)
+        return found if found or self._sees_eager else None
+
+    @property
+    def eager_ops(self) -> Sequence[EagerOp] | None:
+        """Each run of an op in them; None where it is not known that these are all."""
+        found = [
+            EagerOp(node.op, graph.name, node.module)
+            for graph in self.eager or ()
+            for node in calls((graph,))
+            for _ in range(graph.runs)
+        ]
+        return found or None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -105,15 +110,27 @@ class Contents:
         raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
 
 
+class Eager(NamedTuple):
+    """What ran eagerly in a step.
+
+    Attributes:
+        graphs: the graphs, each with the number of the compiled one behind which it ran first.
+        ops: each run of an op in them.
+    """
+
+    graphs: Sequence[tuple[int, Graph]]
+    ops: Sequence[EagerOp]
+
+
 class StepContents(Contents):
     """The graphs of one step of a target, its output and its record.
 
     Args:
         build: gives the graphs, when they are first read, and the calls that ran.
         output: what the target returned.
-        eager: the graphs of what ran eagerly; for each the number of the graph behind which it
-            ran first, -1 for none. None where that is not known.
-        eager_ops: see `Contents`.
+        eager: gives, when it is first read, the graphs of what ran eagerly, each with the number of
+            the graph behind which it ran first, -1 for none; and the ops in them. None where that
+            is not known.
         live: each graph that has a live module, with what it was converted from.
         levels: the graphs of other levels than their own.
         joints, kernels, record, comparison: see `Contents`.
@@ -126,8 +143,7 @@ class StepContents(Contents):
         build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]],
         output: Any,
         *,
-        eager: Sequence[tuple[int, Graph]] | None = None,
-        eager_ops: Sequence[EagerOp] | None = None,
+        eager: Callable[[], Eager] | None = None,
         live: Iterable[tuple[Graph, Converted]] = (),
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
@@ -138,9 +154,7 @@ class StepContents(Contents):
         super().__init__()
         self._build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]] | None = build
         self._output = output
-        self._eager = eager or ()
-        self.eager = None if eager is None else tuple(graph for _, graph in eager)
-        self.eager_ops = eager_ops
+        self._build_eager = eager
         self.counts_runs = eager is not None
         self._live = {id(graph): converted for graph, converted in live}
         self._levels = levels or {}
@@ -161,13 +175,33 @@ class StepContents(Contents):
         """The graphs that the mechanism gave."""
         return self._built[0]
 
+    @cached_property
+    def _built_eager(self) -> Eager | None:
+        built = None if self._build_eager is None else self._build_eager()
+        self._build_eager = None  # with what was recorded
+        return built
+
+    @property
+    def eager(self) -> tuple[Graph, ...] | None:
+        """The graphs of what ran eagerly."""
+        built = self._built_eager
+        return None if built is None else tuple(graph for _, graph in built.graphs)
+
+    @property
+    def eager_ops(self) -> Sequence[EagerOp] | None:
+        """Each run of an op in them."""
+        built = self._built_eager
+        return None if built is None else built.ops
+
     @property
     def program(self) -> tuple[Graph, ...]:
         """The graphs, each eager one behind the one that ran before it."""
-        found = [graph for behind, graph in self._eager if behind < 0]
+        built = self._built_eager
+        eager = () if built is None else built.graphs
+        found = [graph for behind, graph in eager if behind < 0]
         for number, graph in enumerate(self.graphs):
             found.append(graph)
-            found += [graph for behind, graph in self._eager if behind == number]
+            found += [graph for behind, graph in eager if behind == number]
         return tuple(found)
 
     @property

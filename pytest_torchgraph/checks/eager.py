@@ -72,22 +72,23 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
 def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
     """The ops by graph and line, with the causes."""
     by_name = {graph.name: graph for graph in graphs}
-    places: dict[tuple[str, str, str], list[str]] = {}
+    places: dict[tuple[str, GraphBreak | None, str, str], list[str]] = {}
     for op in found:
         source = op.source
         place = "no line of yours is known"
         if source is not None:
             place = f"{source} in {source.function}: {source.code}"
-        places.setdefault((op.graph, place, op.module), []).append(op.op)
+        places.setdefault((op.graph, op.cause, place, op.module), []).append(op.op)
     lines: list[str] = []
-    last = ""
-    for (name, place, module), ops in places.items():
+    last: tuple[str, GraphBreak | None] | None = None
+    for (name, cause, place, module), ops in places.items():
         graph = by_name[name]
-        if name != last:
+        if last is None or name != last[0]:
             runs = f", ran {graph.runs} times" if graph.runs > 1 else ""
             lines.append(f"  {name} ({graph.kind}{runs})")
-            lines += [f"    {line}" for line in _cause(graph.cause)]
-            last = name
+        if (name, cause) != last:
+            lines += [f"    {line}" for line in _cause(cause)]
+        last = name, cause
         distinct = list(dict.fromkeys(ops))
         more = f" and {len(distinct) - _SHOWN} more" if len(distinct) > _SHOWN else ""
         where = f" [{module}]" if module else ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from .model import Source
+if TYPE_CHECKING:
+    from .graph_break import GraphBreak
+    from .model import Source
 
 
-@dataclass(frozen=True)
-class EagerOp:
+class EagerOp(NamedTuple):
     """One run of one op, outside of every compiled graph.
 
     Attributes:
@@ -20,7 +21,10 @@ class EagerOp:
         by_engine: whether the autograd engine ran it to pass gradients on between compiled graphs:
             a zero for an output that nothing used, the sum of several gradients, the way back
             through an output that AOTAutograd made a view of.
-        follows: in a backward, the op of the forward that it is for; None where none is known.
+        follows: in a backward, the op of the forward that it is for; None where none is known, and
+            for an op of a line of its own, as in a hook.
+        cause: the graph break or skipped frame for which it is in no compiled graph; None where
+            none is known.
     """
 
     op: str
@@ -29,3 +33,4 @@ class EagerOp:
     source: Source | None = None
     by_engine: bool = False
     follows: EagerOp | None = None
+    cause: GraphBreak | None = None

@@ -45,7 +45,8 @@ class Captured:
         kernels: the kernels that were generated, `graph` being the position of their graph; None
             where no code is generated.
         levels: the graphs of the same run at other levels that the mechanism knows.
-        islands: what ran eagerly beside the graphs; None where that was not recorded.
+        islands: gives what ran eagerly beside the graphs, which is worked out when it is first
+            read; None where that was not recorded.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
     """
@@ -55,7 +56,7 @@ class Captured:
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
     levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
-    islands: Islands | None = None
+    islands: Callable[[], Islands] | None = None
     comparable: Mechanism | None = None
 
 

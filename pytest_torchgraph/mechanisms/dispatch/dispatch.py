@@ -16,6 +16,7 @@ from ...ops.levels import Level
 from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
 from ..protocol import Built, Captured
+from ..recording.collector import collector_paused
 from ..recording.unseen import refuse_unseen, threads_started
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
@@ -78,7 +79,8 @@ class Dispatch:
 
         def build() -> Built:
             replay = DispatchReplay(recorder, canon, keep_dead)
-            graphs = replay.graphs(outputs, grads if ran_backward else None)
+            with collector_paused():
+                graphs = replay.graphs(outputs, grads if ran_backward else None)
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -79,8 +80,8 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
 
 def recorded_islands(
     step: Step, recorder: IslandRecorder, canon: CanonicalNames, made: Sequence[Made]
-) -> Islands:
-    """The islands of a step that has just run.
+) -> Callable[[], Islands]:
+    """What gives the islands of a step that has just run; it takes about as long as recording.
 
     Args:
         made: the graphs that count, in order.
@@ -92,7 +93,8 @@ def recorded_islands(
     }
     results = [*output_leaves(step.output), *step.saved.replaced_buffers()]
     results += [leaf.grad for leaf in step.leaves if leaf.grad is not None]
-    return islands_of(recorder, canon, compiled, [recorder.number_of(each) for each in results])
+    values = [recorder.number_of(each) for each in results]
+    return functools.partial(islands_of, recorder, canon, compiled, values)
 
 
 def _hidden(op: str, line: tuple[CodeType, int] | None) -> str:

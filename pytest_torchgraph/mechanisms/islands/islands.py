@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...graph.eager_op import EagerOp
 from ...graph.model import Graph, GraphKind, Source
-from ...ops.qualified import op_name
+from ..recording.collector import collector_paused
 from ..recording.mode import LEAF, OpRecord, Value
 from ..recording.replay import Draft, Replay
 from ..recording.section import Section
@@ -26,13 +26,12 @@ class Island:
     Attributes:
         graph: the first of them.
         behind: number of the compiled graph that ran before it, -1 where none did.
-        stack: the user's lines, innermost first, in which it began; for one of a backward those of
-            the forward op that its first op is for.
+        stack: the number of the stack in which it began.
     """
 
     graph: Graph
     behind: int
-    stack: tuple[Source, ...] = ()
+    stack: int
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,16 @@ class Islands:
 
     Attributes:
         graphs: the different islands, in the order in which they ran first.
-        ops: every run of an op, in order.
+        ops: every run of an op, in order, without its cause.
+        began: for each op the number of the stack in which its island began.
+        stacks: the user's lines, innermost first, in which each island began, equal ones too; for
+            one of a backward those of the forward op that its first op is for.
     """
 
     graphs: Sequence[Island] = ()
     ops: Sequence[EagerOp] = ()
+    began: Sequence[int] = ()
+    stacks: Sequence[tuple[Source, ...]] = ()
 
 
 @dataclass
@@ -56,13 +60,13 @@ class _Part:
         backward: whether it is one of a backward.
         behind: see `Island`.
         section: the section of its drafts.
-        records: its ops, with their numbers among the events.
+        records: its ops.
     """
 
     backward: bool
     behind: int
     section: int
-    records: list[tuple[int, EagerRecord]] = field(default_factory=list)
+    records: list[EagerRecord] = field(default_factory=list)
 
 
 def islands_of(
@@ -81,7 +85,8 @@ def islands_of(
     """
     if not any(isinstance(event, EagerRecord) for event in recorder.events):
         return Islands()
-    return _Builder(recorder, canon, compiled).build(results)
+    with collector_paused():
+        return _Builder(recorder, canon, compiled).build(results)
 
 
 class _IslandReplay(Replay):
@@ -94,6 +99,10 @@ class _IslandReplay(Replay):
         self.marked = [sequence for sequence, _ in recorder.marks]
         self.view_of: dict[int, int] = {}
         """The draft that each draft of a view is of, where both come from outside."""
+        self.used_as_view: list[tuple[int, int]] = []
+        """Pairs of a draft of which a view is used, and the section that uses it."""
+        self.drafted: dict[int, int] = {}
+        """The draft of each record, by its `id`."""
 
     def forward_event(self, record: OpRecord) -> int | None:
         """The number of the event whose autograd node ran this op; -1 for AOTAutograd's own."""
@@ -143,7 +152,8 @@ class _IslandReplay(Replay):
             return super().draft_of(value)
         role = draft.op if draft.kind == "placeholder" else "input"
         view = self.push(Draft("placeholder", role, result=self.meta(value), wanted=draft.wanted))
-        self.view_of[view] = number
+        self.view_of[view] = self.view_of.get(number, number)
+        self.used_as_view.append((self.view_of[view], self.section))
         self.define(value, view)
         return view
 
@@ -196,6 +206,7 @@ class _Builder:
 
     Attributes:
         parts: the islands, equal ones too, in order.
+        part_of: the island of each record, by its `id`.
         backward_sections: for each section of drafts, whether it ran in a backward.
         named: the names of drafts in the graphs that have them, as `eager_0:head/mm`.
         needed: the drafts that the forward, or what the step gives, uses outside of where they are
@@ -213,6 +224,7 @@ class _Builder:
         self.compiled = compiled
         self.replay = _IslandReplay(recorder, canon)
         self.parts: list[_Part] = []
+        self.part_of: dict[int, _Part] = {}
         self.backward_sections: dict[int, bool] = {}
         self.named: dict[int, str] = {}
         self.needed: set[int] = set()
@@ -228,35 +240,42 @@ class _Builder:
         for draft in drafts:
             used = {i for i in draft.operands if drafts[i].section != draft.section}
             (self.saved if self.backward_sections.get(draft.section) else self.needed).update(used)
+        for number, section in self.replay.used_as_view:
+            (self.saved if self.backward_sections.get(section) else self.needed).add(number)
+        made: dict[int, list[int]] = {}
+        for i in sorted(self.needed | self.saved):
+            if drafts[i].kind != "placeholder":
+                made.setdefault(drafts[i].section, []).append(i)
         found: dict[tuple[GraphKind, Graph], int] = {}
         islands: list[Island] = []
         runs: list[int] = []
         ops: list[EagerOp] = []
+        began: list[int] = []
         known: dict[int, EagerOp] = {}
-        for part in self.parts:
-            graph, section = self._graph(part)
-            key = graph.kind, graph
-            number = found.setdefault(key, len(islands))
+        for at, part in enumerate(self.parts):
+            graph, section_of = self._graph(part, made.get(part.section, []))
+            number = found.setdefault((graph.kind, graph), len(islands))
             if number == len(islands):
                 graph = replace(graph, name=f"eager_{number}", eager=True)
-                islands.append(Island(graph, part.behind, self._stack(part)))
+                islands.append(Island(graph, part.behind, at))
                 runs.append(0)
             runs[number] += 1
             first = islands[number].graph
-            self._name(part, graph, first, section)
+            self._name(part, graph, first, section_of)
             ops += self._ops(part, first.name, known)
+            began += [at] * len(part.records)
         counted = [
             replace(island, graph=replace(island.graph, runs=count))
             for island, count in zip(islands, runs, strict=True)
         ]
-        return Islands(counted, ops)
+        return Islands(counted, ops, began, [self._stack(part) for part in self.parts])
 
     def _make_drafts(self) -> None:
         """Replay all events; each island and each compiled run has a section."""
         replay = self.replay
         section, behind = 0, -1
         part: _Part | None = None
-        for number, event in enumerate(self.recorder.events):
+        for event in self.recorder.events:
             if isinstance(event, CompiledRun):
                 part, section = None, section + 1
                 replay.section = section
@@ -269,52 +288,43 @@ class _Builder:
                 self.backward_sections[section] = event.backward
                 part = _Part(event.backward, behind, section)
                 self.parts.append(part)
-            part.records.append((number, event))
+            part.records.append(event)
+            self.part_of[id(event)] = part
             replay.add(event)
+            replay.drafted[id(event)] = len(replay.drafts) - 1
         replay.section = section + 1
 
     def _run(self, event: CompiledRun) -> int:
         """Note what a compiled graph takes and gives; its number."""
-        number, graph, converted = self.compiled[id(event.made)]
+        position, graph, converted = self.compiled[id(event.made)]
         for value in event.inputs:
             if type(value) is Value:
                 used = self.saved if event.backward else self.needed
-                used.add(self.replay.draft_of(value))
+                number = self.replay.draft_of(value)
+                used.add(self.replay.view_of.get(number, number))
         for name, value in zip(_output_names(converted), event.outputs, strict=False):
             if type(value) is Value and value not in self.replay.current:
                 wanted = f"{graph.name}:{name}"
                 result = self.replay.meta(value)
                 draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
                 self.replay.define(value, self.replay.push(draft))
-        return number
+        return position
 
-    def _graph(self, part: _Part) -> tuple[Graph, Section]:
-        """The graph of one island, under its own names."""
-        needed, saved = self.needed, self.saved - self.needed
-        if part.backward:
-            needed, saved = self.needed | self.saved, set()
-        section = _IslandSection(
-            self.replay,
-            part,
-            self._made_in(part, needed),
-            self._made_in(part, saved),
-            self.backward_sections,
-        )
+    def _graph(self, part: _Part, made: Sequence[int]) -> tuple[Graph, Section]:
+        """The graph of one island, under its own names.
+
+        Args:
+            made: the drafts of the island that are used outside of it.
+        """
+        returned = [i for i in made if part.backward or i in self.needed]
+        saved = [i for i in made if not part.backward and i not in self.needed]
+        section = _IslandSection(self.replay, part, returned, saved, self.backward_sections)
         for i in section.live:
             of = self.replay.view_of.get(i, i)
             if of in self.named:
                 section.known[i] = self.named[of]
         graph = section.graph("backward" if part.backward else self.forward_kind)
         return graph, section
-
-    def _made_in(self, part: _Part, numbers: Iterable[int]) -> list[int]:
-        """Those drafts that an island made, in order."""
-        drafts = self.replay.drafts
-        return sorted(
-            i
-            for i in numbers
-            if drafts[i].section == part.section and drafts[i].kind != "placeholder"
-        )
 
     def _name(self, part: _Part, graph: Graph, first: Graph, section: Section) -> None:
         """Note by which names later islands call the values of this one: those of the first run."""
@@ -330,21 +340,12 @@ class _Builder:
 
     def _stack(self, part: _Part) -> tuple[Source, ...]:
         """The user's lines in which an island began."""
-        for _, record in part.records[:1]:
-            lines = record.stack
-            if not lines and (forward := self.replay.forward_record(record)) is not None:
-                lines = self._lines_of(forward)
-            return tuple(found for line in lines if (found := source_of(line)) is not None)
-        return ()
-
-    def _lines_of(self, forward: EagerRecord) -> tuple[Line, ...]:
-        """The stack of the island that an op of the forward is in, beginning with its own line."""
-        for part in self.parts:
-            if any(record is forward for _, record in part.records):
-                first = part.records[0][1]
-                own = () if forward.line is None else (forward.line,)
-                return (*own, *first.stack)
-        return ()
+        record = part.records[0]
+        lines = record.stack
+        if not lines and (forward := self.replay.forward_record(record)) is not None:
+            own = () if forward.line is None else (forward.line,)
+            lines = (*own, *self.part_of[id(forward)].records[0].stack)
+        return tuple(found for line in lines if (found := source_of(line)) is not None)
 
     def _ops(self, part: _Part, graph: str, known: dict[int, EagerOp]) -> Iterator[EagerOp]:
         """The ops that ran in one island.
@@ -353,18 +354,15 @@ class _Builder:
             graph: its name.
             known: the ops until now, by the `id` of their records.
         """
-        for _, record in part.records:
-            module, source = self.replay.place(record)
-            forward = self.replay.forward_record(record)
-            by_aot = record.backward and self.replay.forward_event(record) == -1
-            found = EagerOp(
-                op_name(record.op),
-                graph,
-                module,
-                source,
-                by_engine=record.by_engine or (by_aot and record.line is None),
-                follows=None if forward is None else known.get(id(forward)),
-            )
+        replay = self.replay
+        for record in part.records:
+            draft = replay.drafts[replay.drafted[id(record)]]
+            by_engine, follows = record.by_engine, None
+            if record.backward and record.line is None and record.path <= 0:
+                forward = replay.forward_record(record)
+                follows = None if forward is None else known.get(id(forward))
+                by_engine = by_engine or replay.forward_event(record) == -1
+            found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
             known[id(record)] = found
             yield found
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file
 from ...ops.qualified import op_name
-from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
@@ -35,6 +36,13 @@ _STEP = Step.run.__code__
 """The code that calls the target; the frames around it are of nobody's concern."""
 _AOT_NODE = "CompiledFunctionBackward"
 """Name of the autograd node of a graph that AOTAutograd compiled."""
+
+_PASSES_ON = frozenset(
+    "aten.add aten.add_ aten.zeros aten.zeros_like aten.new_zeros aten.clone aten.copy_ "
+    "aten.empty_strided aten.new_empty_strided aten._to_copy aten.detach".split()
+)
+"""The ops by which the autograd engine passes gradients on. Any other one at its nodes is of a hook
+that has no Python code of its own, such as `torch.nan_to_num`."""
 
 Line = tuple[CodeType, int]
 
@@ -94,6 +102,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._backward = False
         self._aside = 0
         self._kinds: dict[str, int] = {}
+        self._rewritten: dict[int, tuple[int, Value]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -129,7 +138,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             made: what it is in `CompiledRun.made`.
         """
         backward = self._backward or self._autograd_node() is not None
-        event = CompiledRun(made, [self.encode(arg) for arg in args], backward)
+        event = CompiledRun(made, self.encode_all(args), backward)
         self.events.append(event)
         with self.aside():
             output = call(args)
@@ -159,13 +168,14 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
         sequence = -1 if node is None else node._sequence_nr()
+        in_module = path is not None
         if sequence >= LEAF:
             if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
                 return self._same(func(*args, **kwargs), args[0])
             path = self.number_of_owner(node) if line is None else path
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
-        encoded = tuple([self.encode(arg) for arg in args])
+        encoded = self.encode_all(args)
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
         if path is None:
@@ -178,7 +188,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.by_engine = (
             line is None
             and node is not None
+            and not in_module
             and (sequence >= LEAF or type(node).__name__ == _AOT_NODE)
+            and str(func.overloadpacket) in _PASSES_ON
         )
         before = self.events[-1] if self.events else None
         goes_on = isinstance(before, EagerRecord) and before.backward == record.backward
@@ -190,29 +202,86 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return output
 
     def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an op of AOTAutograd's own, whose result is the value that it was made from."""
+        """Run an op of AOTAutograd's own: what it gives is a value that is known already.
+
+        It copies what a graph computed into the argument that the graph writes, makes tensors of
+        the right form, and makes outputs of a graph again that are views of its inputs.
+        """
         output = func(*args, **kwargs)
         self.marks.append((self._sequence(), -1))
-        source = args[1] if func is torch.ops.aten.copy_.default else args[0] if args else None
+        if func is torch.ops.aten.copy_.default:
+            self._written_by_graph(args[0], args[1])
+            return output
+        source = args[0] if args else None
         for each in output if isinstance(output, tuple | list) else (output,):
             if isinstance(each, torch.Tensor):
                 self._same(each, source)
         return output
 
     def _same(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
-        """Take a tensor for the value of another one, or a view of it where it has another form."""
-        if isinstance(source, torch.Tensor) and source.shape == tensor.shape:
-            value = self.encode(source)
-            storage, place = self._place(tensor)
+        """Take a tensor for the value of another one, where it is a copy of it, or a view."""
+        if not isinstance(source, torch.Tensor):
+            self.introduce(tensor, "constant", "constant")
+            return tensor
+        value = self.encode(source)
+        storage, place = self._place(tensor)
+        if storage == self.storage_of[value]:
+            self.encode(tensor)  # by its place in the storage: an output of the graph, or a view
+        elif source.shape == tensor.shape and source.dtype == tensor.dtype:
             self._tensors[id(tensor)] = (weakref.ref(tensor), value)
             self._places[place] = self._first_on[storage] = value
-        elif isinstance(source, torch.Tensor):
-            value = self.encode(source)
-            made = self.meet(tensor, True)
-            self.views[made] = value
         else:
-            self.introduce(tensor, "constant", "constant")
+            self.views[self.meet(tensor, True)] = value
         return tensor
+
+    def _written_by_graph(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
+        """A graph has written into a storage: all that is in it is another value from now on."""
+        value = self.encode(source)
+        storage, place = self._place(tensor)
+        self._rewritten[storage] = (len(self.values), value)
+        for known in [each for each in self._places if each[0] == storage]:
+            del self._places[known]
+        self._tensors[id(tensor)] = (weakref.ref(tensor), value)
+        self._places[place] = self._first_on[storage] = value
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def encode(self, value: Any, output: bool = False) -> Any:
+        """As in a `RecordingMode`; what a graph has written to is another value from then on."""
+        found = super().encode(value, output)
+        if self._rewritten and type(found) is Value:
+            when, now = self._rewritten.get(self.storage_of[found], (0, found))
+            if found < when and found != now:
+                del self._tensors[id(value)]
+                return self.meet(value, output)
+        return found
+
+    def encode_all(self, values: Iterable[Any], output: bool = False) -> tuple[Any, ...]:
+        """What `encode` gives for each of several values."""
+        if not self._rewritten:
+            return super().encode_all(values, output)
+        return tuple([self.encode(value, output) for value in values])
+
+    def meet(self, tensor: torch.Tensor, output: bool) -> Value:
+        """As in a `RecordingMode`; a tensor subclass is known by the tensors inside, they by it.
+
+        AOTAutograd takes it apart before a graph, and puts it together behind one.
+        """
+        whole: Any = tensor
+        if not is_traceable_wrapper_subclass(whole):
+            return super().meet(tensor, output)
+        inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
+        inner = [each for each in inner if isinstance(each, torch.Tensor)]
+        values = [self._tensors.get(id(each)) for each in inner]
+        made = next((each[1] for each in values if each is not None), None)
+        known = output or id(tensor) in self.named.tensors or made is None
+        value = super().meet(tensor, known if made is not None else output)
+        if not known and made is not None:
+            self.views[value] = made
+        for each in inner:
+            if id(each) not in self._tensors:
+                self.views[super().meet(each, True)] = value
+        return value
 
     # -- places ----------------------------------------------------------------------------------
 

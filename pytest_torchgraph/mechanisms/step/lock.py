@@ -19,15 +19,15 @@ def exclusive(*, resets: bool) -> Iterator[None]:
 
     A capture changes what all threads share, such as the RNG, Dynamo's caches and methods of
     tensors, and puts it back: two at once would each put back what the other one had made of it. A
-    capture inside another one, in the same thread, does no harm unless one of them resets Dynamo. Waiting
-    for the other one could be for ever, because its target may be waiting for this thread.
+    capture inside another one, in the same thread, does no harm unless one of them resets Dynamo.
+    Waiting for the other one could be for ever: its target may be waiting for this thread.
 
     Args:
         resets: whether the capture resets Dynamo.
 
     Raises:
-        CaptureError: if another thread is in the middle of a capture; or this one is, and one of the two
-            resets Dynamo.
+        CaptureError: if another thread is in the middle of a capture; or this one is, and one of
+            the two resets Dynamo.
     """
     if not _lock.acquire(blocking=False):
         raise CaptureError(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, capture, torch_private
 from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+from pytest_torchgraph.mechanisms.recording.mode import Value
 from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -31,6 +32,7 @@ def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let captures via aot run without the mode."""
     monkeypatch.setattr(IslandRecorder, "recording", nothing)
     monkeypatch.setattr(IslandRecorder, "run", lambda _self, _made, call, args: call(args))
+    monkeypatch.setattr(IslandRecorder, "number_of", lambda _self, _tensor: Value(0))
 
 
 def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:

@@ -1,0 +1,192 @@
+"""Which value an eager op works on: across views, writes and tensor subclasses."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.islands.cases import Block, disabled
+from mechanisms.models import example
+from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import Capture, CaptureError, capture
+
+
+def inputs(found: Capture) -> list[list[str]]:
+    return [[node.name for node in graph.inputs] for graph in found.eager]
+
+
+@torch.compiler.disable
+def read(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def test_a_view_that_a_graph_returns_is_not_what_it_is_a_view_of() -> None:
+    def target(x: Tensor) -> Tensor:
+        b, a = x.cos(), x.t()
+        print(end="")
+        return disabled(a) + b
+
+    found = capture(target, example(4, 4))
+    assert inputs(found) == [["inference_0:t"]]
+
+
+def test_another_dtype_of_the_same_bits_is_another_value() -> None:
+    def target(x: Tensor) -> Tensor:
+        b, a = x.cos(), x.view(torch.int32)
+        print(end="")
+        return read(a) + b
+
+    (graph,) = capture(target, example(4, 4)).eager
+    assert str(graph.inputs[0].result).startswith("TensorMeta(dtype='int32'")
+
+
+def test_a_view_of_what_a_graph_writes_is_another_value_afterwards() -> None:
+    def target(x: Tensor, memory: Tensor) -> Tensor:
+        kept = memory[0]
+        before = read(kept)
+        memory.add_(x)
+        print(end="")
+        return read(kept).sin() + before
+
+    found = capture(target, example(2, 4), torch.ones(2, 4), backward=False)
+    assert [graph.runs for graph in found.eager] == [2]
+    again = capture(lambda x, m: read(m.add_(x)) + disabled(m[0]), example(2, 4), torch.ones(2, 4))
+    assert all("m" not in names for names in inputs(again))
+
+
+def test_both_handles_of_an_argument_change_where_a_graph_writes_one() -> None:
+    a = torch.ones(16)
+
+    def target(a: Tensor, b: Tensor) -> Tensor:
+        a.mul_(2)
+        return disabled(b)
+
+    found = capture(target, a, a.view(4, 4))
+    assert inputs(found) == [["inference:mul"]] or inputs(found) == [["forward:mul"]]
+
+
+def test_a_tensor_subclass_is_known_on_both_sides_of_a_graph() -> None:
+    def target(x: Tensor) -> Tensor:
+        return disabled(x * 2).exp()
+
+    x = TwoTensor(example(2, 4), example(2, 4))
+    found = capture(target, x, backward=False)
+    ((name,),) = inputs(found)
+    assert name.startswith(("forward_0:mul", "inference_0:mul"))
+    assert len(found.eager[0].outputs) == 1
+    x = TwoTensor(example(2, 4), example(2, 4)).requires_grad_()
+    assert inputs(capture(target, x, backward=False)) == [[name.replace("inference", "forward")]]
+
+
+# -- what is the engine's, and what follows --------------------------------------------------------
+
+
+def clamped() -> Any:
+    return functools.partial(torch.clamp, min=-1, max=1)
+
+
+@pytest.mark.parametrize("hook", [torch.nan_to_num, clamped(), nn.Linear(4, 4)])
+@pytest.mark.parametrize("on", ["parameter", "output of a graph"])
+def test_a_hook_without_code_of_its_own_is_not_the_engine(on: str, hook: Any) -> None:
+    model = nn.Linear(4, 4)
+    if on == "parameter":
+        model.weight.register_hook(hook)
+
+    def target(x: Tensor) -> Tensor:
+        y = model(x).relu()
+        if on != "parameter":
+            y.register_hook(hook)
+        print(end="")
+        return y.exp()
+
+    with pytest.raises(AssertionError, match="ran eagerly, in no compiled graph"):
+        capture(target, example(4, 4)).assert_no_eager_ops()
+
+
+def test_what_is_recomputed_in_the_backward_is_not_the_engine() -> None:
+    layers = nn.Sequential(nn.Linear(4, 4), Block())
+
+    @torch.compiler.disable(recursive=False)
+    def inner(x: Tensor) -> Tensor:
+        return checkpoint(layers, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+    def target(x: Tensor) -> Tensor:
+        return inner(x.sin()).cos()
+
+    found = capture(target, example(2, 4, grad=True))
+    again = [op for op in found.eager_ops if op.op == "aten.addmm.default"]
+    assert again
+    assert not any(op.by_engine for op in again)
+
+
+def test_a_hook_does_not_follow_from_the_op_at_whose_gradient_it_runs() -> None:
+    linear = nn.Linear(4, 4)
+
+    @torch.compiler.disable
+    def hooked(x: Tensor) -> Tensor:
+        y = x.sin()
+        y.register_hook(lambda grad: linear(grad).atan())
+        return y
+
+    def target(x: Tensor) -> Tensor:
+        return hooked(x.exp()).tanh()
+
+    found = capture(target, example(2, 4, grad=True))
+    with pytest.raises(AssertionError) as caught:
+        found.assert_no_eager_ops(allow="aten.sin")
+    assert "aten.atan.default" in str(caught.value)
+    assert "aten.cos.default" not in str(caught.value)
+
+
+def test_equal_graphs_of_two_places_keep_their_causes() -> None:
+    @torch.compiler.disable
+    def first(x: Tensor) -> Tensor:
+        return x.sin()
+
+    @torch.compiler.disable
+    def second(x: Tensor) -> Tensor:
+        return x.sin()
+
+    def target(x: Tensor) -> Tensor:
+        x = first(x.exp())
+        return second(x.tanh()).tanh()
+
+    found = capture(target, example(2, 4), backward=False)
+    assert [graph.runs for graph in found.eager] == [2]
+    line = found.eager_ops[0].source
+    with pytest.raises(AssertionError) as caught:
+        found.assert_no_eager_ops(allow=str(line))
+    message = str(caught.value)
+    assert "locals>.second" in message
+    assert "locals>.first" not in message
+
+
+# -- threads and scripts ---------------------------------------------------------------------------
+
+
+def test_what_a_thread_writes_into_a_known_tensor_is_refused() -> None:
+    @torch.compiler.disable
+    def written(x: Tensor) -> None:
+        thread = threading.Thread(target=lambda: x.mul_(2), name="writer")
+        thread.start()
+        thread.join()
+
+    def target(x: Tensor) -> Tensor:
+        y = x.exp().detach()
+        written(y)
+        return y * x.cos()
+
+    with pytest.raises(CaptureError, match=r"aten\.mul_\.Tensor.*writer"):
+        capture(target, example(2, 4, grad=True))
+
+
+def test_torchscript_inside_of_a_target_is_refused() -> None:
+    script = torch.jit.script(nn.Linear(4, 4))
+    with pytest.raises(CaptureError, match="TorchScript"):
+        capture(lambda x: script(x.cos()).tanh(), example(2, 4))
