@@ -367,7 +367,7 @@ def module_containers() -> Case:
 class Recurrent(nn.Module):
     """A recurrent layer in a module of its own, its states dropped."""
 
-    def __init__(self, kind: type[nn.RNNBase], width: int, **options: Any) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], width: int, **options: Any) -> None:
         super().__init__()
         self.rnn = kind(width, width, batch_first=True, **options)
 
@@ -394,7 +394,7 @@ def lstm_in_blocks() -> Case:
 class RecurrentBlock(nn.Module):
     """A norm, a recurrent layer and a linear one."""
 
-    def __init__(self, kind: type[nn.RNNBase], width: int) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase], width: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.rnn = Recurrent(kind, width)
