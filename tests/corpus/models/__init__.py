@@ -1,0 +1,1 @@
+"""The models of the corpus, by what they are from or for."""
