@@ -31,7 +31,7 @@ def assert_matches_eager(
     if problem is not None:
         raise AssertionError(problem)
     grads = outcome.grads
-    if grads and not any(bool(grad.count_nonzero()) for grad in grads.values()):
+    if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
             f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
             "loss_fn that depends on the output"
@@ -45,6 +45,10 @@ def assert_matches_eager(
             f"{shown} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give the "
             "target inputs and parameters that it computes numbers from"
         )
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance) -> str | None:

@@ -180,12 +180,23 @@ def _module_of(error: BaseException | None) -> str:
         traceback = error.__traceback__
         while traceback is not None:
             translator = traceback.tb_frame.f_locals.get("self")
-            stack = getattr(translator, "nn_module_stack", None)
+            stack = _own_attribute(translator, "nn_module_stack")
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])
             traceback = traceback.tb_next
         error = error.__context__  # of a break behind which Dynamo could not resume
     return module
+
+
+def _own_attribute(value: Any, name: str) -> Any:
+    """An attribute, None for none, without the class's `__getattr__`.
+
+    That of Dynamo's lazy variables makes them real, which changes what is compiled.
+    """
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
 
 
 @contextlib.contextmanager

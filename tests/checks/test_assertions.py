@@ -334,3 +334,8 @@ def test_values_that_are_nan_in_places_or_infinite_are_compared() -> None:
         lambda x: (x, all_nan(x)[:0]),
     ):
         capture(target, x).assert_matches_eager()
+
+
+def test_sparse_gradients_are_compared() -> None:
+    embedding = torch.nn.Embedding(12, 4, sparse=True)
+    capture(embedding, torch.tensor([[3, 4]]), via="dispatch").assert_matches_eager()

@@ -724,3 +724,29 @@ def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
         gc.collect()
         assert [each() for each in references] == [None] * 3
         assert len(seen.watched.callables) >= 3
+
+
+def test_a_watch_lets_dynamo_s_lazy_variables_be_lazy() -> None:
+    """An LSTM in a submodule: reading its attributes in the stack of a break compiled nothing."""
+
+    class Rnn(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x)[0]  # type: ignore[no-any-return]
+
+    class Around(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.rnn, self.out = torch.nn.LayerNorm(4), Rnn(), torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.rnn(self.norm(x))
+            return x + self.out(x)  # type: ignore[no-any-return]
+
+    torch._dynamo.reset()
+    with pytest_torchgraph.watch() as seen:
+        torch.compile(Around(), backend="eager")(torch.ones(2, 3, 4))
+    assert [graph.op_counts.total() for graph in seen.graphs] == [1, 3]

@@ -79,6 +79,26 @@ def an_lstm_beside_a_block() -> Target:
     return Tagger(), (example(2, 3, 4),)
 
 
+class OneLstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0]
+
+
+@case
+def an_lstm_in_a_module_of_its_own() -> Target:
+    norm, rnn, out = nn.LayerNorm(4), OneLstm(), nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        x = x + rnn(norm(x))
+        return x + out(x)
+
+    return target, (example(2, 3, 4),)
+
+
 @case
 def an_item() -> Target:
     def target(x: Tensor) -> Tensor:
