@@ -8,7 +8,8 @@ nothing else is asked. Its rules:
    module's own backend made of the graph; its phase is that of the graph.
 3. An op outside of graphs is AOTAutograd's own, its prologue or epilogue, if a frame of
    torch/_functorch/_aot_autograd is on the stack before any frame of a user's file.
-4. A `detach` whose autograd node is an AccumulateGrad stores a gradient in `.grad`.
+4. A `detach` whose autograd node is an AccumulateGrad stores a gradient in `.grad`; so does a copy
+   (`clone`, or `new_empty_strided` and `copy_`) where the strides of the parameter are others.
 5. A higher-order op counts once, by its name; what its body runs does not.
 6. AOTAutograd's check of custom ops, which detaches each parameter that the first run of a graph
    uses, is switched off.
@@ -35,6 +36,10 @@ Counts = dict[str, Counter[str]]
 
 _TORCH = torch.__path__[0] + "/"
 _AOT = _TORCH + "_functorch/_aot_autograd/"
+_TAKES = {
+    f"aten.{op}"
+    for op in ("detach.default", "clone.default", "copy_.default", "new_empty_strided.default")
+}
 _STANDARD = sys.base_prefix + "/lib/python"
 _SITE = "/site-packages/"
 
@@ -94,7 +99,7 @@ class Counting(TorchDispatchMode):
         if self.inside:
             return "graph"
         node = torch._C._current_autograd_node()
-        if name == "aten.detach.default" and type(node).__name__ == "AccumulateGrad":
+        if name in _TAKES and type(node).__name__ == "AccumulateGrad":
             return "accumulate"
         frame = sys._getframe(3)
         while frame is not None:

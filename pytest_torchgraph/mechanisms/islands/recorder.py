@@ -45,6 +45,11 @@ _PASSES_ON = frozenset(
 """The ops by which the autograd engine passes gradients on. Any other one at its nodes is of a hook
 that has no Python code of its own, such as `torch.nan_to_num`."""
 
+_TAKES = frozenset(
+    "aten.detach aten.clone aten.copy_ aten.new_empty_strided aten.empty_strided".split()
+)
+"""The ops by which AccumulateGrad makes a gradient a parameter's: as it is, or as a copy where its
+strides are others, which depends on the kernels of the machine."""
 _OF_AOT = frozenset(
     "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
     "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
@@ -190,8 +195,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         sequence = -1 if node is None else node._sequence_nr()
         in_module = path is not None
         if sequence >= LEAF:
-            if func is torch.ops.aten.detach.default:  # how AccumulateGrad takes a gradient
-                return self._same(func(*args, **kwargs), args[0])
+            if line is None and not in_module and str(func.overloadpacket) in _TAKES:
+                return self._taken(func, args, kwargs)
             path = self.number_of_owner(node) if line is None else path
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
@@ -221,6 +226,16 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         after = self._sequence()
         if not self.marks or after > self.marks[-1][0]:
             self.marks.append((after, len(self.events) - 1))
+        return output
+
+    def _taken(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an op by which AccumulateGrad takes a gradient: its value stays the same."""
+        output = func(*args, **kwargs)
+        source = args[1] if func is torch.ops.aten.copy_.default else args[0]
+        value = self.encode(source)
+        storage, place = self._place(output)
+        self._tensors[id(output)] = (weakref.ref(output), value)
+        self._places[place] = self._first_on[storage] = value
         return output
 
     def _pass_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

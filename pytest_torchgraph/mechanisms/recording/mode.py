@@ -8,6 +8,7 @@ storage by its address, which a weak storage reference keeps from being used aga
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Iterable
 from types import CodeType, FrameType
@@ -82,8 +83,8 @@ class Stranger(NamedTuple):
     """A tensor that came as an argument, of which nobody knows where it is from.
 
     Attributes:
-        age: whether the op that made it ran before the step or meanwhile, by autograd's count in
-            this thread; unknown of a leaf.
+        age: whether the op that made it ran before the step, or perhaps meanwhile; unknown of a
+            leaf.
         line: code object and line of the target's that it came up in; None where there is none, as
             for what the target returned.
     """
@@ -224,11 +225,19 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return value
 
     def _age(self, tensor: torch.Tensor) -> Age:
-        """What autograd knows of when a tensor was made."""
+        """When a tensor was made, as far as that is known.
+
+        Autograd counts in each thread by itself, so that its count says nothing where there are
+        several.
+        """
         node = tensor.grad_fn
         if node is None:
             return "unknown"
-        return "before" if node._sequence_nr() < self._begin else "meanwhile"
+        older = self.named.older.get(id(tensor))
+        if older is not None and older() is tensor:
+            return "before"
+        counted = threading.active_count() == 1 and node._sequence_nr() < self._begin
+        return "before" if counted else "meanwhile"
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""

@@ -21,10 +21,6 @@ _COMPUTE_NOTHING = (
     "tqdm.",
     "torch._inductor.",
     "torch._dynamo.",
-    "pytest",
-    "_pytest",
-    "xdist",
-    "execnet",
 )
 """Beginnings of the modules whose threads compute nothing; torch.fx shows its progress by tqdm."""
 
@@ -63,10 +59,9 @@ def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[lis
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     """Refuse what was recorded where a value came from nowhere.
 
-    A tensor that autograd knows an op for came from an op that was not seen, if that ran meanwhile.
-    One that is older, or a leaf, may be a constant, as a global tensor is, or state that a module
-    keeps; but not where a thread was started meanwhile. Autograd counts in each thread by itself,
-    so that where other threads of the user's exist nothing with an op is known to be older.
+    A tensor that autograd knows an op for came from an op that was not seen, unless it is known to
+    be older. A leaf may be a constant, as a global tensor is; but not where a thread was started
+    meanwhile.
 
     Args:
         threads: names of the threads that were started while it recorded.
@@ -75,9 +70,7 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
         CaptureError: with the place where the value came up.
     """
     for stranger in recorder.strangers:
-        if not threads and stranger.age == "unknown":
-            continue
-        if not threads and stranger.age == "before" and not _other_threads():
+        if stranger.age == "before" or (stranger.age == "unknown" and not threads):
             continue
         names = ", ".join(dict.fromkeys(threads))
         why = (
@@ -92,12 +85,6 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
             f"that was recorded. {why}. Compute it in the target itself, in the thread that calls "
             "it, or pass it as an argument"
         )
-
-
-def _other_threads() -> bool:
-    """Whether threads exist that may compute: none of pytest's, nor of what it runs with."""
-    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
-    return not all(_module_of(each).startswith(_COMPUTE_NOTHING) for each in others)
 
 
 def _module_of(thread: threading.Thread) -> str:

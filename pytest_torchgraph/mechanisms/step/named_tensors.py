@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,13 +19,17 @@ class NamedTensors:
         modules: path of each module, by id; "" for the target itself.
         tensors: (role, name) of each parameter, buffer and tensor argument, by id. A tied
             parameter has the name that was declared first.
+        older: the tensors by id, as weak references, that an op made before: what a module, an
+            object among the arguments or a closure keeps.
         all_modules: every module with its path, each once.
         all_parameters: every parameter with its name, each once.
         all_buffers: every buffer, each once.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
-        self.modules_by_prefix = list(_modules(target, args, kwargs))
+        reached = _Reached()
+        self.modules_by_prefix = list(_modules(reached, target, args, kwargs))
+        self.older = {id(tensor): weakref.ref(tensor) for tensor in reached.computed}
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
         self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
@@ -105,10 +110,9 @@ MAX_DEPTH = 4
 
 
 def _modules(
-    target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    reached: _Reached, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str, torch.nn.Module]]:
     """The outermost modules that the target can reach: itself, bound, in its closure, passed."""
-    reached = _Reached()
     reached.look("", target)
     for name, value in [*((str(i), arg) for i, arg in enumerate(args)), *kwargs.items()]:
         if not isinstance(value, torch.Tensor):
@@ -120,13 +124,20 @@ def _modules(
 
 
 class _Reached:
-    """The modules that were found while looking through values, by the names that lead to them."""
+    """The modules that were found while looking through values, by the names that lead to them.
+
+    Attributes:
+        computed: the tensors that were found on the way and that an op made.
+    """
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[str, torch.nn.Module]] = {}
+        self.computed: list[torch.Tensor] = []
 
     def look(self, name: str, value: Any, depth: int = 0) -> None:
         """Look into a value, and no deeper than `MAX_DEPTH`."""
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            self.computed.append(value)
         if depth > MAX_DEPTH or isinstance(value, type | torch.Tensor):
             return
         if isinstance(value, torch.nn.Module):
@@ -153,7 +164,9 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # a plain list or dict hides its modules from torch
             for key, item in vars(child).items():
-                if key[:1] != "_" and isinstance(item, list | tuple | dict):
+                if (key[:1] != "_" and isinstance(item, list | tuple | dict)) or isinstance(
+                    item, torch.Tensor
+                ):
                     yield key, item
     elif isinstance(value, functools.partial):
         yield from ((str(index), item) for index, item in enumerate(value.args))
@@ -166,7 +179,7 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{key}", item) for key, item in value.items())
     elif hasattr(value, "__dict__") and not inspect.ismethod(value) and not inspect.ismodule(value):
         for key, item in vars(value).items():
-            if isinstance(item, torch.nn.Module | list | tuple | dict):
+            if isinstance(item, torch.nn.Module | torch.Tensor | list | tuple | dict):
                 yield key, item
 
 
@@ -181,7 +194,7 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
     for name in code.co_names:
         if name in function.__globals__:
             value = function.__globals__[name]
-            if isinstance(value, torch.nn.Module):
+            if isinstance(value, torch.nn.Module | torch.Tensor):
                 yield name, value
     defaults = function.__defaults__ or ()
     declared = code.co_varnames[: code.co_argcount]

@@ -5,6 +5,7 @@ The account itself uses nothing of the package.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections import Counter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_torchgraph import Capture, Graph
 
 _TORCH = torch.__path__[0]
+_TAKES = re.compile(r"detach|clone|copy_|empty_strided")
 _AOT = f"{_TORCH}/_functorch/_aot_autograd/"
 
 
@@ -35,7 +37,7 @@ class Everything(TorchDispatchMode):
 
     An op is in a graph if code that torch.fx generated is the first in the stack that is neither
     torch's nor this mode's; it is AOTAutograd's own if that is met before any code of the user's.
-    How AccumulateGrad takes a gradient, a `detach`, is not counted.
+    How AccumulateGrad takes a gradient, a `detach` or a copy, is not counted.
     """
 
     supports_higher_order_operators = True
@@ -58,7 +60,7 @@ class Everything(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         node = torch._C._current_autograd_node()
-        taken = type(node).__name__ == "AccumulateGrad" and "detach" in str(func)
+        taken = type(node).__name__ == "AccumulateGrad" and _TAKES.search(str(func))
         if not taken:
             self._counter()[str(func)] += 1
         return func(*args, **(kwargs or {}))
