@@ -15,7 +15,7 @@ CASES = (
     r"islands/test_neutral\.py::.*\[(bert|llama|mixtral|t5|mamba|vit|clip|whisper|wav2vec2)\]",
     r"islands/test_neutral\.py::.*\[(transformer_\w+|mixtral|residual_cnn|graph_convolution)\]",
     r"test_snapshot_eager\.py::test_in_a_run_the_section_and_the_artifacts_have_the_runs",
-    r"islands/test_same_text\.py::.*\[all\]",
+    r"islands/test_same_text\.py::",
     # Inductor compiles C++ for each; two of the ops are in every run.
     r"test_higher_order\.py::.*\[(.*-)?(?!cond-|invoke_subgraph-)[^-\]]+-inductor\]",
     r"test_neutral\.py::test_inductor_is_the_same_cold_and_warm\[(taken_over|recompiled|switched)\]",

@@ -164,9 +164,8 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.nn.Module):
         for child in value.modules():  # a plain list or dict hides its modules from torch
             for key, item in vars(child).items():
-                if (key[:1] != "_" and isinstance(item, list | tuple | dict)) or isinstance(
-                    item, torch.Tensor
-                ):
+                hides = key[:1] != "_" and isinstance(item, list | tuple | dict)
+                if hides or isinstance(item, torch.Tensor):
                     yield key, item
     elif isinstance(value, functools.partial):
         yield from ((str(index), item) for index, item in enumerate(value.args))
