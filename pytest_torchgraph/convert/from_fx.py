@@ -296,8 +296,7 @@ class GraphConverter:
     def source(self, node: torch.fx.Node) -> Source | None:
         """`Node.source`."""
         if (line := node.meta.get(node_meta.LINE)) is not None:
-            code, number = line
-            return source_lines.from_line(code.co_filename, number, code.co_name)
+            return source_lines.from_line(*line)
         trace = node.meta.get("stack_trace") or node.stack_trace
         return source_lines.from_stack_trace(trace) if trace else None
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import traceback
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -30,6 +30,10 @@ _INSTALLED = (
     *(str(Path(home, f"{kind}-packages")) for home in _STDLIB for kind in ("site", "dist")),
 )
 """Where packages are installed, also those of the Python that a virtual environment was made of."""
+
+Line = tuple[str, int, str]
+"""File, number and function of a line that ran. A code object in its place would be a leak: one
+that Dynamo made keeps what was compiled with it alive, and the collector cannot see through it."""
 
 _root: list[str] = []
 """The directory that `set_root` was given, if any."""
@@ -115,20 +119,33 @@ def innermost(error: BaseException) -> str:
     return ""
 
 
-def current() -> tuple[CodeType, int] | None:
-    """Code object and line number of the innermost user's frame that is running."""
+def current() -> Line | None:
+    """The innermost user's line that is running."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            return frame.f_code, frame.f_lineno
+            return line_of(frame)
         frame = frame.f_back
     return None
 
 
+def line_of(frame: FrameType) -> Line:
+    """The line that a frame is at."""
+    code = frame.f_code
+    return code.co_filename, frame.f_lineno, code.co_name
+
+
 @functools.lru_cache(maxsize=8192)
 def from_line(file: str, line: int, function: str) -> Source:
-    """The source of one line, with its code."""
-    return Source(relative(file), line, linecache.getline(file, line).strip(), function)
+    """The source of one line, with its code; in a resume function that of the user's function."""
+    code = linecache.getline(file, line).strip()
+    return Source(relative(file), line, code, original_name(function))
+
+
+def described(line: Line) -> str:
+    """A line as messages name it: file, number, function and code."""
+    source = from_line(*line)
+    return f"{source} in {source.function} ({source.code})"
 
 
 def original_name(function: str) -> str:

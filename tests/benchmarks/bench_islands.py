@@ -26,15 +26,18 @@ from pytest_torchgraph.mechanisms.recording.mode import Value
 
 
 @contextlib.contextmanager
-def nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+def counting(recorder: IslandRecorder, **_kwargs: Any) -> Iterator[None]:
+    """Without the mode; the runs of compiled graphs are counted."""
+    recorder.is_recording = True
     yield
+    recorder.is_recording = False
 
 
 def unrecorded() -> contextlib.ExitStack:
     """Let captures via aot run without the mode inside."""
     stack = contextlib.ExitStack()
     for name, instead in (
-        ("recording", nothing),
+        ("recording", counting),
         ("run", lambda _self, _made, call, args: call(args)),
         ("number_of", lambda _self, _tensor: Value(0)),
     ):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 
-from ...convert.source_lines import is_user_file
+from ...convert.source_lines import Line, is_user_file
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 
@@ -101,7 +101,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
         return output
 
-    def _line(self) -> tuple[CodeType, int] | None:
+    def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)
         known = self._user_files
         while frame is not None:
@@ -111,6 +111,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if mine is None:
                 mine = known[file] = is_user_file(file)
             if mine:
-                return code, frame.f_lineno
+                return file, frame.f_lineno, code.co_name
             frame = frame.f_back
         return None

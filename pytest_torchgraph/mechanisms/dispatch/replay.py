@@ -53,21 +53,12 @@ class DispatchReplay(Replay):
         """Module path and source of an op; in the backward those of the forward op it is for."""
         paths = self.recorder.paths
         if record.line is not None:
-            code, line = record.line
-            return paths[max(record.path, 0)], source_lines.from_line(
-                code.co_filename, line, code.co_name
-            )
+            return paths[max(record.path, 0)], source_lines.from_line(*record.line)
         sequence = record.sequence
         if record.path >= 0 or sequence < 0 or sequence >= LEAF:
             return paths[max(record.path, 0)], None
         at = bisect_right(self.change_points, sequence) - 1
         path = paths[self.changes[at][1]] if at >= 0 else ""
         made = bisect_right(self.sequences, sequence)
-        source = None
-        if made < len(self.forward):
-            line_of = self.forward[made].line
-            if line_of is not None:
-                source = source_lines.from_line(
-                    line_of[0].co_filename, line_of[1], line_of[0].co_name
-                )
-        return path, source
+        line = self.forward[made].line if made < len(self.forward) else None
+        return path, None if line is None else source_lines.from_line(*line)

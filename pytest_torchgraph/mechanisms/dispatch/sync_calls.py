@@ -48,9 +48,6 @@ def note_calls(
 
 def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str) -> None:
     """Add the call of a method that is being made."""
-    place = source_lines.current()
-    source = None
-    if place is not None:
-        code, line = place
-        source = source_lines.from_line(code.co_filename, line, code.co_name)
+    line = source_lines.current()
+    source = None if line is None else source_lines.from_line(*line)
     seen.methods.append((method, recorder.module, source))

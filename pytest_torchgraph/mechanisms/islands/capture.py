@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType
+from typing import Any
 
 import torch
 
@@ -38,6 +38,23 @@ class Made:
         """The graph, which says how often it ran."""
         graph = replace(self.converted.graph, runs=self.runs)
         return replace(self.converted, graph=graph)
+
+    def recorded(
+        self, compiled: Callable[[list[Any]], Any], recorder: IslandRecorder
+    ) -> Callable[[list[Any]], Any]:
+        """The compiled graph as a callable of which each run of the step is counted and recorded.
+
+        It can outlive the step, in the autograd graph of an output that somebody keeps.
+        """
+
+        def run(args: list[Any]) -> Any:
+            if not recorder.is_recording:
+                return compiled(args)
+            self.runs += 1
+            return recorder.run(self, compiled, args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
 
 
 def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) -> str:
@@ -97,13 +114,8 @@ def recorded_islands(
     return functools.partial(islands_of, recorder, canon, compiled, values)
 
 
-def _hidden(op: str, line: tuple[CodeType, int] | None) -> str:
-    place = ""
-    if line is not None:
-        code, number = line
-        name = source_lines.original_name(code.co_name)
-        source = source_lines.from_line(code.co_filename, number, name)
-        place = f" at {source} in {source.function} ({source.code})"
+def _hidden(op: str, line: source_lines.Line | None) -> str:
+    place = "" if line is None else f" at {source_lines.described(line)}"
     return (
         f"{op} ran eagerly{place}. What it runs in its body cannot be seen there, and would be "
         "missing in the graphs. Where it is compiled together with the code around it, its body is "

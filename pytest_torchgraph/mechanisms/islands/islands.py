@@ -16,7 +16,7 @@ from ..recording.collector import collector_paused
 from ..recording.mode import LEAF, OpRecord, Value
 from ..recording.replay import Draft, Replay
 from ..recording.section import Section
-from .recorder import CompiledRun, EagerRecord, IslandRecorder, Line
+from .recorder import CompiledRun, EagerRecord, IslandRecorder
 
 
 @dataclass(frozen=True)
@@ -177,13 +177,9 @@ class _IslandReplay(Replay):
         return view
 
 
-def source_of(line: Line | None) -> Source | None:
+def source_of(line: source_lines.Line | None) -> Source | None:
     """A recorded line as a source."""
-    if line is None:
-        return None
-    code, number = line
-    function = source_lines.original_name(code.co_name)
-    return source_lines.from_line(code.co_filename, number, function)
+    return None if line is None else source_lines.from_line(*line)
 
 
 class _IslandSection(Section):

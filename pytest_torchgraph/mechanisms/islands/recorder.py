@@ -11,14 +11,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import torch_private
-from ...convert.source_lines import is_torch_file, is_user_file
+from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
 from ...ops.qualified import op_name
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
 from ..step.named_tensors import NamedTensors
@@ -27,12 +27,6 @@ from ..step.step import Step
 _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
 """Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What
 it runs is not AOTAutograd's, though that calls it."""
-_CALL = torch_private.get("module_call").__code__
-_WRAPPED_CALL = torch_private.get("wrapped_module_call").__code__
-"""The code that calls the forward of a module. Compared by identity: code that Dynamo made can have
-slices among its constants, and no hash."""
-_ENGINE = torch_private.get("engine_run_backward").__code__
-"""The code that starts the autograd engine: what called it is no place of what the engine runs."""
 _STEP = Step.run.__code__
 """The code that calls the target; the frames around it are of nobody's concern."""
 _AOT_NODE = "CompiledFunctionBackward"
@@ -56,8 +50,6 @@ _OF_AOT = frozenset(
     "aten.new_empty_strided aten.empty aten.contiguous".split()
 )
 """The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
-
-Line = tuple[CodeType, int]
 
 
 class EagerRecord(OpRecord):
@@ -110,6 +102,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         events: both, in the order in which they ran.
         marks: pairs (sequence number of autograd behind it, number in `events`) of each event that
             may have made autograd nodes; -1 in place of the number for AOTAutograd's own ops.
+        is_recording: whether the step is running.
         hidden: the higher-order ops that ran, of whose bodies nothing was seen, with their lines.
     """
 
@@ -120,10 +113,16 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.events: list[EagerRecord | CompiledRun] = []
         self.marks: list[tuple[int, int]] = []
         self.hidden: list[tuple[str, Line | None]] = []
+        self.is_recording = False
         self._backward = False
         self._aside = 0
         self._kinds: dict[str, int] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
+        # Code is compared by identity: that which Dynamo made can have slices among its constants,
+        # and no hash.
+        self._call = torch_private.get("module_call").__code__
+        self._wrapped_call = torch_private.get("wrapped_module_call").__code__
+        self._engine = torch_private.get("engine_run_backward").__code__
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -135,7 +134,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Record what runs inside, as the forward or as the backward."""
         self._backward = backward
         with self:
-            yield
+            self.is_recording = True
+            try:
+                yield
+            finally:
+                self.is_recording = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -343,14 +346,15 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         in_graph = aot
         while frame is not None:
             code = frame.f_code
-            if code is _STEP or code is _ENGINE:
+            # What called the autograd engine is no place of what the engine runs.
+            if code is _STEP or code is self._engine:
                 break
-            if path is None and (code is _CALL or code is _WRAPPED_CALL):
+            if path is None and (code is self._call or code is self._wrapped_call):
                 path = self.number_of_module(_module_of(frame))
             elif line is None:
                 kind = self._kinds.get(code.co_filename, _UNKNOWN) or self._kind(code.co_filename)
                 if kind == _USER:
-                    line = code, frame.f_lineno
+                    line = line_of(frame)
                 elif kind == _GENERATED:
                     in_graph = True
                 # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
@@ -392,7 +396,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                     return
                 inside = True
             elif inside and is_user_file(frame.f_code.co_filename):
-                yield frame.f_code, frame.f_lineno
+                yield line_of(frame)
             frame = frame.f_back
 
 

@@ -11,13 +11,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file
+from ...convert.source_lines import Line, is_user_file, line_of
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 
@@ -51,7 +51,7 @@ class OpRecord:
         path: number of the module path that was running, -1 where only autograd knows it.
         sequence: in the forward the sequence number after this op, in the backward that of the
             autograd node that ran it.
-        line: code object and line of the user's call, None in the backward.
+        line: the user's line that called it, None in the backward.
     """
 
     __slots__ = ("args", "kwargs", "line", "op", "output", "path", "sequence")
@@ -64,7 +64,7 @@ class OpRecord:
         output: Any,
         path: int,
         sequence: int,
-        line: tuple[CodeType, int] | None,
+        line: Line | None,
     ):
         self.op = op
         self.args = args
@@ -85,12 +85,12 @@ class Stranger(NamedTuple):
     Attributes:
         age: whether the op that made it ran before the step, or perhaps meanwhile; unknown of a
             leaf.
-        line: code object and line of the target's that it came up in; None where there is none, as
-            for what the target returned.
+        line: the target's line that it came up in; None where there is none, as for what the
+            target returned.
     """
 
     age: Age
-    line: tuple[CodeType, int] | None
+    line: Line | None
 
 
 class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -266,12 +266,12 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return number, (number, tensor.storage_offset(), *form)
 
 
-def _line_of_target() -> tuple[CodeType, int] | None:
-    """Code object and line of the innermost user's frame inside the step that is running."""
+def _line_of_target() -> Line | None:
+    """The innermost user's line inside the step that is running."""
     frame: FrameType | None = sys._getframe(1)
     found = None
     while frame is not None and frame.f_code is not _STEP:
         if found is None and is_user_file(frame.f_code.co_filename):
-            found = frame.f_code, frame.f_lineno
+            found = line_of(frame)
         frame = frame.f_back
     return None if frame is None else found

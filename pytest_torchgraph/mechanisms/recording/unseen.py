@@ -10,7 +10,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from ...convert import source_lines
@@ -95,10 +95,7 @@ def _module_of(thread: threading.Thread) -> str:
     return str(getattr(runs, "__module__", ""))
 
 
-def _place(line: tuple[CodeType, int] | None) -> str:
+def _place(line: source_lines.Line | None) -> str:
     if line is None:
         return "a tensor that the target returned, or keeps,"
-    code, number = line
-    name = source_lines.original_name(code.co_name)
-    source = source_lines.from_line(code.co_filename, number, name)
-    return f"a tensor that comes up at {source} in {source.function} ({source.code})"
+    return f"a tensor that comes up at {source_lines.described(line)}"

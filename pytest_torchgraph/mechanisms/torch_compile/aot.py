@@ -115,14 +115,7 @@ class _Recorder:
             with self.islands.aside():
                 made = Made(frame.lowered(gm, kind, "aot"))
             self.made.append(made)
-            run = torch_private.boxed(gm.forward)
-
-            def counted(args: list[Any]) -> Any:
-                made.runs += 1
-                return self.islands.run(made, run, args)
-
-            counted._boxed_call = True  # type: ignore[attr-defined]
-            return counted
+            return made.recorded(torch_private.boxed(gm.forward), self.islands)
 
         return compile
 

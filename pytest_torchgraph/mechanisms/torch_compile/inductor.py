@@ -111,7 +111,9 @@ class _Recorder:
                     compiled = inner(gm, inputs, *args, **kwargs)
             finally:
                 self.current = before
-            return self._counted(self.made[known], compiled) if self.made[known:] else compiled
+            if len(self.made) == known:
+                return compiled
+            return self.made[known].recorded(compiled, self.islands)
 
         patches = dict(self.options.options or {})
         if self.options.mode is not None:
@@ -124,16 +126,6 @@ class _Recorder:
             return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
                 gm, example_inputs, inner_compile=compile_inner, config_patches=patches
             )
-
-    def _counted(self, made: Made, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """A compiled graph of which each run is recorded."""
-
-        def counted(args: list[Any]) -> Any:
-            made.runs += 1
-            return self.islands.run(made, compiled, args)
-
-        counted._boxed_call = True  # type: ignore[attr-defined]
-        return counted
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
