@@ -46,8 +46,8 @@ def current_stance() -> Callable[[str], Any]:
 
 _OURS = __package__.partition(".")[0]
 
-_left_alone: set[str] = set()
-"""The modules whose functions Dynamo skips already."""
+_looked_at: dict[tuple[str, ...], set[str]] = {}
+"""The modules that `leave_alone` has seen, by the packages that it was given."""
 
 
 def leave_alone(*packages: str) -> None:
@@ -60,11 +60,17 @@ def leave_alone(*packages: str) -> None:
         packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
             a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
-    for name, module in list(sys.modules.items()):
-        if name not in _left_alone and _is_in(name, __package__, *packages):
-            _left_alone.add(name)
-            for value in vars(module).values():
+    seen = _looked_at.setdefault(packages, set())
+    for name in sys.modules.keys() - seen:
+        seen.add(name)
+        if _is_in(name, __package__, *packages):
+            for value in vars(sys.modules[name]).values():
                 _skip_code_of(value)
+
+
+def leave_function_alone(function: Callable[..., Any]) -> None:
+    """Keep Dynamo from a function of ours and from all that it calls, as `leave_alone` does."""
+    _skip_code(function.__code__)
 
 
 def _is_in(module: str, *packages: str) -> bool:

@@ -6,43 +6,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from benchmarks.timing import paired, table
+from mechanisms.islands.unrecorded import unrecorded
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pytest_torchgraph
-from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
-from pytest_torchgraph.mechanisms.recording.mode import Value
-
-
-@contextlib.contextmanager
-def counting(recorder: IslandRecorder, **_kwargs: Any) -> Iterator[None]:
-    """Without the mode; the runs of compiled graphs are counted."""
-    recorder.is_recording = True
-    yield
-    recorder.is_recording = False
-
-
-def unrecorded() -> contextlib.ExitStack:
-    """Let captures via aot run without the mode inside."""
-    stack = contextlib.ExitStack()
-    for name, instead in (
-        ("recording", counting),
-        ("run", lambda _self, _made, call, args: call(args)),
-        ("number_of", lambda _self, _tensor: Value(0)),
-    ):
-        stack.enter_context(mock.patch.object(IslandRecorder, name, instead))
-    return stack
 
 
 class Recurrent(nn.Module):
@@ -87,10 +64,19 @@ def subjects() -> dict[str, Callable[[], Any]]:
         "nearly all eager": (Recurrent(), torch.randn(2, 8, 32)),
     }
 
-    def captured(model: nn.Module, x: Tensor) -> Callable[[], Any]:
-        return lambda: pytest_torchgraph.capture(model, x).program
+    def captured(model: nn.Module, x: Tensor, *, read: bool) -> Callable[[], Any]:
+        def capture() -> None:
+            found = pytest_torchgraph.capture(model, x)
+            if read:
+                _ = found.program
 
-    return {name: captured(*call) for name, call in calls.items()}
+        return capture
+
+    return {
+        f"{name}, {'read' if read else 'until it returns'}": captured(*call, read=read)
+        for name, call in calls.items()
+        for read in (False, True)
+    }
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ _UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
 it runs is not AOTAutograd's, though that calls it."""
 _STEP = Step.run.__code__
 """The code that calls the target; the frames around it are of nobody's concern."""
+_inference_mode_is_on = torch.is_inference_mode_enabled
 _AOT_NODE = "CompiledFunctionBackward"
 """Name of the autograd node of a graph that AOTAutograd compiled."""
 
@@ -50,6 +51,28 @@ _OF_AOT = frozenset(
     "aten.new_empty_strided aten.empty aten.contiguous".split()
 )
 """The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
+
+
+class _Facts:
+    """What counts of an op.
+
+    Attributes:
+        recorded: False for a question to a fake tensor, such as for its device.
+        hands_over: whether AOTAutograd hands values over with it.
+        passes_on: whether the autograd engine passes gradients on with it.
+        takes: whether AccumulateGrad takes gradients with it.
+        is_gradient: whether it can be the way of a gradient back through a view.
+    """
+
+    __slots__ = ("hands_over", "is_gradient", "passes_on", "recorded", "takes")
+
+    def __init__(self, op: torch._ops.OpOverload):
+        packet = str(op.overloadpacket)
+        self.recorded = op.namespace != "prim"
+        self.hands_over = op.is_view or packet in _OF_AOT
+        self.passes_on = packet in _PASSES_ON
+        self.takes = packet in _TAKES
+        self.is_gradient = op.is_view or self.passes_on or packet.endswith("_backward")
 
 
 class EagerRecord(OpRecord):
@@ -117,17 +140,20 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._backward = False
         self._aside = 0
         self._kinds: dict[str, int] = {}
+        self._facts: dict[Any, _Facts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
         # Code is compared by identity: that which Dynamo made can have slices among its constants,
         # and no hash.
         self._call = torch_private.get("module_call").__code__
         self._wrapped_call = torch_private.get("wrapped_module_call").__code__
+        # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
+        torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
         self._engine = torch_private.get("engine_run_backward").__code__
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
-        return True
+        # True would wrap __torch_dispatch__ in a torch.compiler.disable, at 3 µs an op.
+        return False
 
     @contextmanager
     def recording(self, *, backward: bool) -> Iterator[None]:
@@ -183,22 +209,25 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._aside:
             return func(*args, **kwargs)
-        if not isinstance(func, torch._ops.OpOverload):
-            self.hidden.append((op_name(func), self._where()[1]))
+        facts = self._facts.get(func)
+        if facts is None:
+            if not isinstance(func, torch._ops.OpOverload):
+                self.hidden.append((op_name(func), self._where()[1]))
+                return func(*args, **kwargs)
+            facts = self._facts[func] = _Facts(func)
+        if not facts.recorded:
             return func(*args, **kwargs)
-        if func.namespace == "prim":  # a question to a fake tensor, such as for its device
-            return func(*args, **kwargs)
-        if torch.is_inference_mode_enabled() and self.is_composite(func):
+        if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
         path, line, by_aot = self._where()
-        if by_aot and (func.is_view or str(func.overloadpacket) in _OF_AOT):
+        if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
         sequence = -1 if node is None else node._sequence_nr()
         in_module = path is not None
         if sequence >= LEAF:
-            if line is None and not in_module and str(func.overloadpacket) in _TAKES:
+            if line is None and not in_module and facts.takes:
                 return self._taken(func, args, kwargs)
             path = self.number_of_owner(node) if line is None else path
         if func is LIFT:
@@ -212,23 +241,21 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             sequence = self._sequence() if not self._backward else -1
             line = line or (None if self._backward else self._outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
-        record.backward = self._backward or node is not None
-        engine = line is None and node is not None and not in_module
-        packet = str(func.overloadpacket) if engine else ""
-        at_graph = engine and (sequence >= LEAF or type(node).__name__ == _AOT_NODE)
-        record.by_engine = func is LIFT or (at_graph and packet in _PASSES_ON)
-        record.passes_on = (
-            engine
-            and not at_graph
-            and (func.is_view or packet in _PASSES_ON or packet.endswith("_backward"))
-        )
-        before = self.events[-1] if self.events else None
-        goes_on = isinstance(before, EagerRecord) and before.backward == record.backward
+        record.backward = backward = self._backward or node is not None
+        record.by_engine = func is LIFT
+        record.passes_on = False
+        if line is None and node is not None and not in_module:
+            at_graph = sequence >= LEAF or type(node).__name__ == _AOT_NODE
+            record.by_engine = record.by_engine or (at_graph and facts.passes_on)
+            record.passes_on = not at_graph and facts.is_gradient
+        events = self.events
+        before = events[-1] if events else None
+        goes_on = type(before) is EagerRecord and before.backward is backward
         record.stack = () if goes_on else self._stack()
-        self.events.append(record)
+        events.append(record)
         after = self._sequence()
         if not self.marks or after > self.marks[-1][0]:
-            self.marks.append((after, len(self.events) - 1))
+            self.marks.append((after, len(events) - 1))
         return output
 
     def _taken(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -311,7 +338,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         AOTAutograd takes it apart before a graph, and puts it together behind one.
         """
         whole: Any = tensor
-        if not is_traceable_wrapper_subclass(whole):
+        if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(whole):
             return super().meet(tensor, output)
         inner = [getattr(whole, name) for name in whole.__tensor_flatten__()[0]]
         inner = [each for each in inner if isinstance(each, torch.Tensor)]
@@ -344,17 +371,21 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         line: Line | None = None
         path: int | None = None
         in_graph = aot
+        kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
         while frame is not None:
             code = frame.f_code
             # What called the autograd engine is no place of what the engine runs.
             if code is _STEP or code is self._engine:
                 break
-            if path is None and (code is self._call or code is self._wrapped_call):
-                path = self.number_of_module(_module_of(frame))
+            if path is None and (code is call or code is wrapped):
+                outer = frame.f_back  # has fewer locals, of which `f_locals` makes a dict
+                inside = frame if outer is None or outer.f_code is not wrapped else outer
+                path = self.number_of_module(_module_of(inside))
             elif line is None:
-                kind = self._kinds.get(code.co_filename, _UNKNOWN) or self._kind(code.co_filename)
+                file = code.co_filename
+                kind = kinds.get(file, _UNKNOWN) or self._kind(file)
                 if kind == _USER:
-                    line = line_of(frame)
+                    line = file, frame.f_lineno, code.co_name
                 elif kind == _GENERATED:
                     in_graph = True
                 # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
@@ -403,5 +434,5 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 def _module_of(frame: FrameType) -> torch.nn.Module:
     """The module that a frame calls; of a compiled one the module inside."""
     module: torch.nn.Module = frame.f_locals["self"]
-    inner = getattr(module, "_orig_mod", None)
-    return inner if isinstance(inner, torch.nn.Module) else module
+    inner = vars(module)["_modules"].get("_orig_mod")  # getattr is slow where there is none
+    return module if inner is None else inner

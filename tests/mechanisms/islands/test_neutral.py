@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from mechanisms.islands.cases import CASES, Target
+from mechanisms.islands.unrecorded import unrecorded
 from mechanisms.models import example
 from subjects.models import SUBJECTS
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, capture, torch_private
 from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
-from pytest_torchgraph.mechanisms.recording.mode import Value
 from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NUMBER = re.compile(r"\d{5,}|0x[0-9a-f]+")
-
-
-@contextlib.contextmanager
-def nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
-    yield
-
-
-def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let captures via aot run without the mode."""
-    monkeypatch.setattr(IslandRecorder, "recording", nothing)
-    monkeypatch.setattr(IslandRecorder, "run", lambda _self, _made, call, args: call(args))
-    monkeypatch.setattr(IslandRecorder, "number_of", lambda _self, _tensor: Value(0))
 
 
 def of_subject(name: str) -> Callable[[], tuple[Any, ...]]:
@@ -102,13 +90,11 @@ def bits(tensor: Tensor) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_differs_where_nothing_is_recorded(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_differs_where_nothing_is_recorded(name: str) -> None:
     found = []
-    for _ in range(2):  # in one line, which is in the stack of each break
-        found.append(Seen(TARGETS[name]))
-        unrecorded(monkeypatch)
+    for with_recording in (True, False):  # in one line, which is in the stack of each break
+        with contextlib.nullcontext() if with_recording else unrecorded():
+            found.append(Seen(TARGETS[name]))
     recorded, plain = found
     assert plain.capture.eager == ()
     assert recorded.said() == plain.said()
@@ -143,7 +129,7 @@ def test_code_that_is_compiled_under_the_mode_is_the_same_without_it(first: str)
     call = torch.compile(target, backend=backend)
     recorder = IslandRecorder(NamedTensors(target, (), {}))
     for place in (first, "inside", "outside", "inside"):
-        with recorder.recording(backward=False) if place == "inside" else nothing():
+        with recorder.recording(backward=False) if place == "inside" else contextlib.nullcontext():
             call(example(2, 4))
     assert len(compiled) == 2
     torch._dynamo.reset()
