@@ -67,7 +67,7 @@ class Dispatch:
             with recorder.recording(backward=True), on_method_call(note):
                 yield
 
-        with _no_compiled_region(), threads_started() as threads:
+        with _no_compiled_region(), threads_started(recorder) as threads:
             step.run(None, forward, backward)
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]

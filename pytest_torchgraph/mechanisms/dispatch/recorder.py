@@ -78,6 +78,9 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **(kwargs or {}))
+        writes = self.writes
+        if writes is not None and not writes.is_following:
+            return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
         encoded = self.encode_all(args)

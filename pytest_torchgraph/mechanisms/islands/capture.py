@@ -46,15 +46,28 @@ class Made:
 
         It can outlive the step, in the autograd graph of an output that somebody keeps.
         """
+        written = self._written()
 
         def run(args: list[Any]) -> Any:
             if not recorder.is_recording:
                 return compiled(args)
             self.runs += 1
-            return recorder.run(self, compiled, args)
+            return recorder.run(self, compiled, args, written)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
+
+    def _written(self) -> tuple[int, ...]:
+        """The positions of the arguments that the graph writes to."""
+        names, graph = self.converted.names, self.converted.graph
+        written = {
+            effect.target.name
+            for node in graph.nodes
+            for effect in node.effects
+            if effect.target is not None
+        }
+        inputs = [node.name for node in self.converted.fx.nodes if node.op == "placeholder"]
+        return tuple(i for i, name in enumerate(inputs) if names.get(name, name) in written)
 
 
 def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) -> str:
@@ -84,7 +97,7 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
         with recorder.recording(backward=True):
             yield
 
-    with threads_started(ignored=lambda: recorder.is_aside) as threads:
+    with threads_started(recorder, ignored=lambda: recorder.is_aside) as threads:
         why_none = run(forward=forward, backward=backward)
     for tensor in output_leaves(step.output):
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards

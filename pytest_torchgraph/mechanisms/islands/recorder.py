@@ -181,11 +181,18 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """Whether everything passes at the moment."""
         return self._aside > 0
 
-    def run(self, made: Any, call: Callable[[list[Any]], Any], args: list[Any]) -> Any:
+    def run(
+        self,
+        made: Any,
+        call: Callable[[list[Any]], Any],
+        args: list[Any],
+        written: Sequence[int] = (),
+    ) -> Any:
         """Run a compiled graph, in the boxed calling convention.
 
         Args:
             made: what it is in `CompiledRun.made`.
+            written: positions of the arguments that it writes to.
         """
         node = self._autograd_node()
         sequence = -1 if node is None else node._sequence_nr()
@@ -194,6 +201,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         path, event.line, _ = self._where(aot=True)
         event.path = path or 0
         self.events.append(event)
+        if self.writes is not None:
+            self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
+            self.writes.look_at(args)
         with self.aside():
             output = call(args)
         many = isinstance(output, tuple | list)
@@ -209,6 +219,9 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._aside:
             return func(*args, **kwargs)
+        writes = self.writes
+        if writes is not None and not writes.is_following:
+            return writes.follow(func, self.__torch_dispatch__, args, kwargs)
         facts = self._facts.get(func)
         if facts is None:
             if not isinstance(func, torch._ops.OpOverload):
@@ -278,6 +291,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.marks.append((self._sequence(), -1))
         if func is torch.ops.aten.copy_.default:
             self._written_by_graph(args[0], args[1])
+            if self.writes is not None:  # for autograd it is dirty, which counts as well
+                self.writes.wrote(args[0])
             return output
         source = args[0] if args else None
         for each in output if isinstance(output, tuple | list) else (output,):
@@ -354,10 +369,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
     def _known(self, tensor: torch.Tensor) -> Value | None:
         """The value of a tensor, None where it has none."""
-        known = self._tensors.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1]
-        return self._places.get(self._place(tensor)[1])
+        value = self.known(tensor)
+        return self._places.get(self._place(tensor)[1]) if value is None else value
 
     # -- places ----------------------------------------------------------------------------------
 

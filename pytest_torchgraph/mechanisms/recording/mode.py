@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterable
 from types import FrameType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 
@@ -20,6 +20,9 @@ from ... import torch_private
 from ...convert.source_lines import Line, is_user_file, line_of
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+
+if TYPE_CHECKING:
+    from .writes import UnseenWrites
 
 LIFT = torch.ops.aten.lift_fresh.default
 """What `torch.tensor` and the like pass a constant to that they have just made."""
@@ -105,6 +108,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         origin: (role, name) of each value that came from outside.
         views: the value whose storage another one shares that no recorded op gave.
         strangers: the tensors that came as arguments of which nobody knows where they are from.
+        writes: once a thread was started: what is known of the writes to the tensors.
     """
 
     def __init__(self, named: NamedTensors):
@@ -117,6 +121,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.origin: dict[int, tuple[str, str]] = {}
         self.views: dict[int, int] = {}
         self.strangers: list[Stranger] = []
+        self.writes: UnseenWrites | None = None
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._storages: dict[int, int] = {}
@@ -210,7 +215,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             else:
                 self.origin[value] = known or ("constant", "constant")
                 if known is None:
-                    self.strangers.append(Stranger(self._age(tensor), _line_of_target()))
+                    self.strangers.append(Stranger(self._age(tensor), line_of_target()))
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
             _, offset, shape, stride, dtype = place
@@ -249,6 +254,16 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """The value of a tensor: of an output of the target, of a gradient."""
         return self.encode(tensor)  # type: ignore[no-any-return]
 
+    def known(self, tensor: torch.Tensor) -> Value | None:
+        """The value of a tensor that was met, None for another one."""
+        known = self._tensors.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
+
+    def alive(self) -> list[torch.Tensor]:
+        """The tensors that were met and are alive."""
+        met = [each() for each, _ in list(self._tensors.values())]
+        return [tensor for tensor in met if tensor is not None]
+
     def _place(self, tensor: torch.Tensor) -> tuple[int, tuple[Any, ...]]:
         """The number of a tensor's storage, and where in it the tensor is."""
         try:
@@ -266,7 +281,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return number, (number, tensor.storage_offset(), *form)
 
 
-def _line_of_target() -> Line | None:
+def line_of_target() -> Line | None:
     """The innermost user's line inside the step that is running."""
     frame: FrameType | None = sys._getframe(1)
     found = None

@@ -51,6 +51,7 @@ class Replay:
     Attributes:
         drafts: all drafts, by number.
         section: the section that the next draft is of.
+        of_section: the numbers of the drafts of each section.
         ranks: the order of named inputs.
     """
 
@@ -63,6 +64,7 @@ class Replay:
         self.storages: Storages[int] = Storages()
         self.metas: dict[tuple[Any, ...], TensorMeta] = {}
         self.section = 0
+        self.of_section: dict[int, list[int]] = {}
         self.scalars: dict[float, int] = {}
         self.scalar_operands: list[int] = []
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -82,8 +84,10 @@ class Replay:
             draft.section, draft.place = producer.section, (*producer.place, draft.projects[1])
         else:
             draft.section, draft.place = self.section, (len(self.drafts),)
+        number = len(self.drafts)
         self.drafts.append(draft)
-        return len(self.drafts) - 1
+        self.of_section.setdefault(draft.section, []).append(number)
+        return number
 
     def draft_of(self, value: Value) -> int:
         """The draft that holds a value now; made for it where it comes from outside."""

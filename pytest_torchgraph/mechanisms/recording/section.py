@@ -49,9 +49,8 @@ class Section:
     def find_live(self) -> set[int]:
         """The drafts that the results, or an effect that lasts, need."""
         todo = [*self.returned, *self.saved]
-        for i, draft in enumerate(self.drafts):
-            if draft.section != self.section:
-                continue
+        for i in self.replay.of_section.get(self.section, ()):
+            draft = self.drafts[i]
             if self.keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
                 todo.append(i)
         live: set[int] = set()

@@ -16,6 +16,7 @@ from typing import Any
 from ...convert import source_lines
 from ...errors import CaptureError
 from .mode import RecordingMode
+from .writes import UnseenWrites
 
 _COMPUTE_NOTHING = (
     "tqdm.",
@@ -26,8 +27,12 @@ _COMPUTE_NOTHING = (
 
 
 @contextlib.contextmanager
-def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[list[str]]:
+def threads_started(
+    recorder: RecordingMode, ignored: Callable[[], bool] = lambda: False
+) -> Iterator[list[str]]:
     """The names of the threads that start inside, as a list that grows.
+
+    From the first one on the recorder follows who writes into the tensors that it knows.
 
     Not among them are those of tqdm and of torch's compilers. Threads that exist already, and those
     of C++ or of `_thread`, are not noticed.
@@ -43,6 +48,8 @@ def threads_started(ignored: Callable[[], bool] = lambda: False) -> Iterator[lis
         thread = threading.current_thread()
         if not ignored() and not _module_of(thread).startswith(_COMPUTE_NOTHING):
             names.append(thread.name)
+            if recorder.writes is None:
+                recorder.writes = UnseenWrites(recorder)
         sys.setprofile(before)  # this thread's; the hook has done its work
         if before is not None:
             before(frame, event, argument)
@@ -69,12 +76,24 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     Raises:
         CaptureError: with the place where the value came up.
     """
+    started = ", ".join(dict.fromkeys(threads))
+    if recorder.writes is not None:
+        recorder.writes.look_at_all()
+        for write in recorder.writes.found:
+            what = (
+                f"{write.role} {write.name}" if write.role else "a tensor that the target computed"
+            )
+            at = "" if write.line is None else f" before {source_lines.described(write.line)}"
+            raise CaptureError(
+                f"something ran unseen, and would be missing in the graphs: {what} was written to"
+                f"{at}, by no op that was recorded. A thread that was started meanwhile "
+                f"({started}) may have done it. Write to it in the thread that calls the target"
+            )
     for stranger in recorder.strangers:
         if stranger.age == "before" or (stranger.age == "unknown" and not threads):
             continue
-        names = ", ".join(dict.fromkeys(threads))
         why = (
-            f"A thread that was started meanwhile ({names}) may have computed it"
+            f"A thread that was started meanwhile ({started}) may have computed it"
             if threads
             else "The op that computed it ran before the capture, or in a thread that existed "
             "before"
