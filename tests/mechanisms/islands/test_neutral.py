@@ -28,9 +28,19 @@ def nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def without_the_mode(recorder: IslandRecorder, **_options: Any) -> Iterator[None]:
+    """The step is running: runs of graphs count."""
+    recorder.is_recording = True
+    try:
+        yield
+    finally:
+        recorder.is_recording = False
+
+
 def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let captures via aot run without the mode."""
-    monkeypatch.setattr(IslandRecorder, "recording", nothing)
+    monkeypatch.setattr(IslandRecorder, "recording", without_the_mode)
     monkeypatch.setattr(IslandRecorder, "run", lambda _self, _made, call, args: call(args))
     monkeypatch.setattr(IslandRecorder, "number_of", lambda _self, _tensor: Value(0))
 
