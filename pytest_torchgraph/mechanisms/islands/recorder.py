@@ -402,6 +402,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
 def _module_of(frame: FrameType) -> torch.nn.Module:
     """The module that a frame calls; of a compiled one the module inside."""
-    module: torch.nn.Module = frame.f_locals["self"]
+    module: torch.nn.Module = torch_private.local_of(frame, "self")
     inner = getattr(module, "_orig_mod", None)
     return inner if isinstance(inner, torch.nn.Module) else module
