@@ -94,7 +94,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         else:
             node = self._autograd_node()
             path = stack[-1] if stack else -1
-            sequence = node._sequence_nr() if node is not None else -1
+            sequence = self.sequence_of(node)
             line = None
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)

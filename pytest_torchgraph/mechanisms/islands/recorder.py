@@ -162,11 +162,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             made: what it is in `CompiledRun.made`.
         """
         node = self._autograd_node()
-        sequence = -1 if node is None else node._sequence_nr()
+        sequence = self.sequence_of(node)
         backward = self._backward or node is not None
         event = CompiledRun(made, self.encode_all(args), backward, sequence)
-        path, event.line, _ = self._where(aot=True)
-        event.path = path or 0
+        path, line, _ = self._where(aot=True)
+        event.path, event.line = path or 0, line or (None if backward else self._outer_line())
         self.events.append(event)
         with self.aside():
             output = call(args)
@@ -195,12 +195,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if by_aot and (func.is_view or str(func.overloadpacket) in _OF_AOT):
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
-        sequence = -1 if node is None else node._sequence_nr()
+        sequence = self.sequence_of(node)
         in_module = path is not None
         if sequence >= LEAF:
             if line is None and not in_module and str(func.overloadpacket) in _TAKES:
                 return self._taken(func, args, kwargs)
-            path = self.number_of_owner(node) if line is None else path
+            path = path if in_module else self.number_of_owner(node)
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
         encoded = self.encode_all(args)

@@ -28,6 +28,8 @@ _STEP = Step.run.__code__
 LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
 
+_WRITE = "CopySlices"
+"""Name of the autograd node of a write into a view."""
 
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
 """Types of arguments that hold no tensor."""
@@ -155,6 +157,17 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
 
     # -- ops -------------------------------------------------------------------------------------
+
+    def sequence_of(self, node: Any) -> int:
+        """The sequence number of an autograd node, -1 for None.
+
+        The node of a write into a view is made behind the write, all others before their op; that
+        of the op itself, which it calls, has the number before it.
+        """
+        if node is None:
+            return -1
+        number: int = node._sequence_nr()
+        return number - 1 if type(node).__name__ == _WRITE else number
 
     def is_composite(self, func: Any) -> bool:
         """True for an op that inference mode does not take apart, as it is everywhere else."""
