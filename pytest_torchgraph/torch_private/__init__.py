@@ -24,6 +24,7 @@ from .autograd import (
     boxed,
     current_autograd_node,
     marks_gradient_sums,
+    saved_tensor_hooks,
     sequence_number,
 )
 from .compiled import (
@@ -125,6 +126,7 @@ __all__ = [
     "registered_ops",
     "replaced",
     "reset_dynamo",
+    "saved_tensor_hooks",
     "sequence_number",
     "stance",
     "stance_restored",

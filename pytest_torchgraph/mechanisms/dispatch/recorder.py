@@ -91,6 +91,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
+            if self.is_packing():
+                sequence = self.records[-1].sequence if self.records else self._begin
         else:
             node = self._autograd_node()
             path = stack[-1] if stack else -1

@@ -227,7 +227,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.stack = () if goes_on else self._stack()
         self.events.append(record)
         after = self._sequence()
-        if not self.marks or after > self.marks[-1][0]:
+        if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
             self.marks.append((after, len(self.events) - 1))
         return output
 

@@ -25,7 +25,7 @@ class Written(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         part = x[:, 2:4]
         part.mul_(3.0)
-        return x
+        return torch.cat([x, part], 1)
 
 
 class AroundWritten(nn.Module):
@@ -46,13 +46,44 @@ class AroundWritten(nn.Module):
 @pytest.mark.parametrize("via", BOTH)
 def test_the_backward_of_a_write_into_a_view_is_at_the_write(via: str) -> None:
     nodes = backward_ops(capture(AroundWritten(), example(2, 4), via=via))
-    copied = [node for node in nodes if node.op == "aten.as_strided.default"]
+    written = ("aten.as_strided.default", "aten.new_zeros.default", "aten.copy_.default")
+    copied = [node for node in nodes if node.op in written]
     (multiplied,) = (node for node in nodes if node.op == "aten.mul.Tensor" and 3.0 in node.args)
-    assert copied
+    assert {node.op for node in copied} == {*written}
     for node in (*copied, multiplied):
         assert node.source is not None
         assert node.source.code == "part.mul_(3.0)"
         assert node.module == "written"
+
+
+class Packed(nn.Module):
+    """What is saved for a backward is packed while the op that saves it runs, and before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.between(self.first(x)).exp()
+
+    @torch.compiler.disable
+    def between(self, x: Tensor) -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):
+            return x.sin()
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x.to(torch.float64)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        return x.to(torch.float32)
+
+
+@pytest.mark.parametrize("via", BOTH)
+def test_what_packs_a_saved_tensor_has_no_backward(via: str) -> None:
+    nodes = backward_ops(capture(Packed(), example(2, 4), via=via))
+    (cosine,) = (node for node in nodes if node.op == "aten.cos.default")
+    assert cosine.source is not None
+    assert cosine.source.code == "return x.sin()"
 
 
 def test_the_graph_of_a_module_of_torchs_is_called_where_the_step_is() -> None:
