@@ -24,6 +24,7 @@ from .autograd import (
     boxed,
     current_autograd_node,
     marks_gradient_sums,
+    saved_tensor_hooks,
     sequence_number,
 )
 from .compiled import (
@@ -56,6 +57,7 @@ from .observers import (
     guard_hook,
     leave_alone,
     leave_function_alone,
+    local_of,
     on_break_stack,
     on_compiled_autograd_capture,
     on_entry,
@@ -109,6 +111,7 @@ __all__ = [
     "is_fake",
     "leave_alone",
     "leave_function_alone",
+    "local_of",
     "logs_restored",
     "marks_gradient_sums",
     "matmul_precision_restored",
@@ -125,6 +128,7 @@ __all__ = [
     "registered_ops",
     "replaced",
     "reset_dynamo",
+    "saved_tensor_hooks",
     "sequence_number",
     "stance",
     "stance_restored",

@@ -42,6 +42,11 @@ def current_autograd_node() -> Callable[[], Any]:
     return get("current_node")  # type: ignore[no-any-return]
 
 
+def saved_tensor_hooks() -> Callable[[], Any]:
+    """The function that gives the hooks for saved tensors that are in force: (pack, unpack)."""
+    return functools.partial(get("saved_tensor_hooks"), True)
+
+
 class StoragePins:
     """Weak references to storages, which keep their addresses from being used again.
 

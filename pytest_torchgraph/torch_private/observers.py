@@ -18,7 +18,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from .private_names import get, has, replaced
@@ -169,11 +169,25 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
         caller = sys._getframe(1)
         while caller.f_code is observed.__code__ and caller.f_back is not None:
             caller = caller.f_back  # a second observer
-        reported(frames, _module_of(caller.f_locals.get("exc")))
+        reported(frames, _module_of(local_of(caller, "exc")))
         return original(frames)
 
     with replaced("collapse_resume_frames", observed):
         yield
+
+
+def local_of(frame: FrameType, name: str) -> Any:
+    """A local variable of a frame of a function, None where it has none.
+
+    Before Python 3.13 the frame keeps the dict that `f_locals` makes of all its variables, and with
+    it what they were: an exception, though its handler has ended, and by it every frame and tensor
+    of its traceback, until the garbage collector comes. So the dict is emptied again.
+    """
+    variables = frame.f_locals
+    value = variables.get(name)
+    if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        variables.clear()
+    return value
 
 
 def _module_of(error: BaseException | None) -> str:
@@ -185,7 +199,7 @@ def _module_of(error: BaseException | None) -> str:
     while error is not None and not module:
         traceback = error.__traceback__
         while traceback is not None:
-            translator = traceback.tb_frame.f_locals.get("self")
+            translator = local_of(traceback.tb_frame, "self")
             stack = _own_attribute(translator, "nn_module_stack")
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])

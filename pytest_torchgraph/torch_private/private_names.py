@@ -169,6 +169,9 @@ NAMES = {
     "current_node": PrivateName(
         "torch._C:_current_autograd_node", "1.13", "module paths of backward ops"
     ),
+    "saved_tensor_hooks": PrivateName(
+        "torch._C:_autograd._top_saved_tensors_default_hooks", "2.8", "lines of backward ops"
+    ),
     "engine_run_backward": PrivateName(
         "torch.autograd:_engine_run_backward", "2.3", "module paths under compiled autograd"
     ),

@@ -94,10 +94,12 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
+            if self.is_packing():
+                sequence = self.records[-1].sequence if self.records else self._begin
         else:
             node = self._autograd_node()
             path = stack[-1] if stack else -1
-            sequence = node._sequence_nr() if node is not None else -1
+            sequence = self.sequence_of(node)
             line = None
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)

@@ -195,11 +195,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             written: positions of the arguments that it writes to.
         """
         node = self._autograd_node()
-        sequence = -1 if node is None else node._sequence_nr()
+        sequence = self.sequence_of(node)
         backward = self._backward or node is not None
         event = CompiledRun(made, self.encode_all(args), backward, sequence)
-        path, event.line, _ = self._where(aot=True)
-        event.path = path or 0
+        path, line, _ = self._where(aot=True)
+        event.path, event.line = path or 0, line or (None if backward else self._outer_line())
         self.events.append(event)
         if self.writes is not None:
             self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
@@ -237,12 +237,12 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
-        sequence = -1 if node is None else node._sequence_nr()
+        sequence = self.sequence_of(node)
         in_module = path is not None
         if sequence >= LEAF:
             if line is None and not in_module and facts.takes:
                 return self._taken(func, args, kwargs)
-            path = self.number_of_owner(node) if line is None else path
+            path = path if in_module else self.number_of_owner(node)
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
         encoded = self.encode_all(args)
@@ -267,7 +267,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record.stack = () if goes_on else self._stack()
         events.append(record)
         after = self._sequence()
-        if not self.marks or after > self.marks[-1][0]:
+        if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
             self.marks.append((after, len(events) - 1))
         return output
 
@@ -446,6 +446,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
 
 def _module_of(frame: FrameType) -> torch.nn.Module:
     """The module that a frame calls; of a compiled one the module inside."""
-    module: torch.nn.Module = frame.f_locals["self"]
+    module: torch.nn.Module = torch_private.local_of(frame, "self")
     inner = vars(module)["_modules"].get("_orig_mod")  # getattr is slow where there is none
     return module if inner is None else inner

@@ -31,6 +31,8 @@ _STEP = Step.run.__code__
 LEAF = 2**63
 """Autograd nodes from this sequence number on are no operations: AccumulateGrad."""
 
+_WRITE, _WRITTEN = "CopySlices", "AsStridedBackward0"
+"""Names of the autograd nodes of a write into a view: of the base, and of the view behind it."""
 
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
 """Types of arguments that hold no tensor."""
@@ -132,6 +134,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._sequence = torch_private.sequence_number()
         self._begin = self._sequence()
         self._autograd_node = torch_private.current_autograd_node()
+        self._saved_tensor_hooks = torch_private.saved_tensor_hooks()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -160,6 +163,38 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         return self.number_of_path(known[1].rpartition(".")[0] if known and owned else "")
 
     # -- ops -------------------------------------------------------------------------------------
+
+    def sequence_of(self, node: Any) -> int:
+        """The sequence number of an autograd node, -1 for None.
+
+        All nodes are made before their op, but for those of a write into a view: behind it come one
+        for the base and one for the view. Both count as that of the op itself, the one before them.
+        """
+        if node is None:
+            return -1
+        number: int = node._sequence_nr()
+        name = type(node).__name__
+        if name == _WRITE:
+            return number - 1
+        if name == _WRITTEN:
+            base = node.next_functions[0][0]
+            if type(base).__name__ == _WRITE and base._sequence_nr() == number - 1:
+                return number - 2
+        return number
+
+    def is_packing(self) -> bool:
+        """Whether what runs packs a tensor that another op saves, which has made its node already.
+
+        It has no gradient itself.
+        """
+        if torch.is_grad_enabled():
+            return False
+        hooks = self._saved_tensor_hooks()
+        pack = None if hooks is None else getattr(hooks[0], "__code__", None)
+        frame: FrameType | None = None if pack is None else sys._getframe(2)
+        while frame is not None and frame.f_code is not pack:
+            frame = frame.f_back
+        return frame is not None
 
     def is_composite(self, func: Any) -> bool:
         """True for an op that inference mode does not take apart, as it is everywhere else."""

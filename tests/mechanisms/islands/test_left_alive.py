@@ -1,9 +1,13 @@
-"""What is left of captures that nobody holds any more."""
+"""What a capture keeps alive: while it runs, and when nobody holds it any more."""
 
 import gc
+import weakref
 
 import pytest
 import torch
+from mechanisms.islands.cases import disabled
+from mechanisms.models import example
+from torch import Tensor, nn
 
 import pytest_torchgraph
 
@@ -36,3 +40,54 @@ def test_a_capture_that_is_gone_keeps_no_compilation_alive(via: str) -> None:
         pytest_torchgraph.capture(model, torch.ones(2, 4), via=via)
         found.append(alive())
     assert len(set(found[1:])) == 1, found
+
+
+class Retaining(nn.Module):
+    """Dynamo breaks at `retain_grad`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        disabled(y)
+        y.retain_grad()
+        return self.head(y)
+
+
+def test_a_gradient_is_not_retained_for_a_tensor_that_is_gone() -> None:
+    gc.disable()
+    try:
+        found = pytest_torchgraph.capture(Retaining(), example(2, 4))
+    finally:
+        gc.enable()
+    assert len(found.breaks) > 1
+    found.assert_no_ops("aten.clone")
+
+
+def test_a_graph_break_keeps_no_tensor_of_the_target_alive() -> None:
+    seen: list[weakref.ref[Tensor]] = []
+    alive: list[bool] = []
+
+    @torch.compiler.disable
+    def see(y: Tensor) -> None:
+        seen.append(weakref.ref(y))
+
+    def target(x: Tensor) -> Tensor:
+        y = x.sin()
+        see(y)
+        y.retain_grad()
+        return y.exp()
+
+    def loss(output: Tensor) -> Tensor:
+        alive.append(seen[-1]() is not None)
+        return output.sum()
+
+    gc.disable()
+    try:
+        pytest_torchgraph.capture(target, example(2, 4, grad=True), loss_fn=loss)
+    finally:
+        gc.enable()
+    assert alive == [False]
