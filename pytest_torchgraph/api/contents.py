@@ -67,8 +67,8 @@ class Contents:
         found = [
             EagerOp(node.op, graph.name, node.module)
             for graph in self.eager or ()
-            for node in calls((graph,))
             for _ in range(graph.runs)
+            for node in calls((graph,))
         ]
         return found or None
 

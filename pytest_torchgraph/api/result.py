@@ -103,7 +103,7 @@ class Capture(Assertions):
         "backward" or "inference". One holds what ran between two compiled graphs; those with equal
         dataflow are one, and `Graph.runs` says how often it ran. An input that another graph made
         is called by both names: `forward_0:fc/addmm`. `Graph.cause` is the graph break, or the
-        skipped frame, for which the ops are in no compiled graph.
+        skipped frame, because of which the ops are in no compiled graph.
 
         Raises:
             CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
@@ -117,6 +117,8 @@ class Capture(Assertions):
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
         """Each run of an op of `eager`, in the order of the program.
+
+        Of a capture that was loaded from a file they are in the order of its graphs, without lines.
 
         Raises:
             CaptureError: as `eager`; and for a file without eager ops, which may have been stored
