@@ -17,9 +17,9 @@ _UNKNOWN = (
     "which sees what runs, or tolerate it with allow="
 )
 _UNKNOWN_BUT_OPS = (
-    "The ops that ran at a graph break have been looked at. Calls of tolist, cpu and print, and "
-    "other threads, are not seen there: remove the break, capture with via='dispatch', which sees "
-    "them, or tolerate it with allow="
+    "The ops that ran at a graph break have been looked at, but not calls of tolist, cpu and "
+    "print, nor other threads: remove the break, capture with via='dispatch', which sees such "
+    "calls, or tolerate it with allow="
 )
 _IN_THREADS = "What other threads run is not seen: run it in this one, or tolerate it with allow="
 

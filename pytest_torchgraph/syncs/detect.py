@@ -36,8 +36,9 @@ _KNOWN = (
 )
 """The breaks at which it is known what runs: beginning of their kind, kind of the sync, and its op,
 "" where the reason of the break names it."""
-_WHY_BROKEN = {MASKS: SIZES}
-"""Kinds of syncs of ops that break a graph as another kind."""
+_BREAKING_AS = {READS: (READS, SIZES), SIZES: (SIZES,), MASKS: (SIZES,)}
+"""The kinds of the syncs at a graph break that an op can be which ran there, by its own kind: one
+that indexes by a mask breaks a graph because of its size, and `one_hot` reads its size back."""
 _EMPTY = ("Call to `torch._dynamo.graph_break()`",)
 """Beginnings of the kinds of breaks at which nothing runs."""
 
@@ -264,11 +265,10 @@ def _elsewhere(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
 
 
 def _not_among(at_breaks: Iterable[Sync], ran: Iterable[Sync]) -> list[Sync]:
-    """The syncs at graph breaks that are not known from the ops that ran there.
-
-    An op that indexes by a mask breaks a graph because of the size of its result.
-    """
-    known = {(each.file, each.line, _WHY_BROKEN.get(each.kind, each.kind)) for each in ran}
+    """The syncs at graph breaks that are not known from the ops that ran there."""
+    known = {
+        (each.file, each.line, kind) for each in ran for kind in _BREAKING_AS.get(each.kind, ())
+    }
     return [
         each
         for each in at_breaks

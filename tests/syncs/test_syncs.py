@@ -227,6 +227,16 @@ def test_lines_of_equal_eager_graphs_are_all_there() -> None:
     ]
 
 
+def test_a_break_at_what_ran_eagerly_is_not_one_more_sync() -> None:
+    def encoded(x: Tensor) -> Tensor:
+        classes = x.long()
+        return torch.nn.functional.one_hot(classes) * 2
+
+    seen = capture(encoded, example())
+    assert len(seen.breaks) == 1
+    assert {(each.kind, each.seen) for each in seen.syncs} == {("reads a value back", "eager_0")}
+
+
 def test_a_sync_that_ran_eagerly_is_counted_as_often_as_it_ran() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * x.sum().item()
