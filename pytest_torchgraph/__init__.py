@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
-    from .graph.diff.report import Change as Change
-    from .graph.diff.report import Finding as Finding
-    from .graph.diff.report import GraphDiff as GraphDiff
+    from .graph.diff.findings import Change as Change
+    from .graph.diff.findings import Finding as Finding
+    from .graph.diff.findings import GraphDiff as GraphDiff
     from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -50,7 +50,7 @@ _NAMES = {
     "api.result": ("Capture",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
-    "graph.diff.report": ("Change", "Finding", "GraphDiff"),
+    "graph.diff.findings": ("Change", "Finding", "GraphDiff"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
     "mechanisms.dispatch.dispatch": ("Dispatch",),

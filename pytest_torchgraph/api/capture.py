@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -231,7 +230,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
     return StepContents(
         lambda: (graphs, None),
         ran.step.output,
-        eager=None if islands is None else partial(_eager, islands, ran.record, classes),
+        eager=None if islands is None else functools.partial(_eager, islands, ran.record, classes),
         live=live,
         levels=levels,
         joints=captured.joints,

@@ -67,8 +67,8 @@ class Contents:
         found = [
             EagerOp(node.op, graph.name, node.module)
             for graph in self.eager or ()
-            for node in calls((graph,))
             for _ in range(graph.runs)
+            for node in calls((graph,))
         ]
         return found or None
 
@@ -100,6 +100,18 @@ class Contents:
     def at(self, level: Level) -> tuple[Graph, ...]:
         """The graphs of a level, none where it is not known."""
         return tuple(graph for graph in self.graphs if graph.level == level)
+
+    def program_at(self, level: Level) -> tuple[Graph, ...]:
+        """The graphs of a level and the eager ones, each behind the one that ran before it.
+
+        The eager ones come last where this level has other graphs: one of its graphs may be several
+        of the program, so that it is not known which ran before.
+        """
+        graphs = self.at(level)
+        if [graph.kind for graph in graphs] != [graph.kind for graph in self.graphs]:
+            return (*graphs, *(self.eager or ()))
+        left = iter(graphs)
+        return tuple(graph if graph.eager else next(left) for graph in self.program)
 
     def live(self, graph: Graph) -> Converted | None:
         """The live module of a graph, None where it has none."""

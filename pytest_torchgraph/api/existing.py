@@ -13,7 +13,8 @@ import torch.fx
 from ..convert.from_fx import Naming, convert
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
-from ..graph.diff.report import GraphDiff, diff_graphs
+from ..graph.diff.findings import GraphDiff
+from ..graph.diff.report import diff_graphs
 from ..graph.model import Graph, GraphKind, Result
 from ..graph.text.format import Header
 from ..graph.text.parse import parse_document

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
@@ -13,6 +12,7 @@ from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
+from .syncs import syncs_of, transfers_of
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..graph.graph_break import GraphBreak
     from ..syncs.model import Sync, Transfer
     from ..watching.cudagraphs import CudagraphSkip
-    from ..watching.graphs import PrintedGraphs
     from ..watching.kernels import Kernel
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
@@ -104,7 +103,7 @@ class Capture(Assertions):
         "backward" or "inference". One holds what ran between two compiled graphs; those with equal
         dataflow are one, and `Graph.runs` says how often it ran. An input that another graph made
         is called by both names: `forward_0:fc/addmm`. `Graph.cause` is the graph break, or the
-        skipped frame, for which the ops are in no compiled graph.
+        skipped frame, because of which the ops are in no compiled graph.
 
         Raises:
             CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
@@ -118,6 +117,8 @@ class Capture(Assertions):
     @property
     def eager_ops(self) -> Sequence[EagerOp]:
         """Each run of an op of `eager`, in the order of the program.
+
+        Of a capture that was loaded from a file they are in the order of its graphs, without lines.
 
         Raises:
             CaptureError: as `eager`; and for a file without eager ops, which may have been stored
@@ -159,14 +160,7 @@ class Capture(Assertions):
         Checks of ops, comparison, stored text and pictures are about all of them.
         """
         contents = self._contents
-        if self._level is None:
-            return contents.program
-        graphs = self.graphs
-        if [graph.kind for graph in graphs] != [graph.kind for graph in contents.graphs]:
-            # One graph of this level may be several of the other: which ran before is not known.
-            return (*graphs, *(contents.eager or ()))
-        left = iter(graphs)
-        return tuple(graph if graph.eager else next(left) for graph in contents.program)
+        return contents.program if self._level is None else contents.program_at(self._level)
 
     @property
     def output(self) -> Any:
@@ -358,6 +352,10 @@ class Capture(Assertions):
     def _comparison(self) -> Comparison | None:
         return self._contents.comparison
 
+    @property
+    def _eager_is_recorded(self) -> bool:
+        return self._contents.eager is not None
+
     def record(self, asked: str) -> WatchRecord:
         """The record of the compiler: compilations, graph breaks, recompilations, runs.
 
@@ -439,25 +437,15 @@ class Capture(Assertions):
 
         What would wait on another device counts on the CPU as well. A capture via `dispatch` knows
         each op that ran, and calls of `tolist`, `cpu` and `repr`; one through torch.compile the ops
-        in its graphs and what breaks them. Where code ran at a graph break of which nobody knows
-        what it does, the place is there with `certain=False`. A watch knows nothing of code outside
-        of compiled functions, and nobody of what an operator of one's own or a tensor subclass does
-        inside.
+        in its graphs and what breaks them, via `aot` and `inductor` also each op that ran eagerly.
+        Where code ran at a graph break of which not all is known, the place is there with
+        `certain=False`. A watch knows nothing of code outside of compiled functions, and nobody of
+        what an operator of one's own or a tensor subclass does inside.
 
         Raises:
             CaptureError: for a capture that cannot know.
         """
-        from ..syncs import detect
-
-        if self._contents.calls is not None:
-            return detect.recorded_syncs(self._contents.calls)
-        record = self._compiled("syncs")
-        if record is None:
-            return detect.compiled_syncs(self.graphs, (), None)
-        from ..watching.graphs import PrintedGraphs
-
-        read = PrintedGraphs(record)
-        return detect.compiled_syncs(self.graphs, record.breaks, read, self._traced(record))
+        return syncs_of(self._contents, self.via, self.graphs)
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -469,38 +457,4 @@ class Capture(Assertions):
         Raises:
             CaptureError: for a capture that cannot know.
         """
-        from ..syncs import detect
-
-        if self._contents.calls is not None:
-            return detect.recorded_transfers(self._contents.calls)
-        record = self._compiled("transfers")
-        if record is None:
-            return detect.compiled_transfers(self.graphs, ())
-        return detect.compiled_transfers(self.graphs, record.breaks, self._traced(record))
-
-    def _compiled(self, asked: str) -> WatchRecord | None:
-        """The record of the compiler; None where the graphs are all that can run."""
-        found = self._contents.record
-        exported = self.via == "export" and self._contents.was_called
-        if found is None and not exported:
-            of = "" if self._contents.was_called else " from a file"
-            raise CaptureError(
-                f"a capture via {self.via!r}{of} knows no "
-                f"{asked}: use via='dispatch', which sees what runs, 'aot', 'dynamo', 'inductor', "
-                "'compiled_autograd' or 'export', or graph_capture.watch()"
-            )
-        if self.via == "compiled_autograd" and not self.forwards:
-            raise CaptureError(
-                f"the forward ran eagerly, so nothing is known of its {asked}: use "
-                "CompiledAutograd(forward='aot'), or via='dispatch', which sees what runs"
-            )
-        return found
-
-    def _traced(self, record: WatchRecord) -> PrintedGraphs | None:
-        """Dynamo's graphs of a captured backward, traced as far as its first break."""
-        if self.via != "compiled_autograd":
-            return None
-        from ..watching.graphs import PrintedGraphs
-
-        inner = [each for each in record.compiled if each.id and each.id.autograd is not None]
-        return PrintedGraphs(replace(record, compiled=tuple(inner)))
+        return transfers_of(self._contents, self.via, self.graphs)

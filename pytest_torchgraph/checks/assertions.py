@@ -181,11 +181,11 @@ class Assertions:
 
         Raises:
             AssertionError: with each place, its code and why it waits, and the graph breaks at
-                which nobody knows what ran; or if nothing was captured or compiled.
+                which not all is known that ran; or if nothing was captured or compiled.
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_syncs(self, allow)
+        syncs.assert_no_syncs(self, self._eager_is_recorded, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for what is known.
@@ -196,11 +196,11 @@ class Assertions:
 
         Raises:
             AssertionError: with each place, its code and the devices, and the graph breaks at
-                which nobody knows what ran; or if nothing was captured or compiled.
+                which not all is known that ran; or if nothing was captured or compiled.
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_transfers(self, allow)
+        syncs.assert_no_transfers(self, self._eager_is_recorded, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that outputs and gradients are those of an eager run from the same state.

@@ -105,6 +105,11 @@ class Subject(Protocol):
         ...
 
     @property
+    def _eager_is_recorded(self) -> bool:
+        """Whether what ran eagerly beside compiled graphs was recorded."""
+        ...
+
+    @property
     def _comparison(self) -> Comparison | None:
         """An eager run to compare with, None where there is none."""
         ...

@@ -16,19 +16,32 @@ _UNKNOWN = (
     "What runs at a graph break is in no graph: remove the break, capture with via='dispatch', "
     "which sees what runs, or tolerate it with allow="
 )
+_UNKNOWN_BUT_OPS = (
+    "The ops that ran at a graph break have been looked at, but not calls of tolist, cpu and "
+    "print, nor other threads: remove the break, capture with via='dispatch', which sees such "
+    "calls, or tolerate it with allow="
+)
 _IN_THREADS = "What other threads run is not seen: run it in this one, or tolerate it with allow="
 
 
-def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_syncs`."""
+def assert_no_syncs(capture: Subject, eager_is_recorded: bool, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_no_syncs`.
+
+    Args:
+        eager_is_recorded: whether the capture looked at the ops that ran eagerly.
+    """
     __tracebackhide__ = True
-    _assert_none("host syncs", capture, capture.syncs, allow)
+    at_breaks = _UNKNOWN_BUT_OPS if eager_is_recorded else _UNKNOWN
+    _assert_none("host syncs", capture, capture.syncs, allow, at_breaks)
 
 
-def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_transfers`."""
+def assert_no_transfers(
+    capture: Subject, eager_is_recorded: bool, allow: str | Sequence[str]
+) -> None:
+    """See `Capture.assert_no_transfers`, and `assert_no_syncs` for the arguments."""
     __tracebackhide__ = True
-    _assert_none("transfers between devices", capture, capture.transfers, allow)
+    at_breaks = _UNKNOWN_BUT_OPS if eager_is_recorded else _UNKNOWN
+    _assert_none("transfers between devices", capture, capture.transfers, allow, at_breaks)
 
 
 def _assert_none(
@@ -36,6 +49,7 @@ def _assert_none(
     capture: Subject,
     found: Sequence[Sync | Transfer],
     allow: str | Sequence[str],
+    at_breaks: str,
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)
@@ -49,7 +63,7 @@ def _assert_none(
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
         unseen = [each for each in wrong if not each.certain]
-        lines += [_UNKNOWN] * any(each.op != STARTS for each in unseen)
+        lines += [at_breaks] * any(each.op != STARTS for each in unseen)
         lines += [_IN_THREADS] * any(each.op == STARTS for each in unseen)
         raise AssertionError("\n".join([head, *lines]))
     need_graphs(capture, unreported=True)

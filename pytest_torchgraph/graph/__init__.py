@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from ..ops.names import OpCounts
-from .diff.report import Finding, GraphDiff
+from .diff.findings import Finding, GraphDiff
 from .model import (
     Arg,
     Atom,

@@ -23,8 +23,8 @@ class EagerOp(NamedTuple):
             through an output that AOTAutograd made a view of.
         follows: in a backward, the op of the forward that it is for; None where none is known, and
             for an op of a line of its own, as in a hook.
-        cause: the graph break or skipped frame for which it is in no compiled graph; None where
-            none is known.
+        cause: the graph break or skipped frame because of which it is in no compiled graph; None
+            where none is known.
     """
 
     op: str

@@ -203,8 +203,8 @@ class Graph:
             (`Capture.eager`).
         runs: how often the graph ran in its capture. Of an eager graph it is stored, and compared
             with the capture.
-        cause: of an eager graph, the graph break or skipped frame for which its ops are in no
-            compiled graph; None where none is known, as in a loaded file.
+        cause: of an eager graph, the graph break or skipped frame because of which its ops are in
+            no compiled graph; None where none is known, as in a loaded file.
     """
 
     nodes: tuple[Node, ...]

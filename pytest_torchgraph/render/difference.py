@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..graph.diff.report import Change, GraphDiff
+from ..graph.diff.findings import Change, GraphDiff
 from ..graph.model import Graph
 from .drawing import Drawing
 from .layout.canvas import Canvas, Drawable, Edge, Look

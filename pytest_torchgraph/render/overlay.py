@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
-from ..graph.diff.report import Change, ChangeKind, PairDiff
+from ..graph.diff.findings import Change, ChangeKind, PairDiff
 from ..graph.model import Graph, Node
 from .layout.fold import FoldedGraph, FoldedNode, Value
 from .look.change_marks import ChangeMark

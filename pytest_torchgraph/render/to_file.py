@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TorchGraphError
-from ..graph.diff.report import GraphDiff
+from ..graph.diff.findings import GraphDiff
 from ..graph.model import Graph
 from . import program
 from .difference import diff_to_dot

@@ -21,7 +21,7 @@ from ..snapshot.compare import Mismatch
 from . import artifacts
 
 if TYPE_CHECKING:
-    from ..graph.diff.report import GraphDiff
+    from ..graph.diff.findings import GraphDiff
     from ..render.drawing import Drawing
     from ..snapshot.assertion import GraphSnapshot
 

@@ -35,7 +35,10 @@ from ..graph.text.parse import Document, parse_document
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """The levels of detail, from the coarsest to the finest."""
 
-OLD = "stored before eager ops were recorded"
+WITHOUT_EAGER = (
+    "stored without eager graphs: by a release that did not record them, or when nothing ran "
+    "eagerly"
+)
 """The problem of a file of version 1, where the capture has eager graphs."""
 MOST_EAGER = 6
 """How many eager graphs are named where a file has none of them; the others are counted."""
@@ -288,18 +291,17 @@ def _compare_without_eager(
 ) -> tuple[str, tuple[str, ...]] | None:
     """Compare a subject that has eager graphs with a file of version 1, which has none.
 
-    A release stored it that did not record them, or one that does, when nothing ran eagerly. Where
-    the compiled graphs differ as well, they are what has changed.
+    Where the compiled graphs differ as well, they are what has changed.
     """
     parts = [f"{graph.name} ({_ops(graph)})" for graph in subject.graphs if graph.eager]
     more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
     now = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
     compiled = tuple(graph for graph in subject.graphs if not graph.eager)
     if _compare(document, replace(subject, graphs=compiled), detail) is None:
-        return OLD, (now,)
+        return WITHOUT_EAGER, (now,)
     found = _compare(document, subject, detail)
     assert found is not None
-    return found[0], (*found[1], f"{OLD}, or when there were none")
+    return found[0], (*found[1], WITHOUT_EAGER)
 
 
 def _ops(graph: Graph) -> str:

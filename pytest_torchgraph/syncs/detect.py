@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
+from ..graph.ops import calls
 from ..watching.breaks import SKIPPED
-from .calls import Call, copied_by, symbols_in, sync_kind
+from .calls import Call, copied_by, may_sync_or_copy, symbols_in, sync_kind
 from .methods import METHODS
-from .model import BREAKS, COPIES, READS, SIZES, STARTS, THREADS, Sync, Transfer
+from .model import BREAKS, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
 
 if TYPE_CHECKING:
     from ..watching.graphs import PrintedGraphs
@@ -33,6 +36,9 @@ _KNOWN = (
 )
 """The breaks at which it is known what runs: beginning of their kind, kind of the sync, and its op,
 "" where the reason of the break names it."""
+_BREAKING_AS = {READS: (READS, SIZES), SIZES: (SIZES,), MASKS: (SIZES,)}
+"""The kinds of the syncs at a graph break that an op can be which ran there, by its own kind: one
+that indexes by a mask breaks a graph because of its size, and `one_hot` reads its size back."""
 _EMPTY = ("Call to `torch._dynamo.graph_break()`",)
 """Beginnings of the kinds of breaks at which nothing runs."""
 
@@ -49,6 +55,27 @@ class RecordedCalls:
 
     calls: list[tuple[Call, str, str, Source | None]] = field(default_factory=list)
     methods: list[tuple[str, str, Source | None]] = field(default_factory=list)
+
+
+def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCalls:
+    """The calls of eager ops that may wait or copy, each at the line where it ran.
+
+    Graphs of equal dataflow are one graph, so that its nodes know the lines of its first run only.
+
+    Args:
+        graphs: the eager graphs.
+        ops: each run of each of their ops, those of one run of a graph in the order of its nodes.
+    """
+    nodes = {}
+    for graph in graphs:
+        results = {node.name: node.result for node in graph.nodes}
+        nodes[graph.name] = itertools.cycle([_call(node, results) for node in calls((graph,))])
+    recorded = RecordedCalls()
+    for op in ops:
+        call = next(nodes[op.graph])
+        if may_sync_or_copy(call.op):
+            recorded.calls.append((call, op.graph, op.module, op.source))
+    return recorded
 
 
 _Place = dict[str, Any]
@@ -97,8 +124,11 @@ def compiled_syncs(
     breaks: Sequence[GraphBreak],
     printed: PrintedGraphs | None,
     hooks: PrintedGraphs | None = None,
+    eager: RecordedCalls | None = None,
 ) -> tuple[Sync, ...]:
-    """The syncs of compiled code: those in its graphs, and those at its graph breaks.
+    """The syncs of compiled code: in its graphs, in what ran eagerly, and at its graph breaks.
+
+    A sync at a graph break that is also among what ran eagerly is there once, as it ran.
 
     Args:
         graphs: the graphs of the capture, at its level.
@@ -106,6 +136,7 @@ def compiled_syncs(
         printed: the graphs of the same capture at all levels, None where there are no others.
         hooks: the graphs that Dynamo traced of a captured backward, as far as its first break: the
             backward itself calls hooks, and Dynamo traces what they do. None for other captures.
+        eager: what ran eagerly beside the graphs, None where that was not recorded.
     """
     syncs = list(_graph_syncs(graphs))
     if hooks is not None:
@@ -115,12 +146,17 @@ def compiled_syncs(
     if printed is not None and any(".cpu()" in text for text in _dynamo_texts(printed)):
         calls = [each for each in _graph_syncs(printed.at("dynamo")) if each.op == "Tensor.cpu"]
         syncs += _elsewhere((replace(each, seen=CALL) for each in calls), syncs)
+    ran = () if eager is None else recorded_syncs(eager)
     only_traced = hooks is not None
-    return _merged([*syncs, *(each for one in breaks for each in _break_syncs(one, only_traced))])
+    at_breaks = [each for one in breaks for each in _break_syncs(one, only_traced)]
+    return _merged([*syncs, *ran, *_not_among(at_breaks, ran)])
 
 
 def compiled_transfers(
-    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], hooks: PrintedGraphs | None = None
+    graphs: Sequence[Graph],
+    breaks: Sequence[GraphBreak],
+    hooks: PrintedGraphs | None = None,
+    eager: RecordedCalls | None = None,
 ) -> tuple[Transfer, ...]:
     """The transfers of compiled code; for the arguments see `compiled_syncs`."""
     transfers = list(_graph_transfers(graphs))
@@ -134,7 +170,8 @@ def compiled_transfers(
         for each in _break_syncs(one, hooks is not None)
         if not each.certain
     ]
-    return _merged([*transfers, *unknown])
+    ran = () if eager is None else recorded_transfers(eager)
+    return _merged([*transfers, *ran, *unknown])
 
 
 def _graph_transfers(graphs: Sequence[Graph]) -> Iterator[Transfer]:
@@ -162,11 +199,13 @@ def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, Call]]:
             results = {node.name: node.result for node in graph.nodes}
             for node in graph.nodes:
                 if node.is_call:
-                    args, kwargs = (
-                        _resolved(node.args, results),
-                        _resolved(dict(node.kwargs), results),
-                    )
-                    yield top.name, node, Call(node.op, args, kwargs, node.result).unwrapped()
+                    yield top.name, node, _call(node, results)
+
+
+def _call(node: Node, results: dict[str, Any]) -> Call:
+    """The call that a node makes, with the results of the nodes that it refers to."""
+    args, kwargs = _resolved(node.args, results), _resolved(dict(node.kwargs), results)
+    return Call(node.op, args, kwargs, node.result).unwrapped()
 
 
 def _resolved(value: Any, results: dict[str, Any]) -> Any:
@@ -223,6 +262,18 @@ def _elsewhere(more: Iterable[Sync], found: Iterable[Sync]) -> list[Sync]:
     """The syncs at lines at which none was found: off the CPU a call of a method is an op too."""
     known = {(each.file, each.line) for each in found if each.kind in (READS, COPIES)}
     return [each for each in more if (each.file, each.line) not in known]
+
+
+def _not_among(at_breaks: Iterable[Sync], ran: Iterable[Sync]) -> list[Sync]:
+    """The syncs at graph breaks that are not known from the ops that ran there."""
+    known = {
+        (each.file, each.line, kind) for each in ran for kind in _BREAKING_AS.get(each.kind, ())
+    }
+    return [
+        each
+        for each in at_breaks
+        if not each.certain or (each.file, each.line, each.kind) not in known
+    ]
 
 
 def _merged(found: Iterable[_Found]) -> tuple[_Found, ...]:

@@ -47,7 +47,7 @@ NAMES = {
     "config": PrivateName("torch._dynamo:config", "2.0", "saying why nothing compiled"),
     "stance": PrivateName("torch._dynamo.eval_frame:_stance", "2.6", "saying why nothing compiled"),
     "optimized_module": PrivateName(
-        "torch._dynamo.eval_frame:OptimizedModule", "2.0", "capture by dispatch"
+        "torch._dynamo.eval_frame:OptimizedModule", "2.0", "seeing what is compiled already"
     ),
     "tracing_context": PrivateName(
         "torch._guards:TracingContext.try_get", "2.1", "capture by compiled_autograd"
@@ -155,7 +155,7 @@ NAMES = {
     "ignore_compile_internals": PrivateName(
         "torch.utils._python_dispatch:TorchDispatchMode.ignore_compile_internals",
         "2.9",
-        "capture by dispatch",
+        "recording ops as they run",
     ),
     "higher_order_ops": PrivateName("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
     "op_names": PrivateName("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
@@ -179,10 +179,10 @@ NAMES = {
         "torch._C:_autograd._unsafe_set_version_counter", "2.5", "putting values back"
     ),
     "storage_reference": PrivateName(
-        "torch:UntypedStorage._weak_ref", "2.0", "capture by dispatch"
+        "torch:UntypedStorage._weak_ref", "2.0", "recording ops as they run"
     ),
     "free_storage_reference": PrivateName(
-        "torch:UntypedStorage._free_weak_ref", "2.0", "capture by dispatch"
+        "torch:UntypedStorage._free_weak_ref", "2.0", "recording ops as they run"
     ),
     "fake_tensor_mode": PrivateName(
         "torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "fake=True"

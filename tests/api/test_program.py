@@ -63,6 +63,17 @@ def test_the_texts_of_each_detail_have_what_ran_eagerly(detail: Any) -> None:
     assert "\neager_0 × 3 {\n" in text
 
 
+def test_the_eager_ops_of_a_file_are_there_run_by_run(tmp_path: Path) -> None:
+    body = "%x = input\n  %y = aten.sin.default(%x)\n  %z = aten.cos.default(%y)\n  return %z"
+    path = tmp_path / "step.tgraph"
+    path.write_text(f"torchgraph 2\nvia aot\n\neager_0 × 2 {{\n  {body}\n}}\n")
+
+    assert [each.op for each in load(path).eager_ops] == [
+        "aten.sin.default",
+        "aten.cos.default",
+    ] * 2
+
+
 def test_a_file_of_a_mechanism_that_sees_no_eager_ops_knows_of_none(tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(captured(FIRST).to_text().replace("via aot", "via dispatch"))

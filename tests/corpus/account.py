@@ -12,7 +12,7 @@ nothing else is asked. Its rules:
    (`clone`, or `new_empty_strided` and `copy_`) where the strides of the parameter are others.
 5. A higher-order op counts once, by its name; what its body runs does not.
 6. AOTAutograd's check of custom ops, which detaches each parameter that the first run of a graph
-   uses, is switched off.
+   uses, is switched off meanwhile.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def count(case: Case, *, compiled: bool) -> tuple[Counts, list[float]]:
         The counts, and a sum over each output and over each gradient of a parameter.
     """
     mode = Counting()
-    torch._functorch.config.check_custom_op_aliasing = False
     target = torch.compile(case.target, backend=mode.backend()) if compiled else case.target
-    with case.context():
+    unchecked = torch._functorch.config.patch(check_custom_op_aliasing=False)
+    with unchecked, case.context():
         with mode:
             output = target(*case.args, **case.kwargs)
         roots, gradients = starts(case, output)

@@ -95,6 +95,30 @@ def test_a_skipped_frame_that_runs_a_layer_of_torch_is_refused(via: str) -> None
     assert f":{line(BesideACompiledOne, 'graph_break')}: torch._dynamo.graph_break()\n" in message
 
 
+@pytest.mark.parametrize("via", REFUSING)
+def test_where_something_was_compiled_the_refusal_names_the_capture_that_has_all(via: str) -> None:
+    model = BesideACompiledOne(nn.Linear(4, 4))
+    with pytest.raises(CaptureError, match="via='aot' captures what runs eagerly beside compiled"):
+        capture(model, example(3, 4), via=via)
+    assert "aten.addmm.default" in {op.op for op in capture(model, example(3, 4)).eager_ops}
+
+
+@pytest.mark.parametrize("via", REFUSING)
+def test_where_nothing_was_compiled_it_does_not(via: str) -> None:
+    class Looping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(1):
+                x = x.tan()
+                torch._dynamo.graph_break()
+            return x
+
+    with pytest.raises(CaptureError, match="via='dispatch'") as caught:
+        capture(Looping(), example(3, 4), via=via)
+    assert "via='aot'" not in str(caught.value)
+    with pytest.raises(CaptureError, match="nothing was captured via 'aot'"):
+        capture(Looping(), example(3, 4))
+
+
 def test_a_skipped_frame_that_only_calls_modules_of_the_user_is_no_loss() -> None:
     captured = capture(BesideACompiledOne(Head()), example(3, 4))
     assert captured.op_counts["aten.addmm"] == 2

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
+from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.render import breaks, program, surplus, whole
 from pytest_torchgraph.render.layout.scene import Element
 
@@ -16,19 +17,22 @@ RED = "#C24E00"
 SIGN = "\N{BLACK SCISSORS}"
 
 
-@dataclass
-class Break:
-    """What the drawing reads of a `GraphBreak`."""
+BREAK = GraphBreak(
+    kind="Data-dependent branching",
+    reason="Detected data-dependent branching, which is not supported.",
+    hint="Use torch.cond",
+    file="model.py",
+    line=1,
+    code="    if y.sum() > 0:",
+    function="forward",
+    stack=(),
+    module="",
+    compile_id="0/0",
+)
 
-    line: int
-    compile_id: str
-    kind: str = "Data-dependent branching"
-    reason: str = "Detected data-dependent branching, which is not supported."
-    hint: str = "Use torch.cond"
-    file: str = "model.py"
-    code: str = "    if y.sum() > 0:"
-    function: str = "forward"
-    occurrences: int = 1
+
+def graph_break(line: int, compile_id: str) -> GraphBreak:
+    return replace(BREAK, line=line, compile_id=compile_id)
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Capture:
     """What the drawing reads of a `Capture`."""
 
     forwards: tuple[Graph, ...]
-    breaks: tuple[Break, ...]
+    breaks: tuple[GraphBreak, ...]
     executions: dict[str, int] = field(default_factory=dict)
     eager: tuple[Graph, ...] = ()
 
@@ -61,7 +65,7 @@ def cut(*compile_ids: str, break_ids: tuple[str, ...] = ("0/0",)) -> Any:
     """Graphs `sin` and `cos` with breaks between them."""
     return Capture(
         (chain("forward_0", "sin"), chain("forward_1", "cos")),
-        tuple(Break(10 + number, each) for number, each in enumerate(break_ids)),
+        tuple(graph_break(10 + number, each) for number, each in enumerate(break_ids)),
         dict.fromkeys(compile_ids, 1) | {"0/0 backward": 1, "!0": 1},
     )
 
@@ -111,7 +115,7 @@ def test_an_unknown_order_is_said(look):
 
 
 def test_where_nothing_was_compiled_the_break_is_all_there_is(look):
-    seen = look(breaks.to_dot(Capture((), (Break(3, "0/0"),))))  # type: ignore[arg-type]
+    seen = look(breaks.to_dot(Capture((), (graph_break(3, "0/0"),))))  # type: ignore[arg-type]
 
     assert [text.splitlines()[1] for text in seen.boxes] == ["model.py:3 in forward"]
 
@@ -140,7 +144,7 @@ def test_a_break_is_an_element_of_the_picture():
 
 def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
     capture = cut("0/0", "1/0")
-    capture.breaks = (Break(1, "0/0", reason="word " * 200 + "end"),)
+    capture.breaks = (replace(BREAK, reason="word " * 200 + "end"),)
 
     box = look(breaks.to_dot(capture)).box(SIGN)
 
@@ -185,7 +189,7 @@ def test_what_ran_eagerly_stands_behind_its_break_in_a_frame_of_its_own(look):
 
 
 def step() -> list[Graph]:
-    first, second = Break(10, "0/0"), Break(20, "1/0")
+    first, second = graph_break(10, "0/0"), graph_break(20, "1/0")
     return [
         chain("forward_0", "sin"),
         eager(0, "neg", cause=first, of="forward_0:n0", runs=2),
@@ -205,7 +209,7 @@ def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
     assert "aten.neg" in seen.clusters["eager_0: eager, ran 2 times, 3 nodes"]
     assert "aten.tan" in seen.clusters["eager_3: eager backward, ran once, 3 nodes"]
     shown = [text.split("\n")[:2] for text in seen.boxes if text.startswith(SIGN)]
-    kind = Break(0, "").kind
+    kind = BREAK.kind
     assert [f"{SIGN} graph break 1: {kind}", "model.py:10 in forward"] in shown
     assert [f"{SIGN} graph break 2: {kind}", "model.py:20 in forward"] in shown
     assert "6 graphs of one step: 2 compiled, 4 eager" in program.to_dot(step()).source

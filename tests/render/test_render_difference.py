@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.report import Change, PairDiff, diff_graphs
+from pytest_torchgraph.graph.diff.findings import Change, PairDiff
+from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
 from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS

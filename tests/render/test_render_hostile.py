@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.render import breaks, difference, surplus, whole
 from pytest_torchgraph.render.drawing import Drawing
 from pytest_torchgraph.render.output.rendering import draw
@@ -47,19 +47,6 @@ HOSTILE = {
 ALLOWED = {"svg", "g", "title", "a", "path", "polygon", "polyline", "ellipse", "text", "style"}
 
 
-@dataclass
-class Break:
-    kind: str
-    reason: str
-    hint: str
-    file: str
-    line: int
-    code: str
-    function: str
-    compile_id: str = "0/0"
-    occurrences: int = 1
-
-
 def graph(text: str, layers: int = 3) -> Graph:
     """A graph in which everything that a user names is called this."""
     meta = TensorMeta("float32", (2,))
@@ -89,7 +76,7 @@ def edited(one: Graph) -> Graph:
 
 
 def of_breaks(text: str) -> Drawing:
-    found: Any = Break(text, text, text, text, 1, text, text)
+    found = GraphBreak(text, text, text, text, 1, text, text, (), text, "0/0")
     return breaks.drawing_of([graph(text), graph(text)], [found], ["0/0", "1/0"])
 
 

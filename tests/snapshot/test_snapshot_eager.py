@@ -39,6 +39,10 @@ def stored(*of: Graph, detail: Detail = "dataflow") -> str:
     return subject_of(captured(*of)).to_text(detail)
 
 
+WITHOUT_EAGER = (
+    "stored without eager graphs: by a release that did not record them, or when nothing ran "
+    "eagerly"
+)
 DETAILS: list[Detail] = ["ops", "dataflow", "full"]
 STEP = (graph("relu", name="forward"), eager(0, "sin", "cos", runs=3), eager(1, "neg"))
 
@@ -59,7 +63,7 @@ def test_a_file_without_eager_graphs_says_since_when_there_are_some(detail: Deta
 
     assert old.startswith("torchgraph 1\n")
     assert against(old, *STEP, detail=detail) == (
-        "stored before eager ops were recorded\nnow:     eager_0 (2 ops), eager_1 (1 op)"
+        f"{WITHOUT_EAGER}\nnow:     eager_0 (2 ops), eager_1 (1 op)"
     )
     assert against(old, STEP[0], detail=detail) is None
 
@@ -70,7 +74,7 @@ def test_an_edit_of_compiled_graphs_is_not_hidden_by_that(detail: Detail) -> Non
     message = against(old, *STEP, detail=detail) or ""
 
     assert message.startswith("the captured graphs are not those that are stored\nstored:  forward")
-    assert message.endswith("\nstored before eager ops were recorded, or when there were none")
+    assert message.endswith(f"\n{WITHOUT_EAGER}")
 
 
 @pytest.mark.parametrize("detail", DETAILS)
@@ -175,7 +179,7 @@ def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
     failed.assert_outcomes(failed=1)
     lines = section(failed)
     assert lines[:5] == [
-        "stored before eager ops were recorded",
+        WITHOUT_EAGER,
         "now:     eager_0 (1 op), eager_1 (1 op)",
         "+ eager graph 'eager_0' added (1 op)",
         "+ eager graph 'eager_1' added (1 op)",

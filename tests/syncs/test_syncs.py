@@ -72,7 +72,7 @@ def test_what_does_not_wait_is_not_found(function: Callable[..., Tensor], via: s
     seen.assert_no_syncs()
 
 
-@pytest.mark.parametrize("via", ["dynamo", "compiled_autograd", "inductor"])
+@pytest.mark.parametrize("via", ["dynamo", "compiled_autograd"])
 def test_other_captures_through_torch_compile_know_them_too(via: str) -> None:
     (found,) = capture(WAITING["item"][0], example().requires_grad_(), via=via).syncs
     assert (found.line, found.op, found.seen) == (line_of("item"), "Tensor.item", "graph break")
@@ -186,8 +186,72 @@ def test_a_sync_can_be_printed() -> None:
     assert isinstance(found, Sync)
     assert str(found) == (
         f"{FILE}:{line_of('item')} in item: scale = x.sum().item()  # waits: item\n"
-        "reads a value back: Tensor.item"
+        "reads a value back: aten._local_scalar_dense.default"
     )
+
+
+# -- what ran eagerly ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("via", ["aot", "inductor"])
+def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
+    @torch.compiler.disable
+    def disabled(x: Tensor) -> Tensor:
+        kept = x[x > 0]
+        return kept[torch.tensor([0])] * kept.sum().item()
+
+    seen = capture(lambda x: disabled(x * 2) + 1, example(), via=via)
+    mask, read, unknown = seen.syncs
+    assert (mask.code, mask.kind) == ("kept = x[x > 0]", "indexes by a bool mask")
+    assert (read.op, read.function) == ("aten._local_scalar_dense.default", "disabled")
+    assert mask.seen == read.seen == "eager_0"
+    assert not unknown.certain
+    with pytest.raises(AssertionError, match="found 2, and 1 not known") as failure:
+        seen.assert_no_syncs()
+    assert "indexes by a bool mask: aten.index.Tensor (eager_0)\n" in str(failure.value)
+    seen.assert_no_syncs(allow=["in disabled", r"disabled\(x"])
+
+
+def test_lines_of_equal_eager_graphs_are_all_there() -> None:
+    def reading_twice(x: Tensor) -> Tensor:
+        first = x.sum().item()
+        x = x * 2
+        second = x.sum().item()
+        return x * first * second
+
+    seen = capture(reading_twice, example())
+    assert [graph.runs for graph in seen.eager] == [2]
+    assert [(each.code, each.seen, each.occurrences) for each in seen.syncs] == [
+        ("first = x.sum().item()", "eager_0", 1),
+        ("second = x.sum().item()", "eager_0", 1),
+    ]
+
+
+def test_a_break_at_what_ran_eagerly_is_not_one_more_sync() -> None:
+    def encoded(x: Tensor) -> Tensor:
+        classes = x.long()
+        return torch.nn.functional.one_hot(classes) * 2
+
+    seen = capture(encoded, example())
+    assert len(seen.breaks) == 1
+    assert {(each.kind, each.seen) for each in seen.syncs} == {("reads a value back", "eager_0")}
+
+
+def test_a_sync_that_ran_eagerly_is_counted_as_often_as_it_ran() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    (found,) = capture(lambda x: scaled(scaled(scaled(x))), example()).syncs
+    assert (found.function, found.occurrences, found.seen) == ("scaled", 3, "eager_0")
+
+
+def test_an_eager_backward_is_looked_into() -> None:
+    @torch.compiler.disable
+    def halved(x: Tensor) -> Tensor:
+        return Halved.apply(x)  # type: ignore[no-any-return]
+
+    found, _ = capture(lambda x: halved(x * 2) + 1, example().requires_grad_()).syncs
+    assert (found.code, found.function) == ("return grad * grad.sum().item()", "backward")
 
 
 # -- what nobody knows -----------------------------------------------------------------------------
@@ -209,8 +273,11 @@ def test_what_runs_at_a_graph_break_is_not_known(capsys: pytest.CaptureFixture[s
     ) as failure:
         seen.assert_no_syncs()
     assert "ran eagerly at a graph break: Failed to trace builtin operator\n" in str(failure.value)
+    assert "The ops that ran at a graph break have been looked at" in str(failure.value)
     assert str(failure.value).endswith("or tolerate it with allow=")
     seen.assert_no_syncs(allow=r"print\(")
+    with pytest.raises(AssertionError, match="What runs at a graph break is in no graph: "):
+        capture(printing, example(), via="dynamo").assert_no_syncs()
     (found,) = capture(printing, example(), via="dispatch").syncs
     assert (found.op, found.code, found.certain) == ("Tensor.__repr__", "print(x)", True)
 

@@ -132,6 +132,24 @@ def test_what_stays_on_its_device_is_no_transfer(via: str) -> None:
     seen.assert_no_transfers()
 
 
+@pytest.mark.parametrize("via", ["aot", "inductor"])
+def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
+    @torch.compiler.disable
+    def disabled(x: Tensor) -> Tensor:
+        return x.to("meta")
+
+    def moving(x: Tensor) -> Tensor:
+        x = x * 2
+        return x * len(disabled(x))
+
+    seen = capture(moving, example(), via=via)
+    found, unknown = seen.transfers
+    assert (found.source, found.target, found.seen) == ("cpu", "meta", "eager_0")
+    assert (found.code, found.function) == ('return x.to("meta")', "disabled")
+    assert not unknown.certain
+    assert [each.kind for each in seen.syncs if each.certain] == ["copies between host and device"]
+
+
 def test_what_runs_at_a_graph_break_is_not_known() -> None:
     seen = capture(branching, example())
     (found,) = seen.transfers

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WAITING: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {}
-"""From a name to the function, the op that dispatch sees, and the one that aot sees."""
+"""From a name to the function, the op that dispatch sees, and the one in the graphs of aot."""
 
 CLEAN: list[Callable[[Tensor], Tensor]] = []
 
@@ -44,7 +44,7 @@ def clean(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 READ = "aten._local_scalar_dense.default"
 
 
-@waits(READ, "Tensor.item")
+@waits(READ)
 def item(x: Tensor) -> Tensor:
     scale = x.sum().item()  # waits: item
     return x * scale
@@ -62,7 +62,7 @@ def tolist_of_integers(x: Tensor) -> Tensor:
     return x * len(rows)
 
 
-@waits("aten.index.Tensor", "aten.nonzero.default")
+@waits("aten.index.Tensor")
 def boolean_mask(x: Tensor) -> Tensor:
     return x[x > 0] * 2  # waits: boolean_mask
 
@@ -78,14 +78,14 @@ def where_of_one(x: Tensor) -> Tensor:
     return torch.where(x > 0)[0] * 2  # waits: where_of_one
 
 
-@waits(READ, "Tensor.__bool__")
+@waits(READ)
 def branch(x: Tensor) -> Tensor:
     if x.sum() > 0:  # waits: branch
         return x * 2
     return x * 3
 
 
-@waits(READ, "Tensor.item")
+@waits(READ)
 def as_float(x: Tensor) -> Tensor:
     return x * float(x.sum())  # waits: as_float
 

@@ -5,5 +5,6 @@
 - `match`: a first correspondence of the nodes, which `local_search` improves; `correspondence`:
   what holds it.
 - `group`: the nodes that differ, a group for each edit.
+- `findings`: `GraphDiff`, `Finding` and `Change`, as values and in words.
 - `report`: the groups as `Finding`s, of graphs and of whole captures: `diff_graphs`.
 """

@@ -17,6 +17,7 @@ from ...convert.source_lines import (
     resumed,
 )
 from ...watching.breaks import BreakReport, read_report
+from ...watching.observe.structured_trace import REPEATED
 from .skipped_frames import (
     AfterBreak,
     CalledAtBreak,
@@ -25,8 +26,6 @@ from .skipped_frames import (
     torch_frames,
 )
 
-_REPEATED = "WON'T CONVERT"
-"""Beginning of a report that the same failure's own report follows."""
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
 """Beginnings of hints that help nobody who reads one break."""
 _DISPATCH = "\nvia='dispatch' captures what runs eagerly."
@@ -131,7 +130,7 @@ class Reports:
         """Keep what a record of the trace says."""
         artifact = metadata.get("artifact")
         if isinstance(artifact, dict) and artifact.get("name") == "dynamo_graph_break_reason":
-            if not payload.startswith(_REPEATED):
+            if not payload.startswith(REPEATED):
                 self._broke(read_report(payload))
             return
         metrics = metadata.get("compilation_metrics")

@@ -16,7 +16,7 @@ from ... import torch_private
 from ...errors import CaptureError
 from ..step.step import Step
 from .reports import Broke, Reports, told_by
-from .skipped_frames import refuse_uncompiled
+from .skipped_frames import RECORDED_BY_AOT, refuse_uncompiled
 
 _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
 
@@ -88,8 +88,15 @@ def run_compiled(
         if trace is not None:
             trace(metadata, payload)
 
-    backend = told_by(backend, name)
-    compiled = torch.compile(step.invocation.target, backend=backend, **options)
+    compiles = 0
+
+    def counted(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        nonlocal compiles
+        made = backend(gm, example_inputs)
+        compiles += 1
+        return made  # type: ignore[no-any-return]
+
+    compiled = torch.compile(step.invocation.target, backend=told_by(counted, name), **options)
     with (
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
@@ -103,8 +110,9 @@ def run_compiled(
         return _why_none(found.broke)
     for each in found.broke:
         if each.is_in_torch_nn:
-            raise CaptureError(each.describe_in_torch())
-    refuse_uncompiled(found.given_up, step.invocation)
+            advice = RECORDED_BY_AOT if compiles else ""
+            raise CaptureError(f"{each.describe_in_torch()}{advice}")
+    refuse_uncompiled(found.given_up, step.invocation, compiled=compiles > 0)
     return _why_none(found.broke)
 
 

@@ -26,6 +26,10 @@ from ..step.saved_state import preserve_state
 _ADVICE = (
     "\nChange that code, capture the rest without it, or use via='dispatch', which sees what runs."
 )
+RECORDED_BY_AOT = (
+    "\nvia='aot' captures what runs eagerly beside compiled graphs too, in capture.eager."
+)
+"""Advice where something was compiled; where nothing was, via='aot' refuses as well."""
 _CHECKPOINT = ("utils", "checkpoint.py")
 _Place = tuple[str, int, str, str]
 """File, line, function and code of a frame."""
@@ -96,7 +100,7 @@ class SkippedFrame:
             "Dynamo gave up on a frame of the target and ran it eagerly, so its operations are in "
             f"no graph. {resumed(self.name)[0]} at {relative(self.file)}:{self.line}, which runs "
             f"{_names(ops)}. It broke at {relative(self.broke_in)}:{self.broke_at}: {code}\n"
-            f"{self.reason}{_ADVICE}"
+            f"{self.reason}"
         )
 
 
@@ -131,7 +135,7 @@ class AfterBreak:
             "Dynamo could not resume behind a graph break, and ran the rest of the function "
             f"eagerly, so its operations are in no graph. {resumed(self.name)[0]} at "
             f"{relative(self.file)}:{self.begin} and behind, which runs {_names(ops)}. It broke at "
-            f"{relative(self.broke_in)}:{self.broke_at}: {code}\n{self.reason}{_ADVICE}"
+            f"{relative(self.broke_in)}:{self.broke_at}: {code}\n{self.reason}"
         )
 
 
@@ -170,7 +174,7 @@ class TorchFrame:
             "the code that calls it, so what torch's code runs there is in no graph. "
             f"{function} at {relative(file)}, called at {relative(self.file)}:{self.line}, runs "
             f"{_names(ops)}. It broke at {relative(self.broke_in)}:{self.broke_at}: {code}\n"
-            f"{self.reason}{_ADVICE}"
+            f"{self.reason}"
         )
 
 
@@ -222,7 +226,7 @@ class CalledAtBreak:
             "A function that the target calls ran eagerly, because a graph break in it keeps it "
             f"out of its caller's graph, and {by_itself}. So its operations are in no graph. It "
             f"runs {_names(ops)}. It broke at {place}: {code}\n"
-            f"{self.reason}{_ADVICE}"
+            f"{self.reason}"
         )
 
 
@@ -246,12 +250,19 @@ def _is_machinery(file: str) -> bool:
     return is_torch_file(file, "_dynamo") or is_torch_file(file, "nn", "modules", "module.py")
 
 
-def refuse_uncompiled(given_up: Sequence[UncompiledRegion], invocation: Invocation) -> None:
+def refuse_uncompiled(
+    given_up: Sequence[UncompiledRegion], invocation: Invocation, *, compiled: bool
+) -> None:
     """Refuse a capture in which one of these ran operations itself.
 
     Frames that are called from there are compiled by themselves, so one that only calls others, as
     a decorator does, loses nothing. Dynamo tells nothing of what runs there: the target is called
     once more, eagerly, to see where its operations come from.
+
+    Args:
+        given_up: what Dynamo left to the interpreter.
+        invocation: the target and its arguments.
+        compiled: whether anything else was compiled.
 
     Raises:
         CaptureError: for the first of them that runs any.
@@ -265,7 +276,8 @@ def refuse_uncompiled(given_up: Sequence[UncompiledRegion], invocation: Invocati
     for each in given_up:
         ops = [op for op in watch.ops if each.has(op)]
         if ops:
-            raise CaptureError(each.describe(ops))
+            advice = RECORDED_BY_AOT if compiled else ""
+            raise CaptureError(f"{each.describe(ops)}{_ADVICE}{advice}")
 
 
 def _names(ops: Sequence[ExecutedOp]) -> str:

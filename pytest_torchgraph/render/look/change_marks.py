@@ -13,7 +13,7 @@ from ...graph.model import Node
 from .op_categories import Paint
 
 ChangeMarkKind = Literal["added", "removed", "changed", "rewired", "surplus"]
-"""The kinds of `graph.diff.report.Change`, and "surplus" for an op that should not be there."""
+"""The kinds of `graph.diff.findings.Change`, and "surplus" for an op that should not be there."""
 
 SIGNS: dict[str, str] = {
     "added": "+",

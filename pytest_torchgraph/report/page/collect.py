@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
-from ...graph.diff.report import SIGNS, Change, Finding, GraphDiff
+from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph, Node, Source
 from ...graph.text.format import format_arg, format_op, format_result
 

@@ -85,7 +85,7 @@ def _id(metadata: Mapping[str, Any]) -> CompileId | None:
     return None if compile_id == CompileId() else compile_id
 
 
-_REPEATED = "WON'T CONVERT"
+REPEATED = "WON'T CONVERT"
 """Beginning of a report that is a traceback alone, where a backend failed; the break because of
 which its code runs eagerly has its own report behind it."""
 _Reader = Callable[[_TraceRecord], Event | None]
@@ -102,7 +102,7 @@ def _started(record: _TraceRecord) -> Event:
 
 
 def _broke(record: _TraceRecord) -> Event | None:
-    if record.payload.startswith(_REPEATED):
+    if record.payload.startswith(REPEATED):
         return None
     hand_over = _HAND_OVER in record.payload and torch_private.compiled_autograd_is_on()
     return GraphBreakEvent(record.id, record.attempt, record.payload, hand_over)
