@@ -177,7 +177,7 @@ def on_break_stack(reported: Callable[[Any, str], None]) -> Iterator[None]:
 
 
 def local_of(frame: FrameType, name: str) -> Any:
-    """A local variable of a frame of a function, None where it has none.
+    """A local variable of a frame of a function of torch's, None where it has none.
 
     Before Python 3.13 the frame keeps the dict that `f_locals` makes of all its variables, and with
     it what they were: an exception, though its handler has ended, and by it every frame and tensor
@@ -199,7 +199,9 @@ def _module_of(error: BaseException | None) -> str:
     while error is not None and not module:
         traceback = error.__traceback__
         while traceback is not None:
-            translator = local_of(traceback.tb_frame, "self")
+            frame = traceback.tb_frame
+            of_dynamo = str(frame.f_globals.get("__name__", "")).startswith("torch._dynamo.")
+            translator = local_of(frame, "self") if of_dynamo else None
             stack = _own_attribute(translator, "nn_module_stack")
             if isinstance(stack, dict) and stack:
                 module = str(list(stack.values())[-1][0])
