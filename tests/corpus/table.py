@@ -31,10 +31,6 @@ gradients are compared with those of an eager run, and each graph with what its 
   outputs or gradients are not those of an eager run, and neither are they where torch.compile runs
   the model without the package.
 
-The package was changed while this table was made, by what the corpus found among other things: rows
-are of several states of one day. The four `REFUSED` and the rows of `retained_gradient` and
-`timm_sequencer2d_s` are of before the mistakes behind them were mended or looked at.
-
 Made by `python -m tests.corpus`, then `python -m tests.corpus --table`.
 """
 
@@ -148,7 +144,7 @@ def totals(results: Iterable[Result]) -> str:
     lines.append(f"- {eager['models']} captures via aot have eager ops")
     lines += [
         f"- {phase} eager ops: {eager[f'{phase}_ops']}, with a line {eager[f'{phase}_line']}, with "
-        f"a module {eager[f'{phase}_module']}"
+        f"a module below the target's own {eager[f'{phase}_module']}"
         for phase in ("forward", "backward")
     ]
     return "\n".join([*lines, ""])
