@@ -7,72 +7,25 @@ result counts as the value that it was made from.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import torch_private
-from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
+from ...convert.source_lines import Line
 from ...ops.qualified import op_name
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
 from ..step.named_tensors import NamedTensors
-from ..step.step import Step
+from .frames import Frames
+from .op_facts import OpFacts
 
-_UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
-"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What
-it runs is not AOTAutograd's, though that calls it."""
-_STEP = Step.run.__code__
-"""The code that calls the target; the frames around it are of nobody's concern."""
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _AOT_NODE = "CompiledFunctionBackward"
 """Name of the autograd node of a graph that AOTAutograd compiled."""
-
-_PASSES_ON = frozenset(
-    "aten.add aten.add_ aten.zeros aten.zeros_like aten.new_zeros aten.clone aten.copy_ "
-    "aten.empty_strided aten.new_empty_strided aten._to_copy aten.detach".split()
-)
-"""The ops by which the autograd engine passes gradients on. Any other one at its nodes is of a hook
-that has no Python code of its own, such as `torch.nan_to_num`."""
-
-_TAKES = frozenset(
-    "aten.detach aten.clone aten.copy_ aten.new_empty_strided aten.empty_strided".split()
-)
-"""The ops by which AccumulateGrad makes a gradient a parameter's: as it is, or as a copy where its
-strides are others, which depends on the kernels of the machine."""
-_OF_AOT = frozenset(
-    "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
-    "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
-    "aten.new_empty_strided aten.empty aten.contiguous".split()
-)
-"""The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
-
-
-class _Facts:
-    """What counts of an op.
-
-    Attributes:
-        recorded: False for a question to a fake tensor, such as for its device.
-        hands_over: whether AOTAutograd hands values over with it.
-        passes_on: whether the autograd engine passes gradients on with it.
-        takes: whether AccumulateGrad takes gradients with it.
-        is_gradient: whether it can be the way of a gradient back through a view.
-    """
-
-    __slots__ = ("hands_over", "is_gradient", "passes_on", "recorded", "takes")
-
-    def __init__(self, op: torch._ops.OpOverload):
-        packet = str(op.overloadpacket)
-        self.recorded = op.namespace != "prim"
-        self.hands_over = op.is_view or packet in _OF_AOT
-        self.passes_on = packet in _PASSES_ON
-        self.takes = packet in _TAKES
-        self.is_gradient = op.is_view or self.passes_on or packet.endswith("_backward")
 
 
 class EagerRecord(OpRecord):
@@ -139,16 +92,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.is_recording = False
         self._backward = False
         self._aside = 0
-        self._kinds: dict[str, int] = {}
-        self._facts: dict[Any, _Facts] = {}
+        self._frames = Frames(self.number_of_module)
+        self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
-        # Code is compared by identity: that which Dynamo made can have slices among its constants,
-        # and no hash.
-        self._call = torch_private.get("module_call").__code__
-        self._wrapped_call = torch_private.get("wrapped_module_call").__code__
         # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
-        self._engine = torch_private.get("engine_run_backward").__code__
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -198,8 +146,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         sequence = self.sequence_of(node)
         backward = self._backward or node is not None
         event = CompiledRun(made, self.encode_all(args), backward, sequence)
-        path, line, _ = self._where(aot=True)
-        event.path, event.line = path or 0, line or (None if backward else self._outer_line())
+        path, line, _ = self._frames.where(aot=True)
+        event.path, event.line = (
+            path or 0,
+            line or (None if backward else self._frames.outer_line()),
+        )
         self.events.append(event)
         if self.writes is not None:
             self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
@@ -225,15 +176,15 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         facts = self._facts.get(func)
         if facts is None:
             if not isinstance(func, torch._ops.OpOverload):
-                self.hidden.append((op_name(func), self._where()[1]))
+                self.hidden.append((op_name(func), self._frames.where()[1]))
                 return func(*args, **kwargs)
-            facts = self._facts[func] = _Facts(func)
+            facts = self._facts[func] = OpFacts(func)
         if not facts.recorded:
             return func(*args, **kwargs)
         if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
-        path, line, by_aot = self._where()
+        path, line, by_aot = self._frames.where()
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
@@ -252,7 +203,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             path = 0 if node is None else -1
         if node is None:
             sequence = self._sequence() if not self._backward else -1
-            line = line or (None if self._backward else self._outer_line())
+            line = line or (None if self._backward else self._frames.outer_line())
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
@@ -264,7 +215,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         events = self.events
         before = events[-1] if events else None
         goes_on = type(before) is EagerRecord and before.backward is backward
-        record.stack = () if goes_on else self._stack()
+        record.stack = () if goes_on else self._frames.stack()
         events.append(record)
         after = self._sequence()
         if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
@@ -371,81 +322,3 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         """The value of a tensor, None where it has none."""
         value = self.known(tensor)
         return self._places.get(self._place(tensor)[1]) if value is None else value
-
-    # -- places ----------------------------------------------------------------------------------
-
-    def _where(self, *, aot: bool = False) -> tuple[int | None, Line | None, bool]:
-        """The path of the running module, the user's line, and whether it is AOTAutograd's op.
-
-        Args:
-            aot: whether AOTAutograd's code is known to be running, which is no reason to stop.
-        """
-        frame: FrameType | None = sys._getframe(2)
-        line: Line | None = None
-        path: int | None = None
-        in_graph = aot
-        kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
-        while frame is not None:
-            code = frame.f_code
-            # What called the autograd engine is no place of what the engine runs.
-            if code is _STEP or code is self._engine:
-                break
-            if path is None and (code is call or code is wrapped):
-                outer = frame.f_back  # has fewer locals, of which `f_locals` makes a dict
-                inside = frame if outer is None or outer.f_code is not wrapped else outer
-                path = self.number_of_module(_module_of(inside))
-            elif line is None:
-                file = code.co_filename
-                kind = kinds.get(file, _UNKNOWN) or self._kind(file)
-                if kind == _USER:
-                    line = file, frame.f_lineno, code.co_name
-                elif kind == _GENERATED:
-                    in_graph = True
-                # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
-                elif (
-                    kind == _AOT
-                    and path is None
-                    and not in_graph
-                    and code.co_name != "__torch_dispatch__"
-                ):
-                    return None, None, True
-            if path is not None and line is not None:
-                break
-            frame = frame.f_back
-        return path, line, False
-
-    def _kind(self, file: str) -> int:
-        kind = _USER if is_user_file(file) else _OTHER
-        if is_torch_file(file, "_functorch", "_aot_autograd"):
-            kind = _AOT
-        elif file.startswith("<eval_with_key>") or is_torch_file(file, "autograd", "graph.py"):
-            kind = _GENERATED
-        self._kinds[file] = kind
-        return kind
-
-    def _outer_line(self) -> Line | None:
-        """The user's line that the whole step was called from."""
-        return next(self._users_lines(outer=True), None)
-
-    def _stack(self) -> tuple[Line, ...]:
-        """The user's lines that are running, innermost first."""
-        return tuple(self._users_lines())
-
-    def _users_lines(self, *, outer: bool = False) -> Iterator[Line]:
-        frame: FrameType | None = sys._getframe(2)
-        inside = not outer
-        while frame is not None:
-            if frame.f_code is _STEP:
-                if not outer:
-                    return
-                inside = True
-            elif inside and is_user_file(frame.f_code.co_filename):
-                yield line_of(frame)
-            frame = frame.f_back
-
-
-def _module_of(frame: FrameType) -> torch.nn.Module:
-    """The module that a frame calls; of a compiled one the module inside."""
-    module: torch.nn.Module = torch_private.local_of(frame, "self")
-    inner = vars(module)["_modules"].get("_orig_mod")  # getattr is slow where there is none
-    return module if inner is None else inner

@@ -1,0 +1,113 @@
+"""What the running frames say of an eager op: its module, the user's line, and whose it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import torch
+
+from ... import torch_private
+from ...convert.source_lines import Line, is_torch_file, is_user_file, line_of
+from ..step.step import Step
+
+_UNKNOWN, _USER, _AOT, _GENERATED, _OTHER = range(5)
+"""Whose code a file has; `_GENERATED`: of a graph of torch.fx, or of hooks for saved tensors. What
+it runs is not AOTAutograd's, though that calls it."""
+_STEP = Step.run.__code__
+"""The code that calls the target; the frames around it are of nobody's concern."""
+
+
+class Frames:
+    """Looks at the frames of what the caller of its methods was called by.
+
+    Args:
+        number_of_module: gives the number of a module's path.
+    """
+
+    def __init__(self, number_of_module: Callable[[torch.nn.Module], int]):
+        self._number_of_module = number_of_module
+        self._kinds: dict[str, int] = {}
+        # Code is compared by identity: that which Dynamo made can have slices among its constants,
+        # and no hash.
+        self._call = torch_private.get("module_call").__code__
+        self._wrapped_call = torch_private.get("wrapped_module_call").__code__
+        self._engine = torch_private.get("engine_run_backward").__code__
+
+    def where(self, *, aot: bool = False) -> tuple[int | None, Line | None, bool]:
+        """The path of the running module, the user's line, and whether it is AOTAutograd's op.
+
+        Args:
+            aot: whether AOTAutograd's code is known to be running, which is no reason to stop.
+        """
+        frame: FrameType | None = sys._getframe(2)
+        line: Line | None = None
+        path: int | None = None
+        in_graph = aot
+        kinds, call, wrapped = self._kinds, self._call, self._wrapped_call
+        while frame is not None:
+            code = frame.f_code
+            # What called the autograd engine is no place of what the engine runs.
+            if code is _STEP or code is self._engine:
+                break
+            if path is None and (code is call or code is wrapped):
+                outer = frame.f_back  # has fewer locals, of which `f_locals` makes a dict
+                inside = frame if outer is None or outer.f_code is not wrapped else outer
+                path = self._number_of_module(_module_of(inside))
+            elif line is None:
+                file = code.co_filename
+                kind = kinds.get(file, _UNKNOWN) or self._kind(file)
+                if kind == _USER:
+                    line = file, frame.f_lineno, code.co_name
+                elif kind == _GENERATED:
+                    in_graph = True
+                # On the first run of a graph AOTAutograd has a dispatch mode of its own on top.
+                elif (
+                    kind == _AOT
+                    and path is None
+                    and not in_graph
+                    and code.co_name != "__torch_dispatch__"
+                ):
+                    return None, None, True
+            if path is not None and line is not None:
+                break
+            frame = frame.f_back
+        return path, line, False
+
+    def _kind(self, file: str) -> int:
+        """Whose code a file has."""
+        kind = _USER if is_user_file(file) else _OTHER
+        if is_torch_file(file, "_functorch", "_aot_autograd"):
+            kind = _AOT
+        elif file.startswith("<eval_with_key>") or is_torch_file(file, "autograd", "graph.py"):
+            kind = _GENERATED
+        self._kinds[file] = kind
+        return kind
+
+    def outer_line(self) -> Line | None:
+        """The user's line that the whole step was called from."""
+        return next(self._users_lines(outer=True), None)
+
+    def stack(self) -> tuple[Line, ...]:
+        """The user's lines that are running, innermost first."""
+        return tuple(self._users_lines())
+
+    def _users_lines(self, *, outer: bool = False) -> Iterator[Line]:
+        frame: FrameType | None = sys._getframe(2)
+        inside = not outer
+        while frame is not None:
+            if frame.f_code is _STEP:
+                if not outer:
+                    return
+                inside = True
+            elif inside and is_user_file(frame.f_code.co_filename):
+                yield line_of(frame)
+            frame = frame.f_back
+
+
+def _module_of(frame: FrameType) -> torch.nn.Module:
+    """The module that a frame calls; of a compiled one the module inside."""
+    module: torch.nn.Module = torch_private.local_of(frame, "self")
+    inner = vars(module)["_modules"].get("_orig_mod")  # getattr is slow where there is none
+    return module if inner is None else inner
