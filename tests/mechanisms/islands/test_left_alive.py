@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import Counter
 
 import pytest
 import torch
@@ -26,9 +27,10 @@ class Block(torch.nn.Module):
 def alive() -> tuple[int, int]:
     """How many objects of this package's types there are, and how many modules of torch.fx."""
     gc.collect()
-    types = [type(each) for each in gc.get_objects()]
-    ours = sum(str(each.__module__).startswith("pytest_torchgraph.") for each in types)
-    return ours, sum(issubclass(each, torch.fx.GraphModule) for each in types)
+    types = Counter(map(type, gc.get_objects()))
+    ours = [each for each in types if str(each.__module__).startswith("pytest_torchgraph.")]
+    modules = [each for each in types if issubclass(each, torch.fx.GraphModule)]
+    return sum(types[each] for each in ours), sum(types[each] for each in modules)
 
 
 @pytest.mark.parametrize("via", ["aot", "inductor", "dynamo", "dispatch"])
