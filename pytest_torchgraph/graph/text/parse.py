@@ -11,7 +11,8 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
 
 A graph that is not inside another one, is called `eager_` and a number, and has no level in its
 title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It alone
-has runs, from 2. Version 2 differs from version 1 in that it may have such graphs.
+has runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
+repeated modules may be written once, which `expand` undoes before anything here is read.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.
@@ -21,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn, cast
 
+from ...errors import GraphFormatError
 from ...ops.levels import LEVELS, Level
 from ..model import (
     GRAPH_KINDS,
@@ -39,6 +41,7 @@ from ..model import (
     iter_refs,
 )
 from ..module_paths import module_of
+from .expand import expand_lines
 from .format import (
     EAGER_KINDS,
     EAGER_NAME,
@@ -48,7 +51,7 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .values import MAX_DEPTH, WORD, ValueReader
+from .values import MAX_DEPTH, WORD, ValueReader, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
 
@@ -63,6 +66,7 @@ class Document:
         counts: with `detail ops`, for each graph its name and how often each op occurs.
         runs: how often each eager graph ran, by its name.
         version: of the format.
+        folded: whether repeated modules are written once.
     """
 
     header: Header
@@ -70,15 +74,24 @@ class Document:
     counts: tuple[tuple[str, dict[str, int]], ...] = ()
     runs: Mapping[str, int] = field(default_factory=dict)
     version: int = VERSION
+    folded: bool = False
 
 
 def parse_document(text: str) -> Document:
-    """Parse a whole `.tgraph` text.
+    """Parse a whole `.tgraph` text, folded or with one line a node.
 
     Raises:
         GraphFormatError: with line and column.
     """
-    return _Parser(text).document()
+    lines = lines_of(text)
+    expanded = expand_lines(lines)
+    if expanded is None:
+        return _Parser(lines).document()
+    try:
+        document = _Parser(expanded.lines).document()
+    except GraphFormatError as error:
+        raise expanded.located(error) from None
+    return replace(document, folded=True)
 
 
 class _Title(NamedTuple):
@@ -120,8 +133,8 @@ class _Parser(ValueReader):
         runs: how often each eager graph that was read ran, by its name.
     """
 
-    def __init__(self, text: str):
-        super().__init__(text)
+    def __init__(self, lines: list[str]):
+        super().__init__(lines)
         self.version = VERSION
         self.runs: dict[str, int] = {}
 
