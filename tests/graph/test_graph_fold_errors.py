@@ -78,6 +78,10 @@ BROKEN = {
         called(f"m.0: $1 = %m.{MARK}[n-]/g"),
         "expected a number of the instance: '[n]'",
     ),
+    "many numbers": (
+        called(f"m.0: $1 = {MARK}%m.{'[n].' * 21}g"),
+        "a name with more than 20 numbers of the instance",
+    ),
     "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
     "but alone": (called(f"{MARK}but m.0 {{\n}}"), "'but' without an instance in the line before"),
     "but of another": (
@@ -196,6 +200,32 @@ def test_a_short_text_does_not_stand_for_endless_ones(name: str) -> None:
     with pytest.raises(GraphFormatError) as error:
         expand(BOMBS[name])
     assert error.value.problem.startswith(BOUNDS)
+
+
+DEEP = {
+    "deep instances": document(
+        "\n".join(["%x = input", *(f"%{'0.' * 5000}{k}/f = f(%x)" for k in range(9)), "return %x"])
+    ),
+    "a long path": document(
+        "\n".join(
+            ["%x = input", *(f"%{'a.' * 9999}{k}.b/f = f(%x)" for k in range(9)), "return %x"]
+        )
+    ),
+    "many numbers": document(
+        "\n".join(
+            [
+                *("%x = input", "%y = f(%x)"),
+                *(f"%h.{n}/{k} = f(%o{f'.{n}' * 30}/o)" for n in range(4) for k in range(9)),
+                "return %x",
+            ]
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_names_of_any_depth_are_folded_or_left(name: str) -> None:
+    assert expand(fold(DEEP[name])) == DEEP[name]
 
 
 def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,8 @@ MAX_LINES = 500_000
 """The most lines that a folded text stands for. A text of more is never folded."""
 MAX_CHARACTERS = 100_000_000
 """The most characters that a folded text stands for. A text of more is never folded."""
+MAX_NUMBERS = 20
+"""The most numbers in one name that follow from that of the instance."""
 
 _FIRST = re.compile(rf"torchgraph {EAGER_VERSION}\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
@@ -245,6 +247,8 @@ class _Expander(ValueReader):
             if "[" in EXPRESSION.sub("", name) and not name.startswith('"', 1):
                 column = start + EXPRESSION.sub(lambda m: "_" * len(m.group()), name).index("[")
                 self.fail("expected a number of the instance: '[n]', '[n-1]', '[9-n]'", column)
+            if name.count("[") > MAX_NUMBERS and not name.startswith('"', 1):
+                self.fail(f"a name with more than {MAX_NUMBERS} numbers of the instance", start)
             given[number] = name, start
             if not self.skip(", "):
                 return given

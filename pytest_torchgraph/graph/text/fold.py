@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .expand import expand
-from .fold_series import fold_series
+from .fold_series import MIN_SAVED, fold_series
 from .folded_names import PATH, STRING
 from .format import EAGER_VERSION, VERSION
 from .ranges import Instance, ranges_of
 from .runs import MIN_INSTANCES, OTHER, OWN, Line, Run, runs_of
-from .values import MAX_DEPTH
+
+MAX_INSIDE = 20
+"""How many instances around each other are looked into; a network has three or four."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}]\Z")
 _LINE = re.compile(
@@ -86,17 +87,20 @@ def folded_unchecked(text: str) -> str | None:
     return "\n".join([f"torchgraph {EAGER_VERSION}", *out[1:]])
 
 
-def _fold_lines(lines: Iterable[Line], prefix: str, depth: int) -> list[str]:
+def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> list[str]:
     """The lines with repeated instances folded.
 
     Args:
         prefix: the path of the instance that they are of, and that is not folded; "" for none.
         depth: how many blocks they are inside of, and one more.
+        inside: how many instances they are inside of, folded or not.
     """
+    if inside == MAX_INSIDE or len(lines) < MIN_SAVED:
+        return [line.text for line in lines]
     runs = runs_of(lines, prefix)
     found: dict[int, Instance] = {}
     heads: dict[int, list[str]] = {}
-    for series in _series(runs) if depth < MAX_DEPTH // 2 else ():
+    for series in _series(runs):
         instances, patterns = fold_series(series, depth)
         found.update(instances)
         for pattern in patterns:
@@ -106,7 +110,8 @@ def _fold_lines(lines: Iterable[Line], prefix: str, depth: int) -> list[str]:
                 if id(run) in instances and instances[id(run)].letter == pattern.letter
             )
             letter = f" {pattern.letter}" if pattern.letter else ""
-            body = _fold_lines(map(_relative_line, pattern.lines()), "", depth + 1)
+            block = [_relative_line(line) for line in pattern.lines()]
+            body = _fold_lines(block, "", depth + 1, inside + 1)
             heads[id(first)] = [
                 f"{first.indent}each {first.container}*{letter} {{",
                 *(f"  {line}" for line in body),
@@ -127,7 +132,7 @@ def _fold_lines(lines: Iterable[Line], prefix: str, depth: int) -> list[str]:
         if isinstance(run, Line):
             out.append(run.text)
         elif instance is None:
-            out.extend(_fold_lines(run.lines, run.instance, depth))
+            out.extend(_fold_lines(run.lines, run.instance, depth, inside + 1))
         else:
             out.extend(heads.get(id(run), ()))
             waiting.append(instance)
