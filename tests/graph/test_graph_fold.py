@@ -163,6 +163,28 @@ def test_lines_without_a_module_belong_to_the_instance_that_they_go_on_with() ->
     assert expand(folded) == text
 
 
+def test_the_body_of_an_op_is_folded_by_itself() -> None:
+    def lines(indent: str) -> str:
+        nodes = [f"%h.{n}/{k} = f(%x)" for n in range(5) for k in "abc"]
+        return "".join(f"{indent}{line}\n" for line in ["%x = input", *nodes, "return %x"])
+
+    text = "torchgraph 1\n\nforward @ aot {\n  body_0: forward {\n"
+    text += f"{lines('    ')}  }}\n{lines('  ')}}}\n"
+    folded = fold(text)
+    assert expand(folded) == text
+    assert folded.count("each h.* {") == 2
+    assert Graph.from_text(folded) == Graph.from_text(text)
+
+
+def test_a_body_that_each_instance_names_is_a_value_of_it() -> None:
+    names = [f"body_{n}" for n in range(6)]
+    bodies = "".join(f"  {name}: forward {{\n    return None\n  }}\n" for name in names)
+    nodes = [f"  %h.{n}/{k} = f(@{name})\n" for n, name in enumerate(names) for k in "abc"]
+    text = f"torchgraph 1\n\nforward @ aot {{\n{bodies}{''.join(nodes)}  return None\n}}\n"
+    assert "  h.0 .. 5: $1 = @body_[n]\n" in fold(text)
+    assert expand(fold(text)) == text
+
+
 def test_what_looks_like_a_name_in_a_string_is_left_alone() -> None:
     lines = ["%x = input"]
     for n in range(5):
