@@ -100,6 +100,8 @@ def repeated_text(seed: int) -> str:
     w = _Writer(r)
     w.lines += ["%x = input : f32[2, 3]", "%y = input", '%"odd name" = input']
     w.lines.append('%"forward:h.0/add" = saved')
+    if r.random() < 0.3:
+        w.lines += [f'%"eager_0:h.{n}/add" = saved' for n in range(r.randint(1, 5))]
     w.used.update(("x", "y", "odd name", "forward:h.0/add"))
     current = "%x"
     for _ in range(r.randint(1, 3)):

@@ -185,6 +185,15 @@ def test_a_body_that_each_instance_names_is_a_value_of_it() -> None:
     assert expand(fold(text)) == text
 
 
+def test_a_quoted_name_is_a_value_of_the_instance() -> None:
+    names = [f'%"forward_0:h.{n}/add"' for n in range(5)]
+    nodes = [f"%h.{n}/{k} = f({name})" for n, name in enumerate(names) for k in "abcd"]
+    inputs = [f"{name} = input" for name in names]
+    text = document("\n".join([*inputs, *nodes, f"return [{', '.join(names)}]"]))
+    assert '  h.3: $1 = %"forward_0:h.3/add"\n' in fold(text)
+    assert expand(fold(text)) == text
+
+
 def test_what_looks_like_a_name_in_a_string_is_left_alone() -> None:
     lines = ["%x = input"]
     for n in range(5):

@@ -80,7 +80,7 @@ def folded_unchecked(text: str) -> str | None:
         if own != kind:
             flush()
             kind = own
-        section.append(Line(text_line, name or saved or ""))
+        section.append(_line(text_line, name or saved))
     flush()
     if not changed:
         return None
@@ -160,4 +160,9 @@ def _series(runs: list[Run | Line]) -> list[list[Run]]:
 def _relative_line(text: str) -> Line:
     """A line of a block; its name begins with a dot or slash if it is one of the instance."""
     match = _LINE.match(text)
-    return Line(text, (match[2] or match[5] or "") if match else "")
+    return _line(text, match and (match[2] or match[5]))
+
+
+def _line(text: str, name: str | None) -> Line:
+    """A line with its name; a quoted name is of no instance."""
+    return Line(text, "" if name is None or name[0] == '"' else name)
