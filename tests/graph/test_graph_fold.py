@@ -13,6 +13,7 @@ from graph.strategies import checked, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pytest_torchgraph
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
@@ -248,6 +249,7 @@ def test_stored_graphs_fold(file: Path) -> None:
     assert expand(folded) == text
     assert again.graphs == document.graphs
     assert again.folded == (folded != text)
+    assert pytest_torchgraph.load(file).to_text(document.header.detail, fold=True) == folded
     if file.parent.name == "test_bert":
         assert len(folded.encode()) <= 0.12 * len(text.encode())
 
@@ -266,7 +268,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 @given(SEEDS)
-@settings(checked, max_examples=150)
+@settings(checked, max_examples=60)
 def test_random_repeated_modules_are_read_back(seed: int) -> None:
     text = repeated_text(seed)
     graph = Graph.from_text(text)

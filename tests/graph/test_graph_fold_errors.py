@@ -248,7 +248,7 @@ WORDS = (
 
 
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
-@settings(checked, max_examples=250)
+@settings(checked, max_examples=150)
 def test_a_mutated_text_is_a_graph_or_malformed(seed: int, other: int) -> None:
     r = random.Random(other)
     text = fold(repeated_text(seed))

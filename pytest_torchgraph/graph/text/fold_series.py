@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
@@ -146,10 +147,10 @@ def _changes(
     def reach(place: int) -> Iterator[str]:
         """Go behind equal keys, of which a reader would take the first."""
         nonlocal at
-        for equal in places[keys[place]]:
-            if at <= equal < place:
-                yield f"@ {keys[equal]}"
-                at = equal + 1
+        equal = places[keys[place]]
+        for passed in equal[bisect_left(equal, at) : bisect_left(equal, place)]:
+            yield f"@ {keys[passed]}"
+            at = passed + 1
 
     anchors = [*sorted(same.items()), (len(block), length)]
     k = j = 0
