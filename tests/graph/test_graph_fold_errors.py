@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from graph.build import document
@@ -239,6 +240,22 @@ def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) 
 
 
 # -- random texts ----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32), st.integers(0, 2**32))
+@checked
+def test_an_error_in_a_line_is_where_it_is_in_the_folded_text(seed: int, other: int) -> None:
+    r = random.Random(other)
+    text = fold(repeated_text(seed))
+    places = [match.end() for match in re.finditer(r" = (?=aten)|, (?=-0\.5|1\))", text)]
+    if not places:
+        return
+    at = r.choice(places)
+    with pytest.raises(GraphFormatError) as error:
+        parse_document(f"{text[:at]}?{text[at:]}")
+    place = (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+    assert (error.value.line, error.value.column) == place
+
 
 WORDS = (
     *("each m.* {", "each * {", "each h.* b {", "but m.0 {", "m.0 .. 3", "0", "h.1 .. 0", "h.0: "),
