@@ -9,8 +9,8 @@ r"""Reading a folded `.tgraph` text: every instance of a module gets its own lin
 
 They stand among the lines of a graph: nodes, values of a long return, `save` lines. `path` is that
 of a container and ends in a dot, or is empty; the container's block holds until the next block of
-the same path and letter, and until a graph or a return begins or ends. `folded_names` says which
-names the lines of a block have.
+the same path and letter, and until a graph or a return begins or ends. One inside of a block holds
+there alone. `folded_names` says which names the lines of a block have.
 
 The changes of a `but` are in the order of the block. `-` leaves a line out, `~` has another one for
 the one with the same key, `@` goes on behind a line, and `+` is one more line behind the one that
@@ -31,9 +31,9 @@ from .format import EAGER_VERSION, VERSION
 from .values import MAX_DEPTH, ValueReader, lines_of
 
 MAX_LINES = 500_000
-"""The most lines that a folded text stands for. A text of more is never folded."""
+"""The most lines that a folded text stands for, with those of its blocks. More are never folded."""
 MAX_CHARACTERS = 100_000_000
-"""The most characters that a folded text stands for. A text of more is never folded."""
+"""The most characters that a folded text stands for, counted likewise."""
 MAX_NUMBERS = 20
 """The most numbers in one name that follow from that of the instance."""
 
