@@ -295,14 +295,15 @@ class Capture(Assertions):
 
         return to_graph_module(converted)
 
-    def to_text(self, detail: Detail = "dataflow") -> str:
+    def to_text(self, detail: Detail = "dataflow", fold: bool = False) -> str:
         """The `.tgraph` text of all graphs of the `program`.
 
         Args:
             detail: "ops" has op counts alone, "dataflow" what is compared, "full" also strides and
                 devices.
+            fold: whether repeated modules are written once; else there is one line a node.
         """
-        return format_document(self.program, self.header, detail)
+        return format_document(self.program, self.header, detail, fold=fold)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):

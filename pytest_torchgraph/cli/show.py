@@ -27,6 +27,11 @@ def add_command(commands: Any) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--table", action="store_true", help="as a table of nodes, as torch.fx does")
     form.add_argument("--ops", action="store_true", help="how often which op occurs")
+    form.add_argument(
+        "--flat",
+        action="store_true",
+        help="one line a node, also where the file has repeated modules once",
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     elif options.ops:
         _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])
     else:
-        print(format_document(graphs, document.header, document.header.detail), end="")
+        fold = document.folded and not options.flat
+        detail = document.header.detail
+        print(format_document(graphs, document.header, detail, fold=fold), end="")
     return SAME
 
 

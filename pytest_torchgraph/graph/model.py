@@ -300,16 +300,17 @@ class Graph:
 
     # -- text and pictures -----------------------------------------------------------------------
 
-    def to_text(self, detail: Detail = "dataflow") -> str:
+    def to_text(self, detail: Detail = "dataflow", fold: bool = False) -> str:
         """The `.tgraph` text of this graph.
 
         Args:
             detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
                 the default) or "full" (also strides and devices).
+            fold: whether repeated modules are written once; else there is one line a node.
         """
         from .text.format import format_document
 
-        return format_document((self,), detail=detail)
+        return format_document((self,), detail=detail, fold=fold)
 
     @classmethod
     def from_text(cls, text: str) -> Graph:

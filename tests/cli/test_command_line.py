@@ -47,6 +47,27 @@ def test_show_prints_what_is_stored(files: Path, capsys: pytest.CaptureFixture[s
     assert "forward {" not in shown
 
 
+def test_show_prints_a_folded_file_folded_or_flat(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        f"  %h.{n}/{name} = aten.relu.default(%x) : f32[2, 4]" for n in range(5) for name in "abc"
+    ]
+    flat = OLD.replace("  %relu", "\n".join([*lines, "  %relu"]))
+    folded = Graph.from_text(flat).to_text(fold=True)
+    assert "  h.0 .. 4\n" in folded
+    folded = folded.replace("forward @ aot", "forward").replace(
+        "\n", "\nvia aot, torch 2.13.0\n", 1
+    )
+    Path("folded.tgraph").write_text(folded)
+    assert run("show", "folded.tgraph", code=0, capsys=capsys) == folded
+    assert run("show", "folded.tgraph", "--flat", code=0, capsys=capsys) == flat
+    assert run("show", "old.tgraph", "--flat", code=0, capsys=capsys) == OLD
+    Path("flat.tgraph").write_text(flat)
+    told = run("diff", "flat.tgraph", "folded.tgraph", code=0, capsys=capsys)
+    assert told == run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys)
+
+
 def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "call_function" in run("show", "old.tgraph", "--table", code=0, capsys=capsys)
     assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)

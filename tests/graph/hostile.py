@@ -11,6 +11,13 @@ Text = Callable[[int], str]
 HEAD = "torchgraph 1\n\n"
 
 
+BLOCK = "each m.* {\n    %/f = f()\n  }\n  "
+
+
+def _folded(lines: str) -> str:
+    return f"torchgraph 2\n\nforward @ aot {{\n  %x = input\n  {lines}"
+
+
 def _line(body: str) -> str:
     return document(f"%x = input : f32[2]\n%y = f({body})\nreturn %y")
 
@@ -35,6 +42,7 @@ PIECES = (
     *("True, ", "0x", "torchgraph 1\n", "via aot, ", "forward {\n", "forward @ aot {\n", " : "),
     *("  return\n", "  save %x\n", "!random ", " !random", " after %x", " after", " in ", "}\n"),
     *("%x = ", "\\u0041", '\\"', "torchgraph 2\n", "eager_0 × 2 {\n", " × 2"),
+    *("each m.* {\n", " .. 9\n", ": $1 = %x", ", $1", "[n]", "[n-1]", "  - ", "  + ", "  ~ "),
 )
 """Repeated as a whole file, as a header, as arguments, as a result, and behind a node."""
 
@@ -52,6 +60,10 @@ def _repeated(piece: str) -> dict[str, Text]:
         f"{piece!r} in a symbol": lambda size: _line(f"`{times(size)}`"),
         f"{piece!r} as result": lambda size: _line(f"%x) : f32[{times(size)}]"),
         f"{piece!r} behind a node": lambda size: _line(f"%x){times(size)}"),
+        f"{piece!r} as block": lambda size: _folded(f"each {times(size)}"),
+        f"{piece!r} in a block": lambda size: _folded(f"each m.* {{\n    %/f = f({times(size)}"),
+        f"{piece!r} as instance": lambda size: _folded(f"{BLOCK}m.0{times(size)}"),
+        f"{piece!r} as exception": lambda size: _folded(f"{BLOCK}m.0\n  but m.0{times(size)}"),
     }
 
 

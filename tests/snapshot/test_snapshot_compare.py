@@ -8,7 +8,7 @@ import pytest
 from projects import GRAPHS
 
 from pytest_torchgraph.errors import GraphFormatError
-from pytest_torchgraph.graph.model import Detail
+from pytest_torchgraph.graph.model import Detail, Graph
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import Subject, compare, parse_stored, same_text, subject_of
 
@@ -190,3 +190,21 @@ def test_a_file_with_what_autograd_wraps_values_in_matches_one_without() -> None
     assert against(WRAPPED, *wrapped, detail="ops") is None
     edited = parse_document(plain.replace("%mul, %tangent", "%mul, %tanh")).graphs
     assert against(WRAPPED, *edited) is not None
+
+
+def test_a_folded_file_is_compared_as_any_other() -> None:
+    lines = [
+        f"  %h.{n}/{op} = aten.{op}.default(%x) : f32[2]"
+        for n in range(5)
+        for op in ("relu", "tanh", "sin")
+    ]
+    values = ", ".join(f"%h.{n}/{op}" for n in range(5) for op in ("relu", "tanh", "sin"))
+    body = "\n".join(["  %x = input : f32[2]", *lines, f"  return [[{values}]]"])
+    now = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n{body}\n}}\n")
+    folded = now.to_text(fold=True)
+    assert "  h.0 .. 4\n" in folded
+    assert compare(parse_document(folded), subject_of(now), "dataflow") is None
+    edited = folded.replace(
+        "  h.0 .. 4\n", "  h.0 .. 4\n  but h.3 {\n    ~ %/sin = aten.cos(%x)\n  }\n"
+    )
+    assert compare(parse_document(edited), subject_of(now), "dataflow") is not None

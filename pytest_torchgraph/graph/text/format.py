@@ -30,9 +30,12 @@ from ..model import (
 from ..module_paths import module_of
 
 VERSION = 1
-"""The version of the format, in the first line of each file without an eager graph."""
+"""The version of the format, in the first line of each file that needs no later one."""
 EAGER_VERSION = 2
-"""The version of a file with at least one eager graph, which releases that know 1 alone refuse."""
+"""The version of a file with an eager graph, or in which repeated modules are written once.
+
+Releases that know 1 alone refuse it.
+"""
 WIDEST = 200
 """The widest padding of a column of `format_table`, in characters.
 
@@ -115,13 +118,18 @@ class Header:
 
 
 def format_document(
-    graphs: Iterable[Graph], header: Header | None = None, detail: Detail = "dataflow"
+    graphs: Iterable[Graph],
+    header: Header | None = None,
+    detail: Detail = "dataflow",
+    *,
+    fold: bool = False,
 ) -> str:
     """The text of several graphs as one `.tgraph` document.
 
     Args:
         header: its `via` and `torch` are written; levels that `via` implies are left out.
         detail: see `Graph.to_text`; it goes before that of the header.
+        fold: see `Graph.to_text`.
 
     Raises:
         TypeError, ValueError: for what no file can say.
@@ -144,7 +152,12 @@ def format_document(
             lines.extend(_op_lines(graph, implied))
         else:
             lines.extend(_graph_lines(graph, implied, full=detail == "full"))
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    if not fold or detail == "ops":
+        return text
+    from . import fold as folding  # which imports this module
+
+    return folding.fold(text)
 
 
 def _title(graph: Graph, default: Level | None) -> str:

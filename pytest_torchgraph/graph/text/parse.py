@@ -11,7 +11,8 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
 
 A graph that is not inside another one, is called `eager_` and a number, and has no level in its
 title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It alone
-has runs, from 2. Version 2 differs from version 1 in that it may have such graphs.
+has runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
+repeated modules may be written once, which `expand` undoes before anything here is read.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.
@@ -21,24 +22,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn, cast
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, NoReturn, cast
 
+from ...errors import GraphFormatError
 from ...ops.levels import LEVELS, Level
 from ..model import (
     GRAPH_KINDS,
-    INPUT_OPS,
-    Arg,
     Detail,
-    Effect,
     Graph,
     GraphKind,
     Node,
-    NodeKind,
     Ref,
     iter_refs,
 )
-from ..module_paths import module_of
+from .expand import expand_lines
 from .format import (
     EAGER_KINDS,
     EAGER_NAME,
@@ -48,7 +46,8 @@ from .format import (
     VIA_LEVELS,
     Header,
 )
-from .values import MAX_DEPTH, WORD, ValueReader
+from .nodes import NodeReader
+from .values import MAX_DEPTH, WORD, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
 
@@ -63,6 +62,7 @@ class Document:
         counts: with `detail ops`, for each graph its name and how often each op occurs.
         runs: how often each eager graph ran, by its name.
         version: of the format.
+        folded: whether repeated modules are written once.
     """
 
     header: Header
@@ -70,15 +70,24 @@ class Document:
     counts: tuple[tuple[str, dict[str, int]], ...] = ()
     runs: Mapping[str, int] = field(default_factory=dict)
     version: int = VERSION
+    folded: bool = False
 
 
 def parse_document(text: str) -> Document:
-    """Parse a whole `.tgraph` text.
+    """Parse a whole `.tgraph` text, folded or with one line a node.
 
     Raises:
         GraphFormatError: with line and column.
     """
-    return _Parser(text).document()
+    lines = lines_of(text)
+    expanded = expand_lines(lines)
+    if expanded is None:
+        return _Parser(lines).document()
+    try:
+        document = _Parser(expanded.lines).document()
+    except GraphFormatError as error:
+        raise expanded.located(error) from None
+    return replace(document, folded=True)
 
 
 class _Title(NamedTuple):
@@ -112,7 +121,7 @@ class _Body:
     returned: bool = False
 
 
-class _Parser(ValueReader):
+class _Parser(NodeReader):
     """Reads whole lines. Each method begins at its element and stops behind it.
 
     Attributes:
@@ -120,8 +129,8 @@ class _Parser(ValueReader):
         runs: how often each eager graph that was read ran, by its name.
     """
 
-    def __init__(self, text: str):
-        super().__init__(text)
+    def __init__(self, lines: list[str]):
+        super().__init__(lines)
         self.version = VERSION
         self.runs: dict[str, int] = {}
 
@@ -335,84 +344,3 @@ class _Parser(ValueReader):
     def undefined(self, ref: Ref, pos: int) -> NoReturn:
         """Fail for a reference to no node before this line."""
         self.fail(f"%{ref.name} is used before it is defined", pos)
-
-    # -- nodes -----------------------------------------------------------------------------------
-
-    def output(self) -> Node:
-        """Read the output node, behind the word `return`."""
-        value = self.long_return() if self.text[self.pos :] == "[" else self.value()
-        effects, after, module = self.suffixes("output")
-        return Node(
-            "output", "output", "output", (value,), {}, None, module, None, "", effects, after
-        )
-
-    def node(self) -> Node:
-        """Read any node but the output."""
-        self.expect("%")
-        name = self.name()
-        self.expect(" = ")
-        op = self.op()
-        target = None
-        if self.skip("["):
-            target = self.string()
-            self.expect("]")
-        called = self.at("(")
-        args, kwargs = self.arguments() if called else ((), {})
-        result = self.result() if self.skip(" : ") else None
-        effects, after, module = self.suffixes(name)
-        kind: NodeKind = "call_function"
-        if op in INPUT_OPS:
-            kind = "placeholder"
-        elif op == "get_attr":
-            kind = "get_attr"
-        elif target is not None:
-            kind = "call_module"
-        elif op.startswith("Tensor."):
-            kind = "call_method"
-        if (kind in ("get_attr", "call_module")) != (target is not None):
-            self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
-        if kind.startswith("call_") and not called:
-            self.fail(f"expected '(' after {op!r}")
-        return Node(
-            name, kind, op, args, kwargs, result, module, None, target or "", effects, after
-        )
-
-    def long_return(self) -> tuple[Arg, ...]:
-        """Read the list of a return that has one line for each value."""
-        indent = self.text[: self.pos - len("return ")]
-        values: list[Arg] = []
-        while self.next_line() and not self.at_end():
-            self.expect(indent)
-            if self.skip("]"):
-                return tuple(values)
-            self.expect("  ")
-            values.append(self.value())
-            self.expect(",")
-            self.end_of_line()
-        self.fail("the return has no closing ']': the file is truncated")
-
-    def suffixes(self, name: str) -> tuple[tuple[Effect, ...], tuple[Ref, ...], str]:
-        """Read the end of a node's line: effects, `after`, and the module path.
-
-        Args:
-            name: the node's name, which has the module path where the line does not say it.
-        """
-        effects: list[Effect] = []
-        after: list[Ref] = []
-        module = module_of(name)
-        while self.skip(" !"):
-            kind = self.match(WORD, "an effect")
-            if kind not in ("mutates", "random", "communicates", "syncs", "opaque"):
-                self.fail(f"unknown effect {kind!r}")
-            target = None
-            if self.at(" %"):
-                self.pos += 1
-                target = self.ref()
-            effects.append(Effect(cast(Any, kind), target))
-        if self.skip(" after "):
-            after.append(self.ref())
-            while self.skip(", "):
-                after.append(self.ref())
-        if self.skip(" in "):
-            module = self.string()
-        return tuple(effects), tuple(after), module

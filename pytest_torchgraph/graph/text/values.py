@@ -42,6 +42,12 @@ _SYMBOL = re.compile(r"`([^`]*)`")
 _NUMBER = re.compile(r"-?(?:\d+(\.\d+)?(e[+-]?\d+)?|inf|nan)(?![\w.])", re.ASCII)
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text; at least one."""
+    # Not splitlines(): that also splits at characters that a string may hold.
+    return text.replace("\r\n", "\n").split("\n")
+
+
 class ValueReader:
     """A position in a text, and methods that read one element there and go on behind it.
 
@@ -56,9 +62,8 @@ class ValueReader:
         subgraphs: names of the graphs that a value may refer to.
     """
 
-    def __init__(self, text: str):
-        # Not splitlines(): that also splits at characters that a string may hold.
-        self.lines = text.replace("\r\n", "\n").split("\n")
+    def __init__(self, lines: list[str]):
+        self.lines = lines
         self.row = 0
         self.text = self.lines[0]
         self.pos = 0

@@ -1,0 +1,176 @@
+"""The line of a folded text that stands for one instance or for a range of them, for `fold`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .folded_names import STEEPEST, numbers_in, with_expressions
+
+
+class Instance(NamedTuple):
+    """An instance of a block.
+
+    Attributes:
+        container: its path up to its number.
+        number: its number.
+        letter: that of the block.
+        sign: `$` for each block that its line is inside of, and one more.
+        given: for each formal its name; None where the changes leave no use of it.
+        changes: the lines of its exceptions, without indentation.
+        indent: the spaces that its line begins with.
+    """
+
+    container: str
+    number: int
+    letter: str
+    sign: str
+    given: tuple[str | None, ...]
+    changes: tuple[str, ...]
+    indent: str
+
+
+class Range:
+    """Consecutive instances that one line can stand for, as far as it is known.
+
+    Attributes:
+        instances: the instances.
+        step: 1 or -1; 0 for a single instance.
+    """
+
+    def __init__(self, first: Instance):
+        self.instances = [first]
+        self.step = 0
+        self._names = [_Series(first.number, name) for name in first.given]
+
+    def add(self, instance: Instance) -> bool:
+        """Take one more instance; false, and nothing changes, where it does not follow."""
+        last = self.instances[-1]
+        step = instance.number - last.number
+        if abs(step) != 1 or step == -self.step:
+            return False
+        if (instance.container, instance.letter) != (last.container, last.letter):
+            return False
+        pairs = list(zip(self._names, instance.given, strict=True))
+        if not all(series.fits(instance.number, name) for series, name in pairs):
+            return False
+        for series, name in pairs:
+            series.add(instance.number, name)
+        self.instances.append(instance)
+        self.step = step
+        return True
+
+    @property
+    def accidental(self) -> bool:
+        """Whether it is two instances whose names follow by coincidence only."""
+        return len(self.instances) == 2 and any(series.steep for series in self._names)
+
+    def lines(self) -> list[str]:
+        """Its line, and those of the exceptions behind it."""
+        first, last = self.instances[0], self.instances[-1]
+        line = f"{first.indent}{first.container}{first.number}"
+        if len(self.instances) > 1:
+            line += f" .. {last.number}"
+        if first.letter:
+            line += f" {first.letter}"
+        names = [series.text() for series in self._names]
+        given = [f"{first.sign}{k} = {name}" for k, name in enumerate(names, 1) if name]
+        if given:
+            line += f": {', '.join(given)}"
+        lines = [line]
+        changes: dict[tuple[str, ...], list[int]] = {}
+        for instance in self.instances:
+            if instance.changes:
+                changes.setdefault(instance.changes, []).append(instance.number)
+        for changed, numbers in changes.items():
+            lines.append(f"{first.indent}but {first.container}{_spans(numbers)} {{")
+            lines += [f"{first.indent}  {change}" for change in changed]
+            lines.append(f"{first.indent}}}")
+        return lines
+
+
+class _Series:
+    """The names that consecutive instances give for one formal."""
+
+    def __init__(self, number: int, name: str | None):
+        self.name: str | None = None
+        self.pattern = ""
+        self.start = 0
+        self.values: tuple[int, ...] = ()
+        self.factors: tuple[int, ...] | None = None
+        self.add(number, name)
+
+    def fits(self, number: int, name: str | None) -> bool:
+        """Whether the name of one more instance follows from the names so far."""
+        if name is None or self.name is None:
+            return True
+        if self.factors is None and name == self.name:
+            return True
+        pattern, values = numbers_in(name)
+        if pattern != self.pattern:
+            return False
+        factors = self._factors(number, values)
+        return factors is not None and self.factors in (None, factors)
+
+    def add(self, number: int, name: str | None) -> None:
+        """Take the name of one more instance, which fits."""
+        if name is None:
+            return
+        if self.name is None:
+            self.name, self.start = name, number
+            self.pattern, self.values = numbers_in(name)
+        elif self.factors is None:
+            self.factors = self._factors(number, numbers_in(name)[1])
+
+    def _factors(self, number: int, values: Sequence[int]) -> tuple[int, ...] | None:
+        """For each number in the name how much it grows with that of the instance."""
+        distance = number - self.start
+        factors = []
+        for old, new in zip(self.values, values, strict=True):
+            factor, rest = divmod(new - old, distance)
+            if rest or abs(factor) > STEEPEST:
+                return None
+            factors.append(factor)
+        return tuple(factors)
+
+    @property
+    def steep(self) -> bool:
+        """Whether a number in the names grows by more than 1."""
+        return any(abs(factor) > 1 for factor in self.factors or ())
+
+    def text(self) -> str | None:
+        """The name as a function of the number."""
+        if self.name is None or not self.factors or not any(self.factors):
+            return self.name
+        pairs = zip(self.factors, self.values, strict=True)
+        lines = [(factor, value - factor * self.start) for factor, value in pairs]
+        return with_expressions(self.pattern, lines)
+
+
+def ranges_of(instances: Iterable[Instance]) -> list[Range]:
+    """Instances that follow each other without other lines between them, as few ranges."""
+    ranges: list[Range] = []
+    for instance in instances:
+        if ranges and ranges[-1].add(instance):
+            continue
+        if ranges and ranges[-1].accidental:
+            second = Range(ranges[-1].instances[1])
+            ranges[-1] = Range(ranges[-1].instances[0])
+            ranges.append(second)
+            if second.add(instance):
+                continue
+        ranges.append(Range(instance))
+    return ranges
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers in short: `7, 9 .. 11`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and abs(number - spans[-1][-1]) == 1:
+            span = spans[-1]
+            if len(span) == 1 or number - span[-1] == span[1] - span[0]:
+                span.append(number)
+                continue
+        spans.append([number])
+    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} .. {s[-1]}" for s in spans)

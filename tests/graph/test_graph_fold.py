@@ -1,0 +1,308 @@
+"""Repeated modules are written once, and read back as they were."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from graph.build import document, shown
+from graph.repeated import repeated_text
+from graph.strategies import checked, graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pytest_torchgraph
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.text.expand import expand
+from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
+from pytest_torchgraph.graph.text.format import format_document
+from pytest_torchgraph.graph.text.parse import parse_document
+
+ROOT = Path(__file__).parents[2]
+STORED = [
+    file
+    for file in sorted((ROOT / "examples").rglob("*.tgraph"))
+    if "detail ops" not in file.read_text(encoding="utf-8")
+]
+
+
+def layers(count: int, extra: dict[int, str] | None = None) -> str:
+    """Layers of four ops in a row; `extra` has the op that follows the second one in a layer."""
+    lines = ["%x = input : f32[2]"]
+    before = "%x"
+    for n in range(count):
+        lines += [
+            f"%net.{n}.fc/t = aten.t.default({before}) : f32[2]",
+            f"%net.{n}.fc/mm = aten.mm.default({before}, %net.{n}.fc/t) : f32[2]",
+        ]
+        value = f"%net.{n}.fc/mm"
+        if extra and n in extra:
+            lines.append(f"%net.{n}.act/{extra[n]} = aten.{extra[n]}.default({value}) : f32[2]")
+            value = f"%net.{n}.act/{extra[n]}"
+        lines += [
+            f"%net.{n}.act/relu = aten.relu.default({value}) : f32[2]",
+            f"%net.{n}/add = aten.add.Tensor(%net.{n}.act/relu, {before}) : f32[2]",
+        ]
+        before = f"%net.{n}/add"
+    lines += [f"return {before}", *(f"save %net.{n}.fc/mm" for n in range(count))]
+    return document("\n".join(lines))
+
+
+def body(text: str) -> str:
+    """The lines of the only graph of a text."""
+    return text.partition("{\n")[2].rpartition("\n}")[0]
+
+
+def test_instances_are_written_once() -> None:
+    folded = fold(layers(12))
+    assert folded.startswith("torchgraph 2\n\nforward @ aot {\n")
+    assert (
+        body(folded)
+        == """\
+  %x = input : f32[2]
+  each net.* {
+    %.fc/t = aten.t.default($1) : f32[2]
+    %.fc/mm = aten.mm.default($1, %.fc/t) : f32[2]
+    %.act/relu = aten.relu.default(%.fc/mm) : f32[2]
+    %/add = aten.add.Tensor(%.act/relu, $1) : f32[2]
+  }
+  net.0: $1 = %x
+  net.1 .. 11: $1 = %net.[n-1]/add
+  return %net.11/add
+  each net.* {
+    save %.fc/mm
+  }
+  net.0 .. 11"""
+    )
+    assert expand(folded) == layers(12)
+
+
+def test_an_exception_adds_lines_and_changes_none() -> None:
+    plain = body(fold(layers(12)))
+    changed = body(fold(layers(12, {6: "tanh", 9: "tanh", 10: "tanh"})))
+    exception = """
+  but net.6, 9 .. 10 {
+    @ %.fc/mm
+    + %.act/tanh = aten.tanh.default(%.fc/mm) : f32[2]
+    ~ %.act/relu = aten.relu.default(%.act/tanh) : f32[2]
+  }"""
+    assert changed.replace(exception, "") == plain
+    assert exception in changed
+
+
+def test_a_second_structure_has_a_letter() -> None:
+    lines = ["%x = input"]
+    for n in range(8):
+        lines += [f"%m.{n}.{'ab'[n // 5]}{k}/f = f(%x)" for k in range(6)]
+    text = document("\n".join([*lines, "return %x"]))
+    folded = body(fold(text)).splitlines()
+    assert [line for line in folded if "/f = f(%x)" not in line] == [
+        *("  %x = input", "  each m.* {", "  }", "  m.0 .. 4"),
+        *("  each m.* b {", "  }", "  m.5 .. 7 b", "  return %x"),
+    ]
+    assert expand(fold(text)) == text
+
+
+def test_a_block_stands_in_a_block() -> None:
+    lines = ["%x = input"]
+    for n in range(4):
+        lines.append(f"%m.{n}.gate/g = f(%x)")
+        lines += [
+            f"%m.{n}.experts.{k}.{w}/mm = aten.mm.default(%m.{n}.gate/g, %x)"
+            for k in range(5)
+            for w in "abc"
+        ]
+    text = document("\n".join([*lines, "return %x"]))
+    folded = fold(text)
+    assert (
+        body(folded)
+        == """\
+  %x = input
+  each m.* {
+    %.gate/g = f(%x)
+    each .experts.* {
+      %.a/mm = aten.mm.default(%..gate/g, %x)
+      %.b/mm = aten.mm.default(%..gate/g, %x)
+      %.c/mm = aten.mm.default(%..gate/g, %x)
+    }
+    .experts.0 .. 4
+  }
+  m.0 .. 3
+  return %x"""
+    )
+    assert expand(folded) == text
+
+
+def test_lines_without_a_module_belong_to_the_instance_that_they_go_on_with() -> None:
+    lines = ["%x = input"]
+    before = "%x"
+    for n in range(7, -1, -1):
+        lines += [f"%h.{n}.norm/a = f({before})", f"%h.{n}.norm/b = f(%h.{n}.norm/a)"]
+        add = "%add" if n == 7 else f"%add.{2 * (7 - n)}"
+        lines += [f"{add} = add(%h.{n}.norm/b, {before})", f"%h.{n}.fc/c = f({add})"]
+        before = f"%add.{2 * (7 - n) + 1}"
+        lines.append(f"{before} = add(%h.{n}.fc/c, {add})")
+    text = document("\n".join([*lines, f"return {before}"]))
+    folded = fold(text)
+    assert (
+        body(folded)
+        == """\
+  %x = input
+  each h.* {
+    %.norm/a = f($1)
+    %.norm/b = f(%.norm/a)
+    $2 = add(%.norm/b, $1)
+    %.fc/c = f($2)
+    $3 = add(%.fc/c, $2)
+  }
+  h.7: $1 = %x, $2 = %add, $3 = %add.1
+  h.6 .. 0: $1 = %add.[13-2n], $2 = %add.[14-2n], $3 = %add.[15-2n]
+  return %add.15"""
+    )
+    assert expand(folded) == text
+
+
+def test_the_body_of_an_op_is_folded_by_itself() -> None:
+    def lines(indent: str) -> str:
+        nodes = [f"%h.{n}/{k} = f(%x)" for n in range(5) for k in "abc"]
+        return "".join(f"{indent}{line}\n" for line in ["%x = input", *nodes, "return %x"])
+
+    text = "torchgraph 1\n\nforward @ aot {\n  body_0: forward {\n"
+    text += f"{lines('    ')}  }}\n{lines('  ')}}}\n"
+    folded = fold(text)
+    assert expand(folded) == text
+    assert folded.count("each h.* {") == 2
+    assert Graph.from_text(folded) == Graph.from_text(text)
+
+
+def test_a_body_that_each_instance_names_is_a_value_of_it() -> None:
+    names = [f"body_{n}" for n in range(6)]
+    bodies = "".join(f"  {name}: forward {{\n    return None\n  }}\n" for name in names)
+    nodes = [f"  %h.{n}/{k} = f(@{name})\n" for n, name in enumerate(names) for k in "abc"]
+    text = f"torchgraph 1\n\nforward @ aot {{\n{bodies}{''.join(nodes)}  return None\n}}\n"
+    assert "  h.0 .. 5: $1 = @body_[n]\n" in fold(text)
+    assert expand(fold(text)) == text
+
+
+def test_a_quoted_name_is_a_value_of_the_instance() -> None:
+    names = [f'%"forward_0:h.{n}/add"' for n in range(5)]
+    nodes = [f"%h.{n}/{k} = f({name})" for n, name in enumerate(names) for k in "abcd"]
+    inputs = [f"{name} = input" for name in names]
+    text = document("\n".join([*inputs, *nodes, f"return [{', '.join(names)}]"]))
+    assert '  h.3: $1 = %"forward_0:h.3/add"\n' in fold(text)
+    assert expand(fold(text)) == text
+
+
+def test_what_looks_like_a_name_in_a_string_is_left_alone() -> None:
+    lines = ["%x = input"]
+    for n in range(5):
+        lines += [f'%h.{n}/{w} = f("%h.0/x $1 [n] %.y", `%h.1.z`, %x)' for w in "abc"]
+    text = document("\n".join([*lines, "return %x"]))
+    assert '    %/a = f("%h.0/x $1 [n] %.y", `%h.1.z`, %x)' in fold(text)
+    assert expand(fold(text)) == text
+
+
+UNFOLDED = {
+    "two instances": layers(2),
+    "different lines": document(
+        "\n".join(["%x = input", *(f"%m.{n}/a = op{n}(%x)" for n in range(9)), "return %x"])
+    ),
+    "control characters": layers(9).replace("aten.t.default(", "aten.t.default(\x00"),
+    "line ends of Windows": layers(9).replace("\n", "\r\n"),
+    "no graph": "what\n",
+    "nothing": "",
+    "counts": "torchgraph 2\ndetail ops\n\nforward @ aot {\n  3 b\n  4 each\n}\n",
+}
+
+
+@pytest.mark.parametrize("name", UNFOLDED)
+def test_a_text_that_cannot_be_folded_stays_as_it_is(name: str) -> None:
+    assert fold(UNFOLDED[name]) == UNFOLDED[name]
+    assert expand(UNFOLDED[name]) == UNFOLDED[name]
+
+
+def test_folding_is_done_once() -> None:
+    folded = fold(layers(12))
+    assert fold(folded) == folded
+    assert expand(expand(folded)) == layers(12)
+
+
+def test_line_ends_of_windows_are_read() -> None:
+    assert expand(fold(layers(12)).replace("\n", "\r\n")) == layers(12)
+
+
+def test_an_eager_graph_keeps_version_2() -> None:
+    text = layers(5).replace("torchgraph 1", "torchgraph 2")
+    text = text.replace("forward @ aot {", "eager_0 × 3 {")
+    assert expand(fold(text)) == text
+    assert fold(text) != text
+
+
+@pytest.mark.parametrize("file", STORED, ids=[file.stem for file in STORED])
+def test_stored_graphs_fold(file: Path) -> None:
+    text = file.read_bytes().decode()
+    document = parse_document(text)
+    folded = format_document(document.graphs, document.header, document.header.detail, fold=True)
+    again = parse_document(folded)
+    assert expand(folded) == text
+    assert again.graphs == document.graphs
+    assert again.folded == (folded != text)
+    assert pytest_torchgraph.load(file).to_text(document.header.detail, fold=True) == folded
+    if file.parent.name == "test_bert":
+        assert len(folded.encode()) <= 0.12 * len(text.encode())
+
+
+def test_a_folded_graph_of_twice_as_many_layers_is_as_long() -> None:
+    twelve, twenty_four = fold(layers(12)), fold(layers(24))
+    assert twelve.count("\n") == twenty_four.count("\n")
+    edited = re.sub(r"\b11\b", "23", twelve)
+    assert edited == twenty_four
+    assert expand(edited) == layers(24)
+
+
+# -- random texts ----------------------------------------------------------------------------------
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS)
+@settings(checked, max_examples=60)
+def test_random_repeated_modules_are_read_back(seed: int) -> None:
+    text = repeated_text(seed)
+    graph = Graph.from_text(text)
+    folded = folded_unchecked(text)
+    assert folded is None or expand(folded) == text
+    assert fold(text) == (folded or text)
+    for fold_it in (False, True):
+        read = Graph.from_text(graph.to_text(fold=fold_it))
+        assert read == graph
+        assert shown(read, full=False) == shown(graph, full=False)
+
+
+@given(graphs(), st.sampled_from(["dataflow", "full", "ops"]))
+@checked
+def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
+    flat, folded = (graph.to_text(detail, fold=fold_it) for fold_it in (False, True))
+    assert expand(folded) == flat
+
+
+@given(SEEDS, st.integers(0, 2**32))
+@settings(checked, max_examples=60)
+def test_any_lines_are_folded_without_loss(seed: int, other: int) -> None:
+    """Also where lines are missing, doubled or in another order, and the text is no graph."""
+    r = random.Random(other)
+    lines = repeated_text(seed).split("\n")
+    for _ in range(r.randint(1, 8)):
+        a, b = r.randrange(len(lines)), r.randrange(len(lines))
+        kind = r.choice(("drop", "double", "swap"))
+        if kind == "drop" and len(lines) > 1:
+            del lines[a]
+        elif kind == "double":
+            lines.insert(a, lines[min(b, len(lines) - 1)])
+        else:
+            lines[a], lines[b] = lines[b], lines[a]
+    text = "\n".join(lines)
+    folded = fold(text)
+    assert folded == text or expand(folded) == text

@@ -1,0 +1,287 @@
+"""A malformed folded text is a GraphFormatError that points at the place in that text."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from graph.build import document
+from graph.repeated import repeated_text
+from graph.strategies import HOSTILE, checked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph import GraphFormatError
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.text import expand as expanding
+from pytest_torchgraph.graph.text.expand import expand
+from pytest_torchgraph.graph.text.fold import fold
+from pytest_torchgraph.graph.text.parse import parse_document
+
+MARK = "¦"
+BLOCK = """each m.* {
+  %.a/f = f($1)
+  %/g = g(%.a/f, %x)
+}"""
+
+
+def folded(lines: str) -> str:
+    """A text of version 2 with one graph of these lines, behind its only input."""
+    text = document(f"%x = input\n{lines}\nreturn %x")
+    return text.replace("torchgraph 1", "torchgraph 2")
+
+
+def called(lines: str) -> str:
+    """As `folded`, with a block before the lines."""
+    return folded(f"{BLOCK}\n{lines}")
+
+
+def body(line: str) -> str:
+    """As `folded`, with a block of this line and one instance of it."""
+    return folded(f"each m.* {{\n  {line}\n}}\nm.0")
+
+
+BROKEN = {
+    "no path": (folded(f"each {MARK}m {{\n}}"), "expected a path that ends in '*', as 'encoder.la"),
+    "bad path": (folded(f"each {MARK}m/*{{\n}}"), "expected a path that ends in '*'"),
+    "no brace": (folded(f"each m.*{MARK}\n  %/f = f()\n}}"), "expected ' {', found the end of the"),
+    "bad letter": (folded(f"each m.*{MARK} B {{\n  %/f = f()\n}}"), "expected ' {', found ' B {'"),
+    "empty": (folded(f"{MARK}each m.* {{\n}}"), "a block without lines"),
+    "no line": (folded(f"each m.* {{\n  {MARK}hello\n}}"), "expected a line of a block or '}'"),
+    "a graph": (folded(f"each m.* {{\n  {MARK}body: forward {{\n}}"), "expected a line of a block"),
+    "a return": (
+        folded(f"each m.* {{\n  {MARK}return %x\n}}"),
+        "expected a line of a block or '}'",
+    ),
+    "indentation": (
+        folded("each m.* {\n%/f = f()\n}").replace("  %/f", f"{MARK}  %/f"),
+        "expected '    ', found '  %/f = f()'",
+    ),
+    "no block": (called(f"{MARK}n.0"), "no block 'each n.* {' before this line"),
+    "no letter": (called(f"{MARK}m.0 b: $1 = %x"), "no block 'each m.* b {' before this line"),
+    "too late": (
+        called(f"return [\n]\n{MARK}m.0: $1 = %x"),
+        "no block 'each m.* {' before this line",
+    ),
+    "no end of the range": (called(f"m.0 .. {MARK}x"), "expected a number of at most 9 digits"),
+    "large number": (called(f"m.0 .. {MARK}9999999999"), "expected a number of at most 9 digits"),
+    "leading zero": (called(f"m.0 .. {MARK}01: $1 = %x"), "expected a number"),
+    "more behind": (called(f"m.0{MARK} and more"), "expected the end of the line, found ' and mor"),
+    "no value": (called(f"m.0 .. 3{MARK}"), "$1 has no value"),
+    "no formal": (called(f"m.0: {MARK}x = %x"), "expected a value of the block, as '$1'"),
+    "unknown formal": (called(f"m.0: $1 = %x, {MARK}$2 = %x"), "the block has no $2"),
+    "formal of another depth": (called(f"m.0: {MARK}$$1 = %x"), "the block has no $$1"),
+    "formal twice": (called(f"m.0: $1 = %x, {MARK}$1 = %x"), "$1 is given twice"),
+    "no name": (called(f"m.0: $1 = {MARK}7"), "expected a name, found '7'"),
+    "bad number": (called(f"m.0: $1 = %m.{MARK}[n*2]"), "expected"),
+    "odd number": (
+        called(f"m.0: $1 = %m.{MARK}[n-]/g"),
+        "expected a number of the instance: '[n]'",
+    ),
+    "many numbers": (
+        called(f"m.0: $1 = {MARK}%m.{'[n].' * 21}g"),
+        "a name with more than 20 numbers of the instance",
+    ),
+    "negative": (called(f"m.0 .. 1: $1 = %m.{MARK}[n-1]/g"), "[n-1] is -1 for n = 0"),
+    "but alone": (called(f"{MARK}but m.0 {{\n}}"), "'but' without an instance in the line before"),
+    "but of another": (
+        called(f"m.0 .. 1: $1 = %x\nbut {MARK}n.0 {{\n}}"),
+        "expected 'm.', found 'n.0 {'",
+    ),
+    "but outside": (
+        called(f"m.0 .. 3: $1 = %x\nbut m.1, {MARK}4 {{\n}}"),
+        "not one of the instances in the line above",
+    ),
+    "but twice": (
+        called(f"m.0 .. 3: $1 = %x\nbut m.1, 2, {MARK}1 .. 2 {{\n}}"),
+        "m.1 has exceptions already",
+    ),
+    "bad change": (
+        called(f"m.0: $1 = %x\nbut m.0 {{\n  {MARK}* %/g\n}}"),
+        "expected '-', '@', '~', '+' or '}', found '* %/g'",
+    ),
+    "unknown line": (
+        called(f"m.0: $1 = %x\nbut m.0 {{\n  - {MARK}%/h\n}}"),
+        "the block has no such line, or not behind the one before",
+    ),
+    "wrong order": (
+        called(f"m.0: $1 = %x\nbut m.0 {{\n  - %/g\n  @ {MARK}%.a/f\n}}"),
+        "the block has no such line, or not behind the one before",
+    ),
+    "no line to add": (
+        called(f"m.0: $1 = %x\nbut m.0 {{\n  + {MARK}return %x\n}}"),
+        "expected a line of a block, found 'return %x'",
+    ),
+    # What is wrong with the lines themselves, as the reader of graphs says it.
+    "undefined": (
+        called("m.0: $1 = %x\nm.1: $1 = %m.2/g").replace("  %.a", f"  {MARK}%.a"),
+        "%m.2/g is used before it is defined (as a line of m.1)",
+    ),
+    "an instance twice": (
+        called("m.0 .. 2: $1 = %x\nm.2: $1 = %x").replace("  %.a", f"  {MARK}%.a"),
+        "%m.2.a/f is defined twice (as a line of m.2)",
+    ),
+    "bad argument": (
+        body(f"%/g = g(%x, %x, {MARK}?)"),
+        "expected a value, found '?)' (as a line of m.0)",
+    ),
+    "bad end": (body(f"%/g = g(%x) : {MARK}?"), "expected a value, found '?'"),
+    "in an exception": (
+        called(f"m.0: $1 = %x\nbut m.0 {{\n  + %/h = h(%/g, {MARK}?)\n}}"),
+        "expected a value, found '?)' (as a line of m.0)",
+    ),
+    "behind a range": (called(f"m.0 .. 9: $1 = %x\n{MARK}%y = f(%z)"), "%z is used before it is"),
+    "a formal of no block": (folded(f"%y = f({MARK}$1)"), "expected a value, found '$1)'"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
+    marked, problem = BROKEN[name]
+    before, mark, after = marked.partition(MARK)
+    assert mark
+    with pytest.raises(GraphFormatError) as error:
+        parse_document(before + after)
+    assert problem in error.value.problem
+    place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+    assert (error.value.line, error.value.column) == place
+
+
+TRUNCATED = {
+    "the block has no closing '}': the file is truncated": called("").partition("  }\n")[0],
+    "the exceptions have no closing '}': the file is truncated": called(
+        "m.0: $1 = %x\nbut m.0 {\n  - %/g\n"
+    ).rpartition("\n  return")[0],
+}
+
+
+@pytest.mark.parametrize("problem", TRUNCATED)
+def test_a_truncated_file_is_named(problem: str) -> None:
+    with pytest.raises(GraphFormatError) as error:
+        parse_document(TRUNCATED[problem])
+    assert error.value.problem == problem
+
+
+def test_a_file_of_version_1_has_no_blocks() -> None:
+    with pytest.raises(GraphFormatError, match="expected a node, 'return' or '}', found 'each"):
+        parse_document(called("m.0: $1 = %x").replace("torchgraph 2", "torchgraph 1"))
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+LONG = "x" * 200_000
+BOMBS = {
+    "a long range": called("m.0 .. 999999999: $1 = %x"),
+    "a long range of a nested block": folded(
+        "each a.* {\n  each .b.* {\n    each .c.* {\n      %/f = f()\n    }\n    .c.0 .. 999\n  }\n"
+        "  .b.0 .. 999\n}\na.0 .. 999"
+    ),
+    "many ranges": called("\n".join(["m.0 .. 99999: $1 = %x"] * 9)),
+    "a long range and its exceptions": called(
+        "m.0 .. 999999999: $1 = %x\nbut m.0 .. 999999999 {\n  - %.a/f\n  - %/g\n}"
+    ),
+    "ranges of nothing": folded(
+        "each m.* {\n  %/g = f()\n}\nm.0 .. 499999\nbut m.0 .. 499999 {\n  - %/g\n}\nm.0 .. 9"
+    ),
+    "a long name": called(f"m.0 .. 99999: $1 = %{LONG}"),
+    "a long name used often": folded(
+        f"each m.* {{\n  %/f = f({'$1, ' * 100_000}$1)\n}}\nm.0: $1 = %{LONG}"
+    ),
+    "a long path": folded(
+        f"each {LONG}.* {{\n  %/f = f({'%/f, ' * 100_000}%/f)\n}}\n{LONG}.0 .. 99999"
+    ),
+    "deep blocks": folded("\n".join("  " * k + "each m.* {" for k in range(100))),
+}
+BOUNDS = ("the text stands for more than ", "blocks are nested too deeply")
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_short_text_does_not_stand_for_endless_ones(name: str) -> None:
+    with pytest.raises(GraphFormatError) as error:
+        expand(BOMBS[name])
+    assert error.value.problem.startswith(BOUNDS)
+
+
+DEEP = {
+    "deep instances": document(
+        "\n".join(["%x = input", *(f"%{'0.' * 5000}{k}/f = f(%x)" for k in range(9)), "return %x"])
+    ),
+    "a long path": document(
+        "\n".join(
+            ["%x = input", *(f"%{'a.' * 9999}{k}.b/f = f(%x)" for k in range(9)), "return %x"]
+        )
+    ),
+    "many numbers": document(
+        "\n".join(
+            [
+                *("%x = input", "%y = f(%x)"),
+                *(f"%h.{n}/{k} = f(%o{f'.{n}' * 30}/o)" for n in range(4) for k in range(9)),
+                "return %x",
+            ]
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_names_of_any_depth_are_folded_or_left(name: str) -> None:
+    assert expand(fold(DEEP[name])) == DEEP[name]
+
+
+def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = expand(called("m.0 .. 99: $1 = %x"))
+    assert fold(text) != text
+    monkeypatch.setattr(expanding, "MAX_LINES", 150)
+    assert fold(text) == text
+    monkeypatch.undo()
+    monkeypatch.setattr(expanding, "MAX_CHARACTERS", 2000)
+    assert fold(text) == text
+
+
+# -- random texts ----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32), st.integers(0, 2**32))
+@checked
+def test_an_error_in_a_line_is_where_it_is_in_the_folded_text(seed: int, other: int) -> None:
+    r = random.Random(other)
+    text = fold(repeated_text(seed))
+    places = [match.end() for match in re.finditer(r" = (?=aten)|, (?=-0\.5|1\))", text)]
+    if not places:
+        return
+    at = r.choice(places)
+    with pytest.raises(GraphFormatError) as error:
+        parse_document(f"{text[:at]}?{text[at:]}")
+    place = (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+    assert (error.value.line, error.value.column) == place
+
+
+WORDS = (
+    *("each m.* {", "each * {", "each h.* b {", "but m.0 {", "m.0 .. 3", "0", "h.1 .. 0", "h.0: "),
+    *("$1", "$$1", "$1 = %x", "[n]", "[n-1]", "[9-n]", "[2n+1]", "%.x", "%/x", "%..x", "%./x"),
+    *("- ", "+ ", "~ ", "@ ", "  ", " .. ", "999999999", "0 .. 999999999", "}", "\n", ": ", ", "),
+)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 2**32))
+@settings(checked, max_examples=150)
+def test_a_mutated_text_is_a_graph_or_malformed(seed: int, other: int) -> None:
+    r = random.Random(other)
+    text = fold(repeated_text(seed))
+    for _ in range(r.randint(1, 4)):
+        start = r.randrange(len(text) + 1)
+        end = min(len(text), start + r.choice((0, 0, 1, 2, 5, 30, 200)))
+        other_start = r.randrange(len(text) + 1)
+        word = r.choice((r.choice(WORDS), r.choice(HOSTILE), text[other_start : other_start + 60]))
+        text = text[:start] + word + text[end:]
+    try:
+        graph = Graph.from_text(text)
+    except GraphFormatError as error:
+        line, column = error.line, error.column
+    else:
+        line = column = 1
+        assert Graph.from_text(graph.to_text(fold=True)) == graph
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert 1 <= line <= len(lines)
+    assert 1 <= column <= len(lines[line - 1]) + 1
