@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import Finding as Finding
     from .graph.diff.findings import GraphDiff as GraphDiff
+    from .graph.diff.findings import Place as Place
     from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -50,7 +51,7 @@ _NAMES = {
     "api.result": ("Capture",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
-    "graph.diff.findings": ("Change", "Finding", "GraphDiff"),
+    "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
     "mechanisms.dispatch.dispatch": ("Dispatch",),

@@ -84,7 +84,7 @@ def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
     result.assert_outcomes(failed=1)
     lines = section(result)
     assert len(lines) <= 15
-    assert lines[0].startswith("1 op changed in encoder.layer.7.")
+    assert lines[0].startswith("1 edit: aten.gelu -> aten.relu in encoder.layer.7.")
     text = "\n".join(lines)
     assert "aten.gelu.default" in text
     assert "aten.relu.default" in text
@@ -102,7 +102,7 @@ def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) ->
     result = run(EDIT="clone")
     result.assert_outcomes(failed=1)
     lines = section(result)
-    assert lines[0] == "1 op added in encoder.layer.3.intermediate"
+    assert lines[0] == "1 edit: aten.clone added in encoder.layer.3.intermediate"
     assert bert.read_text().splitlines() == before
     run("--torchgraph-update", EDIT="clone").assert_outcomes(passed=1)
     after = bert.read_text().splitlines()

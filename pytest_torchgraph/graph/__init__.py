@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from ..ops.names import OpCounts
-from .diff.findings import Finding, GraphDiff
+from .diff.findings import Finding, GraphDiff, Place
 from .model import (
     Arg,
     Atom,
@@ -37,6 +37,7 @@ __all__ = [
     "GraphDiff",
     "Node",
     "OpCounts",
+    "Place",
     "Ref",
     "Result",
     "Source",

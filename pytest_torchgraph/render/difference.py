@@ -71,7 +71,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
     of_nodes = [finding for finding in diff.findings if not finding.of_graph]
-    changes = [c for finding in of_nodes for c in (*finding.changes, *finding.consequences)]
+    places = [place for finding in of_nodes for place in finding.places]
+    changes = [change for place in places for change in (*place.changes, *place.consequences)]
     overlays = [Overlay(pair, changes) for pair in diff.graphs]
     canvas = Canvas(scene, change_look, change_paint)
     focus = _Focus(diff, overlays, hops)
@@ -158,8 +159,9 @@ def _changed_nodes(
                 if node is not None and id(node) in changed:
                     yield changed[id(node)]
 
-    derived = dict.fromkeys(nodes_of(c for finding in diff.findings for c in finding.consequences))
-    edits = dict.fromkeys(nodes_of(c for finding in diff.findings for c in finding.changes))
+    places = [place for finding in diff.findings for place in finding.places]
+    derived = dict.fromkeys(nodes_of(c for place in places for c in place.consequences))
+    edits = dict.fromkeys(nodes_of(c for place in places for c in place.changes))
     for node in changed.values():
         if node not in derived:
             edits.setdefault(node)

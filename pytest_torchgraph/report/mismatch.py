@@ -223,7 +223,7 @@ def _draw(
         return None
     text = artifacts.path(item, mismatch.name, ".txt")
     findings = "\n".join(
-        finding.to_text(limit=len(finding.changes) + len(finding.consequences))
+        finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
     )
     text.write_text(f"{item.nodeid}\n{headline}\n{findings}\n", encoding="utf-8")

@@ -53,6 +53,8 @@ def _more(items: Sequence[object]) -> str:
 
 
 def _finding(finding: Finding) -> str:
+    from ..graph.diff.words import places_text
+
     if finding.summary:
         return finding.summary
     before, after = finding.before, finding.after
@@ -60,7 +62,9 @@ def _finding(finding: Finding) -> str:
         what = f"{_noun(before)} to {_noun(after)}"
     else:
         what = _noun(finding.changes[0].node)
-    return f"{finding.kind} {what}" + (f" in {finding.module}" if finding.module else "")
+    if len(finding.places) > 1 or finding.module:
+        what += f" in {places_text(finding)}"
+    return f"{finding.kind} {what}"
 
 
 def _noun(node: Node) -> str:

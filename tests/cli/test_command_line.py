@@ -85,7 +85,7 @@ def test_diff_says_what_changed_and_answers_as_diff_does(
 ) -> None:
     assert run("diff", "old.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
     told = run("diff", "old.tgraph", "new.tgraph", code=1, capsys=capsys)
-    assert told.startswith("1 op changed")
+    assert told.startswith("1 edit: aten.relu -> aten.tanh\n")
     assert "aten.relu.default" in told
     assert "aten.tanh.default" in told
 
@@ -247,7 +247,7 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
     git("commit", "-qm", "first")
     Path("old.tgraph").write_text(NEW)
     assert "-       1 aten.relu.default" in git("diff")
-    assert "1 op changed" in git("difftool", "--no-prompt", "--tool=tgraph")
+    assert "1 edit: aten.relu -> aten.tanh" in git("difftool", "--no-prompt", "--tool=tgraph")
 
 
 def test_torch_is_not_imported(files: Path) -> None:

@@ -133,7 +133,7 @@ def test_the_text_names_module_source_line_before_after_and_what_follows(via: st
         if "# edited" in line
     )
     lines = str(found).splitlines()
-    assert lines[0] == "1 op rewired in blocks.1"
+    assert lines[0] == "1 edit: aten.sub.Tensor rewired in blocks.1"
     assert re.fullmatch(
         rf"> rewired in blocks\.1 \[forward\]  \S*{Path(__file__).name}:{number}: "
         rf"return self\.down\(self\.act\(self\.up\(self\.norm\(x\)\)\)\) - x.*",
@@ -153,18 +153,19 @@ def test_the_same_model_again_has_no_difference(via: str) -> None:
         assert not pytest_torchgraph.diff(captured(style, Block, via), captured(style, Block, via))
 
 
-def test_two_edits_in_two_blocks_are_two_findings_with_their_own_consequences(via: str) -> None:
+def test_one_edit_in_two_blocks_is_one_finding_with_the_consequences_of_each(via: str) -> None:
     net = Net(Block)
     net.blocks[0] = Rectified()
     net.blocks[2] = Rectified()
     x = torch.linspace(-1, 1, 16).reshape(2, 8)
     after = pytest_torchgraph.capture(net, x, via=via)
     found = pytest_torchgraph.diff(captured("modules", Block, via), after)
-    assert [finding.module for finding in found.findings] == ["blocks.0.act", "blocks.2.act"]
-    for finding in found.findings:
+    (finding,) = found.findings
+    assert [place.module for place in finding.places] == ["blocks.0.act", "blocks.2.act"]
+    for place in finding.places:
         # gelu keeps its input for the backward, a value of `up`; relu keeps its own output
-        block = finding.module.removesuffix(".act")
-        modules = {change.node.module for change in finding.consequences}
+        block = place.module.removesuffix(".act")
+        modules = {change.node.module for change in place.consequences}
         assert modules == {f"{block}.act", f"{block}.up"}, finding
 
 
@@ -187,7 +188,7 @@ def test_an_edit_found_against_a_stored_capture_is_the_same(via: str, tmp_path: 
     live = pytest_torchgraph.diff(captured("modules", Block, via), captured("modules", Cloned, via))
     stored = pytest_torchgraph.diff(pytest_torchgraph.load(path), captured("modules", Cloned, via))
     assert str(stored) == str(live)
-    assert "1 op added" in str(stored)
+    assert "1 edit: aten.clone added in blocks.1" in str(stored)
 
 
 def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None:
@@ -235,9 +236,10 @@ def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_mo
     before = pytest_torchgraph.capture(two(lambda: nn.BatchNorm2d(3)), x, via=via)
     after = pytest_torchgraph.capture(rewritten(two(nn.Identity)), x, via=via)
     found = pytest_torchgraph.diff(before, after)
-    edits = [(finding.kind, finding.module) for finding in found.findings]
-    assert edits == [("removed", "0.norm"), ("removed", "1.norm")], found
-    assert found.heading() == "2 ops removed"
+    (finding,) = found.findings
+    assert finding.kind == "removed"
+    assert [place.module for place in finding.places] == ["0.norm", "1.norm"], found
+    assert found.heading().startswith("1 edit in 2 places: aten.")
     assert not any(node.op == "aten.relu.default" for node in (*found.added, *found.removed))
 
 

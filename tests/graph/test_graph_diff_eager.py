@@ -141,7 +141,7 @@ def test_an_edit_and_another_number_of_runs_are_two_findings() -> None:
 
     assert [each.of_graph for each in diff.findings] == [False, True]
     assert said(diff)[1] == "~ eager_0 ran 4 times, before: 1"
-    assert diff.heading() == "1 op changed; 1 graph changed"
+    assert diff.heading() == "1 edit: aten.cos -> aten.tan; 1 graph changed"
     assert len(diff.graphs) == 1
 
 

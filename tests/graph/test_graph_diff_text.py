@@ -47,7 +47,7 @@ def test_an_added_op_is_told_with_module_and_line() -> None:
     nodes = tuple(replace(n, source=source) if n.name == "m/n" else n for n in after.nodes)
     found = difference(FORWARD, replace(after, nodes=nodes))
     assert str(found) == (
-        "1 op added in m\n"
+        "1 edit: aten.clone added in m\n"
         "+ added in m [forward]  net.py:12: return h.clone()\n"
         "    after   %m/n = aten.clone(%m/a)"
     )
@@ -57,13 +57,13 @@ def test_an_added_op_is_told_with_module_and_line() -> None:
 def test_a_removed_op_is_told_as_it_was() -> None:
     after = graph("%m/a = aten.mul(%x, %y)\nreturn %m/a\nsave %x\nsave %m/a")
     assert str(difference(FORWARD, after)) == (
-        "1 op removed in m\n- removed in m [forward]\n    before  %m/b = aten.sin(%m/a)"
+        "1 edit: aten.sin removed in m\n- removed in m [forward]\n    before  %m/b = aten.sin(%m/a)"
     )
 
 
 def test_a_node_outside_of_modules_says_so() -> None:
     found = difference(graph("%a = f(%x)\nreturn %a"), graph("%a = g(%x)\nreturn %a"))
-    assert str(found).splitlines()[:2] == ["1 op changed", "~ changed in (no module) [forward]"]
+    assert str(found).splitlines()[:2] == ["1 edit: f -> g", "~ changed in (no module) [forward]"]
 
 
 def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
@@ -71,7 +71,7 @@ def test_what_differs_in_the_backward_follows_from_the_forward() -> None:
     backward = edited(BACKWARD, "aten.cos", "aten.sec")
     found = diff_graphs([FORWARD, BACKWARD], [forward, backward])
     assert str(found) == (
-        "1 op changed in m\n"
+        "1 edit: aten.sin -> aten.tan in m\n"
         "~ changed in m [forward]\n"
         "    before  %m/b = aten.sin(%m/a)\n"
         "    after   %m/b = aten.tan(%m/a)\n"
@@ -131,6 +131,10 @@ def test_inputs_in_another_order_and_outputs_in_another_order_are_findings() -> 
     x, w = "%x = input : f32[2]\n", "%w = parameter : f32[3]\n"
     found = difference(graph(body, inputs=x + w), graph(body, inputs=w + x))
     assert [f.kind for f in found.findings] == ["rewired"]
+    assert str(found).splitlines() == [
+        "1 edit: forward: inputs are in another order (%x)",
+        "> forward: inputs are in another order (%x)",
+    ]
     swapped = difference(
         graph(body, inputs=x + w), graph(body.replace("[%a, %b]", "[%b, %a]"), inputs=x + w)
     )
@@ -200,11 +204,15 @@ def test_changes_in_a_body_and_around_it_are_all_found() -> None:
 def test_the_heading_counts_findings_and_names_their_common_module() -> None:
     base = layers(4, scoped=True)
     one = insert(base, 60, None)
-    assert difference(graph_of(base), graph_of(one.nodes)).heading() == "1 op added in layers.1"
+    assert difference(graph_of(base), graph_of(one.nodes)).heading() == (
+        "1 edit: aten.clone added in layers.1"
+    )
     two = exchange(one.nodes, 150, None)
     three = exchange(two.nodes, 180, None)
     found = difference(graph_of(base), graph_of(three.nodes))
-    assert found.heading() == "1 op added, 2 changed in layers"
+    assert found.heading() == (
+        "3 edits: aten.clone added, aten.cos -> aten.tanh, aten.relu -> aten.tanh in layers"
+    )
 
 
 def test_a_long_difference_says_how_much_is_left_out() -> None:

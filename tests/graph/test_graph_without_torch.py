@@ -62,7 +62,7 @@ def test_graphs_are_handled_without_importing_torch() -> None:
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "1 op changed in m",
+        "1 edit: aten.sin -> aten.cos in m",
         "~ changed in m [forward]",
         "    before  %m/a = aten.sin.default(%x) : f32[2]",
         "    after   %m/a = aten.cos.default(%x) : f32[2]",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.findings import Change, PairDiff
+from pytest_torchgraph.graph.diff.findings import Change, PairDiff, one_place
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
@@ -51,7 +51,8 @@ def difference(pair: PairDiff, *consequences: PairDiff) -> GraphDiff:
         )
 
     follows = tuple(change for other in consequences for change in changes(other))
-    return GraphDiff((Finding(changes(pair), follows),), (pair, *consequences))
+    place = replace(one_place(changes(pair)).places[0], consequences=follows)
+    return GraphDiff((Finding((place,)),), (pair, *consequences))
 
 
 def inserted(module: str = "", length: int = 0) -> GraphDiff:
@@ -320,7 +321,7 @@ def test_other_saved_values_alone_are_drawn(look):
     new = replace(graph(nodes), saved=(Ref("sin"),))
     change = Change("changed", "forward", old["output"], new["output"])
 
-    seen = look(diff_to_dot(GraphDiff((Finding((change,)),), (PairDiff(old, new),))))
+    seen = look(diff_to_dot(GraphDiff((one_place((change,)),), (PairDiff(old, new),))))
 
     (shown,) = (text for text in seen.boxes if text.startswith("~ return"))
     assert "+ save sin f32[2, 4]" in shown

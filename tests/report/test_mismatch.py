@@ -27,7 +27,7 @@ def test_the_section_says_what_changed_how_to_accept_it_and_where_the_picture_is
         assert "torchgraph ---" not in result.stdout.str()
         return
     lines = section(result)
-    assert lines[0] == "1 op changed in layer.0"
+    assert lines[0] == "1 edit: aten.relu -> aten.gelu in layer.0"
     assert lines[1].startswith("~ changed in layer.0 [forward]")
     assert "    before  %layer.0/relu = aten.relu.default(%x) : f32[2, 16]" in lines
     assert "    after   %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in lines
@@ -68,7 +68,7 @@ def test_another_torch_release_is_said_first(
     stored.write_text(stored.read_text().replace("torch 2.13.0", "torch 2.9.1"))
     lines = section(project(OP="gelu"))
     assert lines[0] == "stored with torch 2.9.1, now running torch 2.13.0"
-    assert lines[1] == "1 op changed in layer.0"
+    assert lines[1] == "1 edit: aten.relu -> aten.gelu in layer.0"
 
 
 def test_each_failed_comparison_of_a_test_has_its_own_section_and_picture(
@@ -107,7 +107,7 @@ def test_a_comparison_in_a_fixture_is_explained_too(pytester: pytest.Pytester, r
     run("--torchgraph-update").assert_outcomes(passed=1)
     result = run(OP="gelu")
     result.assert_outcomes(errors=1)
-    assert section(result)[0] == "1 op changed in layer.0"
+    assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0"
 
 
 def test_a_mismatch_that_fails_no_test_is_not_shown(pytester: pytest.Pytester, run: Run) -> None:
@@ -190,7 +190,7 @@ def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
     result = project(OP="gelu")
     result.assert_outcomes(failed=1)
     lines = section(result)
-    assert lines[0] == "1 op changed in layer.0"
+    assert lines[0] == "1 edit: aten.relu -> aten.gelu in layer.0"
     assert lines[-1] == "picture: none, RuntimeError: no ink"
 
 
@@ -257,7 +257,7 @@ def test_junit_xml_names_the_difference_and_the_picture(
         for element in ET.parse(pytester.path / "out.xml").iter("property")
     }
     assert properties["torchgraph"] == (
-        "__snapshots__/test_net/test_step.tgraph: 1 op changed in layer.0"
+        "__snapshots__/test_net/test_step.tgraph: 1 edit: aten.relu -> aten.gelu in layer.0"
     )
     assert (pytester.path / str(properties["torchgraph_picture"])).is_file()
 

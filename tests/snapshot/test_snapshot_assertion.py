@@ -94,7 +94,7 @@ def test_a_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -
     before = stored.read_bytes()
     result = project(OP="gelu")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E*graphs == stored: 1 op changed in layer.0"])
+    result.stdout.fnmatch_lines(["E*graphs == stored: 1 edit: aten.relu -> aten.gelu in layer.0"])
     assert stored.read_bytes() == before
 
 

@@ -111,7 +111,9 @@ def test_rerunfailures(
 
     result = run(*reruns, OP="gelu", PYTEST_ADDOPTS="-k flaky")
     result.assert_outcomes(failed=1, deselected=14 if not workers else 0)
-    assert section(result)[0] == "1 op changed in layer.0", "once, whatever ran again"
+    assert section(result)[0] == "1 edit: aten.relu -> aten.gelu in layer.0", (
+        "once, whatever ran again"
+    )
 
 
 @pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
@@ -125,7 +127,7 @@ def test_html(
         run(UPDATE).assert_outcomes(passed=14)
     run(*pages, *workers, OP="neg").assert_outcomes(passed=10, failed=4)
     page = (pytester.path / "out.html").read_text()
-    assert page.count("1 op changed in layer.0") >= 4
+    assert page.count("1 edit: aten.relu -") >= 4
     assert "svg" in page.partition("TestNet::test_step[1]")[2]
 
 

@@ -7,4 +7,7 @@
 - `group`: the nodes that differ, a group for each edit.
 - `findings`: `GraphDiff`, `Finding` and `Change`, as values and in words.
 - `report`: the groups as `Finding`s, of graphs and of whole captures: `diff_graphs`.
+  `consequences`: what follows in the backward.
+- `places`: findings that are one edit as one, by `keys`, or in `calls` of shared code; `modules`
+  that came or went. `origins`: where a change comes from; `paths` of repeated modules.
 """

@@ -1,13 +1,13 @@
-"""The difference of graphs as values and in words: `GraphDiff`, `Finding`, `Change`."""
+"""The difference of graphs as values: `GraphDiff`, `Finding`, `Place`, `Change`."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ..model import Graph, Node, Source
+from ..module_paths import common_path
 from ..text.format import format_node
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -42,83 +42,118 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One edit: the connected nodes that it touched, and what followed from it elsewhere.
+class Place:
+    """One place that an edit touched, and what followed from it elsewhere.
 
     Attributes:
+        module: the innermost module path common to the ops of the edit in this place, "" at the
+            top; of modules that came or went, the module's. A shared module that is called twice
+            has two places of one path.
+        graph: name of the graph that was edited.
         changes: the nodes of the edit itself, the primary one first.
         consequences: what follows from it: in the backward of an edited forward, for one.
-        summary: what happened, where it is no matter of nodes.
-        of_graph: whether it is about a graph as a whole, that came, went, or ran another number of
-            times.
     """
 
+    module: str
+    graph: str
     changes: tuple[Change, ...]
     consequences: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One edit, however many places it touches: the same edit in twelve layers has twelve.
+
+    Attributes:
+        places: where the edit is found, at least one, in the order of the graphs.
+        summary: what happened, where it is no matter of single nodes.
+        of_graph: whether it is about a graph as a whole, that came, went, or ran another number of
+            times.
+        modules: the paths of the modules that came or went, in the order of `places`, one for each;
+            () of every other edit.
+        like: paths of modules that were there before and are still, and that these are like, each
+            one once; () where none is.
+        cost: what the edit costs. Not known yet: always None.
+    """
+
+    places: tuple[Place, ...]
     summary: str = ""
     of_graph: bool = False
+    modules: tuple[str, ...] = ()
+    like: tuple[str, ...] = ()
+    cost: None = None
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The nodes of the edit in its first place, the primary one first."""
+        return self.places[0].changes
+
+    @property
+    def consequences(self) -> tuple[Change, ...]:
+        """What follows from the edit in its first place."""
+        return self.places[0].consequences
 
     @property
     def kind(self) -> ChangeKind:
-        """The kind of the primary change."""
+        """The kind of the primary change; "added" or "removed" of modules that came or went."""
         return self.changes[0].kind
 
     @property
     def graph(self) -> str:
-        """The name of the graph that was edited."""
-        return self.changes[0].graph
+        """The name of the graph that was edited, in the first place."""
+        return self.places[0].graph
 
     @property
     def before(self) -> Node | None:
-        """The primary node as it was."""
+        """The primary node of the first place as it was."""
         return self.changes[0].before
 
     @property
     def after(self) -> Node | None:
-        """The primary node as it is."""
+        """The primary node of the first place as it is."""
         return self.changes[0].after
 
     @property
     def module(self) -> str:
-        """Module path of the primary node."""
+        """Module path of the primary node of the first place."""
         return self.changes[0].node.module
 
     @property
     def source(self) -> Source | None:
-        """The user's line of the primary node. Stored graphs have none, so a removal has none."""
+        """The user's line of the primary node, where one is known: stored graphs have none."""
         return self.changes[0].node.source
 
     def to_text(self, limit: int = 4) -> str:
-        """This finding in a few lines: place, before, after, what else, what follows.
+        """This finding in a few lines: places, before, after, what else, what follows.
+
+        The nodes are those of the first place, and what follows is counted over all places.
 
         Args:
             limit: how many further nodes, and how many consequences, are listed.
         """
-        if self.summary:
-            return f"{SIGNS[self.kind]} {self.summary}"
-        change = self.changes[0]
-        place = self.module or "(no module)"
-        head = f"{SIGNS[self.kind]} {self.kind} in {place} [{self.graph}]"
-        if self.source is not None:
-            head += f"  {self.source}: {self.source.code}".rstrip(": ")
-        lines = [head]
-        if change.before is not None:
-            lines.append(f"    before  {format_node(change.before)}")
-        if change.after is not None:
-            lines.append(f"    after   {format_node(change.after)}")
-        lines += _listed("with   ", _ops(self.changes[1:]), limit)
-        consequences = _ops(self.consequences)
-        if consequences:
-            places = ", ".join(dict.fromkeys(change.graph for change in consequences))
-            lines.append(f"    follows in {places}: {_count(consequences)}")
-            lines += _listed("       ", consequences, limit)
-        elif self.consequences:
-            places = ", ".join(dict.fromkeys(change.graph for change in self.consequences))
-            lines.append(f"    follows in {places}: other values are saved")
-        return "\n".join(lines)
+        from .words import finding_text
+
+        return finding_text(self, limit)
 
     def __str__(self) -> str:
         return self.to_text()
+
+
+def one_place(changes: Iterable[Change], summary: str = "", of_graph: bool = False) -> Finding:
+    """A finding with one place and without consequences.
+
+    Args:
+        changes: the nodes of the edit, the primary one first; at least one.
+        summary, of_graph: see `Finding`.
+    """
+    changes = tuple(changes)
+    place = Place(_module(changes), changes[0].graph, changes)
+    return Finding((place,), summary, of_graph)
+
+
+def _module(changes: Sequence[Change]) -> str:
+    ops = ops_of(changes)
+    return common_path(change.node.module for change in ops or changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +184,7 @@ class GraphDiff:
     """What distinguishes two graphs, or two captures; false where nothing does.
 
     Attributes:
-        findings: one for each edit, in the order of the graph.
+        findings: one for each edit with all its places, in the order of the graph.
         graphs: the raw lists, for each pair of graphs that differ.
     """
 
@@ -180,17 +215,15 @@ class GraphDiff:
         return tuple(nodes for pair in self.graphs for nodes in pair.rewired)
 
     def heading(self) -> str:
-        """The findings counted, in one line: `1 op added, 2 changed in encoder.layer.7`.
+        """The edits and their places counted and named, in one line.
 
-        Whole graphs are counted behind the ops: `1 op changed in fc; 1 graph added`.
+        `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`; of modules that
+        came or went `1 module added: encoder.layer.12, like encoder.layer.11 (118 ops)`. Whole
+        graphs are counted behind: `1 edit: aten.relu removed in fc; 1 graph added`.
         """
-        if not self.findings:
-            return "no difference"
-        ops = [finding for finding in self.findings if not finding.of_graph]
-        graphs = [finding for finding in self.findings if finding.of_graph]
-        where = _common_module([finding.module for finding in ops])
-        parts = [_counted(ops, "op") + (f" in {where}" if where else "")] if ops else []
-        return "; ".join([*parts, _counted(graphs, "graph")] if graphs else parts)
+        from .headings import heading
+
+        return heading(self.findings)
 
     def to_text(self, limit: int = 10) -> str:
         """All findings as text, at most `limit` of them in full."""
@@ -206,39 +239,8 @@ class GraphDiff:
         return f"{self.heading()}\n{self.to_text()}"
 
 
-def _ops(changes: Iterable[Change]) -> list[Change]:
+def ops_of(changes: Iterable[Change]) -> list[Change]:
     """The changes worth a line: without projections and without the inputs that were derived."""
     return [
         change for change in changes if change.node.is_call and change.node.op != "operator.getitem"
     ]
-
-
-def _counted(findings: Sequence[Finding], noun: str) -> str:
-    """How many findings of each kind there are: `2 ops added, 1 changed`."""
-    counts = Counter(finding.kind for finding in findings)
-    parts = [f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind]]
-    first, _, rest = parts[0].partition(" ")
-    parts[0] = f"{first} {noun if first == '1' else noun + 's'} {rest}"
-    return ", ".join(parts)
-
-
-def _count(changes: Sequence[Change]) -> str:
-    counts = Counter(change.kind for change in changes)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind])
-
-
-def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
-    lines = [f"    {word} {change}" for change in changes[:limit]]
-    if len(changes) > limit:
-        lines.append(f"    {word} ... and {len(changes) - limit} more ({_count(changes[limit:])})")
-    return lines
-
-
-def _common_module(modules: Sequence[str]) -> str:
-    paths = [module.split(".") for module in modules]
-    common: list[str] = []
-    for level in zip(*paths, strict=False):
-        if len(set(level)) != 1:
-            break
-        common.append(level[0])
-    return ".".join(common)

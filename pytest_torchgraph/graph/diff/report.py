@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from ..equality.canonical import canonical
 from ..equality.equal import EquivalenceClasses, pairing
-from ..model import Graph, Node, is_projection, iter_refs
-from ..text.format import format_node, ran
+from ..model import Graph, Node, is_projection
+from ..text.format import format_name, format_node, ran
+from .consequences import with_consequences
 from .corresponding import corresponding
-from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff
+from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, one_place
 from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
+from .origins import Origins
+from .places import with_places
 
 MANY_SAVERS = 100
 """How many forwards that save a value of one name are asked whose it is: with thousands of graphs
 in which all names are alike the work would be the square of their number."""
 
+MAX_NAMES = 6
+"""How many values are named that are saved or not, and how many inputs that moved."""
+
 
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
-    """The difference of two lists of graphs, one capture each.
+    """The difference of two lists of graphs, one capture each, one finding for each edit.
 
     Graphs are compared with those of the same kind, and what ran eagerly with what ran eagerly.
     What differs in a backward graph follows from what differs in a forward, where anything does,
     and is listed there as a consequence. A backward graph that came or went, and an eager one that
     ran another number of times, is a finding of its own.
     """
+    findings, graphs, origins = find_changes(before, after)
+    return GraphDiff(tuple(with_places(findings, before, after, origins)), tuple(graphs))
+
+
+def find_changes(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[list[Finding], list[PairDiff], Origins]:
+    """The findings with one place each, the raw lists, and where the changes come from."""
     findings: list[Finding] = []
     backward: list[Finding] = []
     whole: list[Finding] = []
@@ -34,6 +47,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
+    origins = Origins()
     for old, new in corresponding(canonical(before), canonical(after), classes):
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
@@ -43,7 +57,7 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
             continue
         known = _saved_names(old, forwards, savers) if kind == "backward" else {}
         start = len(graphs)
-        names = _compare(old, new, known, into, graphs, classes)
+        names = _compare(old, new, known, into, graphs, classes, origins)
         if (pair := PairDiff(old, new)).runs is not None:
             whole.append(_ran(old, new))
             if len(graphs) == start:
@@ -53,11 +67,11 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
                 savers.setdefault(name, []).append(len(forwards))
             forwards.append((old, names))
     if findings and backward:
-        findings = _with_consequences(findings, backward)
+        findings = with_consequences(findings, backward, origins)
     else:
         findings += backward
     findings += whole
-    return GraphDiff(tuple(findings), tuple(graphs))
+    return findings, graphs, origins
 
 
 def _saved_names(
@@ -78,6 +92,7 @@ def _compare(
     findings: list[Finding],
     graphs: list[PairDiff],
     classes: EquivalenceClasses,
+    origins: Origins,
 ) -> Mapping[str, str]:
     """Compare two graphs and their bodies; returns the names that correspond."""
     if classes.number(old) == classes.number(new):
@@ -85,20 +100,21 @@ def _compare(
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
     label = _label(old, new)
     found = [
-        Finding(tuple(_change(comparison, part, label) for part in group))
+        one_place(_change(comparison, part, label, origins) for part in group)
         for group in comparison.groups
     ]
     graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
     callers = _callers(old), _callers(new)
     for body_old, body_new in bodies(comparison):
         inside: list[Finding] = []
-        _compare(body_old, body_new, {}, inside, graphs, classes)
+        _compare(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:
             calls = {*callers[0].get(body_old.name, ()), *callers[1].get(body_new.name, ())}
             found = _with_body(found, inside, (old, new), calls)
     if not found:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
-        found.append(Finding((last,)))
+        found.append(one_place((last,)))
+    found = _with_inputs_as_one(found)
     names = comparison.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in found)
     return names
@@ -142,8 +158,24 @@ def _with_body(
     derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
-    edits[0] = replace(first, changes=changes)
+    edits[0] = one_place(changes, first.summary)
     return [finding for finding in found if finding not in derived] + edits
+
+
+def _with_inputs_as_one(found: list[Finding]) -> list[Finding]:
+    """Inputs that stand in another order as one finding that says so."""
+
+    def moved(finding: Finding) -> bool:
+        return all(c.kind == "rewired" and c.node.kind == "placeholder" for c in finding.changes)
+
+    changes = [change for finding in found if moved(finding) for change in finding.changes]
+    if not changes:
+        return found
+    names = [f"%{format_name(change.node.name)}" for change in changes]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    what = ", ".join(names[:MAX_NAMES]) + more
+    summary = f"{changes[0].graph}: inputs are in another order ({what})"
+    return [one_place(changes, summary), *(finding for finding in found if not moved(finding))]
 
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
@@ -157,9 +189,9 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     now = [ref.name for ref in new.saved]
     parts = [f"+ %{name}" for name in now if name not in was]
     parts += [f"- %{name}" for name in was if name not in now]
-    what = ", ".join(parts[:6]) or "in another order"
+    what = ", ".join(parts[:MAX_NAMES]) or "in another order"
     summary = f"{finding.graph}: other values are saved for the backward ({what})"
-    return Finding(finding.changes, finding.consequences, summary)
+    return one_place(finding.changes, summary)
 
 
 def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
@@ -168,14 +200,16 @@ def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
     return {node.name: new.nodes[j].name for node, j in zip(old.nodes, partner, strict=True)}
 
 
-def _change(comparison: GroupedChanges, part: NodeChange, graph: str) -> Change:
+def _change(comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins) -> Change:
     a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
-    return Change(
+    change = Change(
         part.kind,
         graph,
         a[part.before] if part.before != -1 else None,
         b[part.after] if part.after != -1 else None,
     )
+    origins.add(change, comparison.matching, part)
+    return change
 
 
 def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> PairDiff:
@@ -206,72 +240,15 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
     cause = graph.cause
     where = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
     summary = f"{noun} {graph.name!r} {kind} ({ops}){where}"
-    return Finding((change,), summary=summary, of_graph=True)
+    return one_place((change,), summary=summary, of_graph=True)
 
 
 def _ran(old: Graph, new: Graph) -> Finding:
     """The finding that an eager graph ran another number of times."""
     label = _label(old, new)
     change = Change("changed", label, old.nodes[-1], new.nodes[-1])
-    return Finding((change,), summary=f"{label} {ran(new.runs)}, before: {old.runs}", of_graph=True)
+    return one_place((change,), f"{label} {ran(new.runs)}, before: {old.runs}", of_graph=True)
 
 
 def _label(old: Graph, new: Graph) -> str:
     return new.name if old.name == new.name else f"{old.name} -> {new.name}"
-
-
-# -- consequences ----------------------------------------------------------------------------------
-
-
-def _with_consequences(findings: list[Finding], backward: list[Finding]) -> list[Finding]:
-    follows: list[list[Change]] = [[] for _ in findings]
-    reach = [_Reach(finding) for finding in findings]
-    for finding in backward:
-        scores = [each.score(finding) for each in reach]
-        follows[scores.index(max(scores))].extend(finding.changes)
-    return [
-        replace(finding, consequences=tuple(changes))
-        for finding, changes in zip(findings, follows, strict=True)
-    ]
-
-
-class _Reach:
-    """What a forward finding touched, to tell which backward changes follow from it."""
-
-    def __init__(self, finding: Finding):
-        nodes = [node for change in finding.changes for node in (change.before, change.after)]
-        self.names = {node.name for node in nodes if node is not None}
-        self.modules = {node.module for node in nodes if node is not None}
-        self.near = {
-            ref.name
-            for node in nodes
-            if node is not None
-            for ref in iter_refs((node.args, node.kwargs))
-        }
-
-    def score(self, finding: Finding) -> float:
-        best = 0.0
-        for change in finding.changes:
-            for node in (change.before, change.after):
-                if node is None:
-                    continue
-                names = {node.name, *node.refs}
-                if names & self.names:
-                    best = max(best, 4.0)
-                if node.module in self.modules and node.module:
-                    best = max(best, 3.0)
-                if names & self.near:
-                    best = max(best, 2.0)
-                best = max(best, max(_shared(node.module, module) for module in self.modules))
-        return best
-
-
-def _shared(a: str, b: str) -> float:
-    """How much of two module paths is common, as a share below one."""
-    parts_a, parts_b = a.split("."), b.split(".")
-    common = 0
-    for x, y in zip(parts_a, parts_b, strict=False):
-        if x != y:
-            break
-        common += 1
-    return common / (max(len(parts_a), len(parts_b)) + 1)

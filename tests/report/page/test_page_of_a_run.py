@@ -224,7 +224,7 @@ def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, op
     assert page.locator("nav li").count() == len(HOSTILE)
     for number in range(len(HOSTILE)):
         page.locator("nav button").nth(number).click()
-        assert "1 op added" in page.locator("main").inner_text()
+        assert "1 edit: aten.tanh added in" in page.locator("main").inner_text()
         assert page.locator(".view .chosen").count() >= 1
 
 

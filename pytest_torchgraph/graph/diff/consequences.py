@@ -1,0 +1,124 @@
+"""What follows in the backward from the edits of a forward."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from ..equality.numbered_graph import NumberedGraph
+from ..model import Node
+from .findings import Change, Finding
+from .origins import Origins
+from .paths import path_of
+
+SURE = 2.0
+"""From which score on a change belongs to another edit than the rest of what it is connected to."""
+
+
+def with_consequences(
+    findings: Sequence[Finding], backward: Iterable[Finding], origins: Origins
+) -> list[Finding]:
+    """The findings, each with the changes of the backward that follow from it.
+
+    These are, in this order: on its own values, in its modules, on values that it takes, in a
+    module nearby. A change that says nothing of this goes with those that it is connected to.
+
+    Args:
+        findings: of the forward, one place each, at least one.
+        backward: the findings of the backward, one place each.
+        origins: where the changes come from.
+    """
+    reach = _Reach(findings, origins)
+    follows: list[list[Change]] = [[] for _ in findings]
+    for finding in backward:
+        scored = [reach.best(change) for change in finding.changes]
+        main = max(scored, key=lambda each: (each[0], -each[1]))
+        for change, (score, best) in zip(finding.changes, scored, strict=True):
+            follows[best if score >= SURE else main[1]].append(change)
+    return [
+        replace(finding, places=(replace(finding.places[0], consequences=tuple(changes)),))
+        for finding, changes in zip(findings, follows, strict=True)
+    ]
+
+
+class _Reach:
+    """What forward findings touched, to tell which backward changes follow from which.
+
+    Args:
+        findings: of the forward, one place each.
+        origins: where their changes come from.
+    """
+
+    def __init__(self, findings: Sequence[Finding], origins: Origins):
+        self.own: dict[str, int] = {}
+        self.modules: dict[str, int] = {}
+        self.near: dict[str, int] = {}
+        self.inside: dict[str, list[tuple[float, int]]] = {"": []}
+        self.flats: dict[int, NumberedGraph] = {}
+        for k, finding in enumerate(findings):
+            place = (self._place(finding.changes[0], origins), k)
+            inside = {""}
+            for node in _nodes(finding.changes):
+                self.own.setdefault(node.name, k)
+                for name in node.refs:
+                    self.near.setdefault(name, k)
+                path = path_of(node)
+                if path:
+                    self.modules.setdefault(path, k)
+                while path and path not in inside:
+                    inside.add(path)
+                    path = path.rpartition(".")[0]
+            for path in inside:
+                self.inside.setdefault(path, []).append(place)
+        for places in self.inside.values():
+            places.sort()
+
+    def _place(self, change: Change, origins: Origins) -> float:
+        """Where a change stands: the number of its graph, and the share of that before it."""
+        for node in origins.nodes(change):
+            self.flats.setdefault(id(node.flat), node.flat)
+        numbers = {flat: number for number, flat in enumerate(self.flats)}
+        last = [*origins.nodes(change)][-1:]
+        return sum(numbers[id(node.flat)] // 2 + origins.position(change) for node in last)
+
+    def best(self, change: Change) -> tuple[float, int]:
+        """How surely a change follows from an edit, and the number of that edit."""
+        nodes = _nodes((change,))
+        names = [name for node in nodes for name in (node.name, *node.refs)]
+        for name in names:
+            if name in self.own:
+                return 4.0, self.own[name]
+        for node in nodes:
+            if node.module in self.modules:
+                return 3.0, self.modules[node.module]
+        for name in names:
+            if name in self.near:
+                return 2.0, self.near[name]
+        path = nodes[-1].module
+        while path not in self.inside:
+            path = path.rpartition(".")[0]
+        share = (path.count(".") + 1) / (nodes[-1].module.count(".") + 2) if path else 0.0
+        return share, self._nearest(nodes[-1].module, self.inside[path])
+
+    def _nearest(self, module: str, places: Sequence[tuple[float, int]]) -> int:
+        """Of several edits the one that is nearest to a module of the forward."""
+        at = self.positions.get(module, 0.0)
+        k = bisect_left(places, (at, 0))
+        return min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))[1]
+
+    @cached_property
+    def positions(self) -> dict[str, float]:
+        """Where the modules of the forward begin, in the order of `_place`."""
+        positions: dict[str, float] = {}
+        for number, flat in enumerate(self.flats.values()):
+            for i, node in enumerate(flat.nodes):
+                positions.setdefault(node.module, number // 2 + i / len(flat.nodes))
+        return positions
+
+
+def _nodes(changes: Iterable[Change]) -> list[Node]:
+    return [
+        node for change in changes for node in (change.before, change.after) if node is not None
+    ]

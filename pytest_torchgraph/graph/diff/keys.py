@@ -1,0 +1,280 @@
+"""The key of an edit: two findings with equal keys are one edit in two places.
+
+A key says all that an edit did, as seen from the instance that it did it in (see `paths`), so that
+it is the same in every layer of one class. For each changed node, before and after:
+
+- kind, op, constants, effects, and the module relative to the instance;
+- dtype and shape, where they differ from its partner's, and the dtype of a node without one: an
+  edit is the same at another size;
+- each operand and each user: a node of the edit, a node of the instance by its relative name, or a
+  value from outside by its *role*, which is who else in the instance uses it. By its role the
+  value that enters the first layer is the same as the one that enters the second, though one comes
+  from an embedding and the other from a layer.
+
+Where no instance is known, names stand for themselves: the same edit in two graphs is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from ..equality.numbered_graph import NumberedGraph
+from ..model import Node, Result, TensorMeta
+from ..text.format import format_result, quote
+from .findings import Change, Finding
+from .origins import Key, Occurrence, Origins
+from .paths import holds, instances_of, path_of, relative
+
+Users = Mapping[str, Sequence[tuple[int, int]]]
+"""The users of a value, and the slots in which they take it, by the instances that they are in."""
+PLACING = ("inside", "role", "named", "beside")
+"""Forms of operands and users that tell where in its instance a node stands."""
+DERIVED = ("saved", "tangent")
+"""The roles of inputs of a backward that follow from the forward."""
+
+
+class EditKeys:
+    """The keys of findings with one place each.
+
+    Args:
+        origins: where their changes come from.
+    """
+
+    def __init__(self, origins: Origins):
+        self.origins = origins
+        self._users: dict[Key, Users] = {}
+
+    def key(self, finding: Finding) -> Hashable:
+        """What two findings have in common exactly where they are one edit in two places."""
+        changes: Sequence[Change] = finding.changes
+        unknown = not all(map(self.origins.knows, changes))
+        if finding.summary or finding.of_graph or unknown:
+            return "alone", id(finding)
+        changes = without_derived(changes)
+        instances = _instances(changes)
+        own = self.origins.own(changes)
+        if len(changes) > 1 and instances:
+            changes = [c for c in changes if not self._is_user_outside(c, instances[0], own)]
+            own = self.origins.own(changes)
+        return tuple(self._form(change, instances, own) for change in changes)
+
+    def _is_user_outside(self, change: Change, instance: str, own: Mapping[Key, int]) -> bool:
+        """Whether a node outside of an instance merely takes another value of the edit now.
+
+        That a value is used outside, its own form says; by whom depends on what comes behind the
+        instance, and is another node behind the last one.
+        """
+        if change.kind != "rewired" or holds(instance, path_of(change.node)):
+            return False
+        old, new = self.origins.of(change)
+        assert old is not None
+        assert new is not None
+        slots = zip(old.flat.operands[old.number], new.flat.operands[new.number], strict=False)
+        return all(
+            old.matching.forward[p] == q or old.at(p).key in own or new.at(q).key in own
+            for p, q in slots
+        )
+
+    # -- forms -----------------------------------------------------------------------------------
+
+    def _form(self, change: Change, instances: Sequence[str], own: Mapping[Key, int]) -> Hashable:
+        old, new = self.origins.of(change)
+        graph = (new or old).flat.graph  # type: ignore[union-attr]
+        both = old is not None and new is not None
+        return (
+            change.kind,
+            graph.kind,
+            None if old is None else self._side(old, change, both, instances, own),
+            None if new is None else self._side(new, change, both, instances, own),
+        )
+
+    def _side(
+        self,
+        node: Occurrence,
+        change: Change,
+        both: bool,
+        instances: Sequence[str],
+        own: Mapping[Key, int],
+    ) -> Hashable:
+        flat, i = node.flat, node.number
+        end = None if change.kind == "rewired" else flat.arity[i]
+        operands = tuple(
+            self._operand(node, slot, p, instances, own)
+            for slot, p in enumerate(flat.operands[i][:end])
+        )
+        uses = self._uses(node, instances, own)
+        placed = any(form[0] in PLACING for form in (*operands, *uses))
+        return (
+            call_form(flat, i, instances),
+            place_form(flat.nodes[i].module, instances),
+            result_form(flat, i, change if both else None),
+            operands,
+            uses,
+            () if placed else name_form(flat.nodes[i], instances),
+        )
+
+    def _operand(
+        self,
+        node: Occurrence,
+        slot: int,
+        p: int,
+        instances: Sequence[str],
+        own: Mapping[Key, int],
+    ) -> tuple[Hashable, ...]:
+        operand = node.at(p)
+        if operand.key in own:
+            return "own", own[operand.key]
+        form = name_form(node.flat.nodes[p], instances)
+        if form[0] == "inside":
+            return form
+        if instances:
+            role = self._role(operand, instances[0], own)
+            if role:
+                return "role", *role
+        other = node.partner(node.number)
+        if other is not None:
+            theirs = other.flat.operands[other.number]
+            partner = node.partner(p)
+            if partner is not None and slot < len(theirs) and theirs[slot] == partner.number:
+                return ("as it was",)
+        return form
+
+    def _role(
+        self, value: Occurrence, instance: str, own: Mapping[Key, int]
+    ) -> tuple[Hashable, ...]:
+        """Who else in an instance uses a value from outside; as it was, where an edit took all."""
+        for side in (value, value.partner(value.number)):
+            if side is not None:
+                nodes = side.flat.nodes
+                users = sorted(
+                    (name_form(nodes[user], (instance,)), slot)
+                    for user, slot in self._users_by_instance(side).get(instance, ())
+                    if side.at(user).key not in own
+                )
+                if users:
+                    return tuple(users)
+        return ()
+
+    def _users_by_instance(self, value: Occurrence) -> Users:
+        known = self._users.get(value.key)
+        if known is None:
+            users: dict[str, list[tuple[int, int]]] = {}
+            flat = value.flat
+            for user, slot in flat.users[value.number]:
+                for instance in instances_of(path_of(flat.nodes[user])):
+                    users.setdefault(instance, []).append((user, slot))
+            known = self._users[value.key] = users
+        return known
+
+    def _uses(
+        self, node: Occurrence, instances: Sequence[str], own: Mapping[Key, int]
+    ) -> tuple[tuple[Hashable, ...], ...]:
+        """The users of a changed node; of those outside of the instance only whether they are all.
+
+        These are all who use one of its operands outside, or only some of them, told by their ops:
+        an op inserted before all uses is another edit than one inserted before the residual alone.
+        Of a node that is not in the instance itself they are known by name.
+        """
+        flat = node.flat
+        uses: list[tuple[Hashable, ...]] = []
+        outside: set[tuple[str, int]] = set()
+        is_inside = bool(instances) and holds(instances[0], path_of(flat.nodes[node.number]))
+        for user, slot in flat.uses(node.number):
+            form = name_form(flat.nodes[user], instances)
+            if (number := own.get(node.at(user).key)) is not None:
+                uses.append(("own", number, slot))
+            elif form[0] == "inside" or not is_inside:
+                uses.append((*form, slot))
+            else:
+                outside.add((flat.nodes[user].op, slot))
+        if outside:
+            some = self._operand_is_used_outside(node, instances[0], own)
+            uses.append(("outside", *sorted(outside)) if some else ("outside",))
+        return tuple(sorted(uses, key=repr))
+
+    def _operand_is_used_outside(
+        self, node: Occurrence, instance: str, own: Mapping[Key, int]
+    ) -> bool:
+        flat = node.flat
+        return any(
+            not holds(instance, path_of(flat.nodes[user])) and node.at(user).key not in own
+            for p in flat.operands[node.number][: flat.arity[node.number]]
+            if holds(instance, path_of(flat.nodes[p]))
+            for user, _ in flat.uses(p)
+        )
+
+
+def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
+    """The instances that an edit is in: those of the first of its nodes that are in any."""
+    found = (instances_of(path_of(change.node)) for change in changes)
+    return next((instances for instances in found if instances), ())
+
+
+def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:
+    """A node by its name relative to the instance, where its name is made from its module."""
+    seen = relative(node.name, instances)
+    if seen is None:
+        return "named", without_graph(node.name)
+    return ("inside", seen[2]) if seen[:2] == (0, 0) else ("beside", *seen)
+
+
+def without_derived(changes: Sequence[Change]) -> Sequence[Change]:
+    """The changes without those that say nothing of an edit: what a graph returns, what it saves.
+
+    Where nothing else changed these are the edit.
+    """
+    kept = [
+        change
+        for change in changes
+        if change.node.kind != "output"
+        and not (change.node.kind == "placeholder" and change.node.op in DERIVED)
+    ]
+    return kept or changes
+
+
+def call_form(flat: NumberedGraph, i: int, instances: Sequence[str]) -> Hashable:
+    """Kind, op, constants and effects of a node; a module that it calls relative to an instance."""
+    node = flat.nodes[i]
+    call = flat.shapeless[i]
+    if not node.target:
+        return call
+    return call.replace(quote(node.target), "", 1), place_form(node.target, instances)
+
+
+def place_form(path: str, instances: Sequence[str]) -> Hashable:
+    """A module path relative to the instance that an edit is in; itself where it is in none."""
+    seen = relative(path, instances)
+    return path if seen is None else seen
+
+
+def result_form(flat: NumberedGraph, i: int, changed: Change | None) -> Hashable:
+    """Dtype and shape, where they say something about an edit.
+
+    The shape of a new value follows from its op, constants and operands.
+
+    Args:
+        flat, i: the graph and the node.
+        changed: the change, where the node has a partner.
+    """
+    if changed is None:
+        return _dtypes(flat.nodes[i].result)
+    assert changed.before is not None
+    assert changed.after is not None
+    was, now = (_result(node) for node in (changed.before, changed.after))
+    return "same" if was == now else _result(flat.nodes[i])
+
+
+def _result(node: Node) -> str:
+    return "" if node.result is None else format_result(node.result)
+
+
+def _dtypes(result: Result) -> Hashable:
+    if isinstance(result, TensorMeta):
+        return result.dtype
+    return tuple(map(_dtypes, result)) if isinstance(result, tuple) else type(result).__name__
+
+
+def without_graph(name: str) -> str:
+    """A name without that of the graph that made the value: `forward_0:fc/addmm` is `fc/addmm`."""
+    before, colon, rest = name.partition(":")
+    return rest if colon and before.replace("_", "").isalnum() else name

@@ -1,0 +1,81 @@
+"""Paths of repeated modules: what their numbers say, and what a name is relative to one of them.
+
+An *instance* is a module path that ends with a number, as the layers of a list have: of
+`encoder.layer.3.attention` it is `encoder.layer.3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import Node
+from ..module_paths import module_of
+
+MAX_DIGITS = 9
+"""How long a number is at most that counts as one: a longer one is no index of a module."""
+
+
+def is_index(part: str) -> bool:
+    """Whether a component of a path is the number of a module in a list."""
+    return len(part) <= MAX_DIGITS and part.isascii() and part.isdigit() and str(int(part)) == part
+
+
+def instances_of(path: str) -> tuple[str, ...]:
+    """The instances that a module path lies in, the innermost first."""
+    parts = path.split(".")
+    return tuple(
+        ".".join(parts[: k + 1]) for k in range(len(parts) - 1, -1, -1) if is_index(parts[k])
+    )
+
+
+def path_of(node: Node) -> str:
+    """The module path of a node; of a parameter or buffer, that of its owner."""
+    return node.module or module_of(node.name) or node.name.rpartition(".")[0]
+
+
+def holds(instance: str, name: str) -> bool:
+    """Whether a node or module of this name is the instance or inside it."""
+    return name.startswith(instance) and name[len(instance) : len(instance) + 1] in ("", ".", "/")
+
+
+def relative(name: str, instances: Sequence[str]) -> tuple[int, int, str] | None:
+    """A name as seen from nested instances; None where it is in none of them, nor beside one.
+
+    Args:
+        name: of a node or a module.
+        instances: the instances that it is seen from, the innermost first.
+
+    Returns:
+        How many of the instances it is outside of, how much further its own number is in the list
+        of the innermost one that it is beside (0: it is inside), and the rest of the name.
+    """
+    for depth, instance in enumerate(instances):
+        if holds(instance, name):
+            if depth:
+                beside = _beside(name, instances[depth - 1])
+                if beside is not None:
+                    return depth - 1, *beside
+            return depth, 0, name[len(instance) :]
+    if instances:
+        beside = _beside(name, instances[-1])
+        if beside is not None:
+            return len(instances) - 1, *beside
+    return None
+
+
+def _beside(name: str, instance: str) -> tuple[int, str] | None:
+    """The distance to another instance of the same list that holds a name, and the rest of it."""
+    container, _, number = instance.rpartition(".")
+    start = f"{container}." if container else ""
+    if not name.startswith(start):
+        return None
+    rest = name[len(start) :]
+    end = next((k for k, letter in enumerate(rest) if letter in "./"), len(rest))
+    if not is_index(rest[:end]):
+        return None
+    return int(rest[:end]) - int(number), rest[end:]
+
+
+def natural(path: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts paths with their numbers as numbers."""
+    return tuple((0, int(part), "") if is_index(part) else (1, 0, part) for part in path.split("."))

@@ -1,0 +1,121 @@
+"""The words of a finding: its head, its nodes, what follows from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..text.format import format_node
+from .abridged import abridged
+from .findings import SIGNS, Change, Finding, Place, ops_of
+from .paths import holds, instances_of, path_of
+
+TOP = "(no module)"
+"""How the place of an edit in no module is called."""
+MAX_GRAPHS = 3
+"""How many graphs are named of those that an edit is in, or that something follows in."""
+
+
+def finding_text(finding: Finding, limit: int) -> str:
+    """A finding in a few lines; see `Finding.to_text`."""
+    sign = SIGNS[finding.kind]
+    if finding.summary and not finding.modules:
+        return f"{sign} {finding.summary}"
+    if finding.modules:
+        lines = [f"{sign} {finding.summary} [{_graphs(finding.places)}]"]
+        changes = (change for place in finding.places for change in place.changes)
+        lines += _listed("with   ", outside_modules(changes, finding.modules), limit)
+        return "\n".join([*lines, *_follows(finding, limit)])
+    change = finding.changes[0]
+    head = f"{sign} {finding.kind} in {_where(finding)}"
+    if finding.source is not None:
+        head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
+    lines = [head]
+    if change.before is not None:
+        lines.append(f"    before  {format_node(change.before)}")
+    if change.after is not None:
+        lines.append(f"    after   {format_node(change.after)}")
+    lines += _listed("with   ", ops_of(finding.changes[1:]), limit)
+    return "\n".join([*lines, *_follows(finding, limit)])
+
+
+def count_changes(changes: Iterable[Change]) -> str:
+    """How many there are of each kind: `2 added, 1 changed`."""
+    counts = Counter(change.kind for change in changes)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in SIGNS if counts[kind])
+
+
+def places_text(finding: Finding) -> str:
+    """The modules of a finding's places, abridged; those that feed a shared one behind it."""
+    paths = [place.module for place in finding.places]
+    text = abridged(path or TOP for path in paths)
+    if len(paths) > 1 and len(set(paths)) == 1:
+        feeding = dict.fromkeys(_feeding(finding.places))
+        return f"{text} × {len(paths)}" + (f", fed by {abridged(feeding)}" if feeding else "")
+    return text
+
+
+def _where(finding: Finding) -> str:
+    """`fc [forward]`, or `12 places [forward]: layer.{0 … 11}.fc`."""
+    graphs = f"[{_graphs(finding.places)}]"
+    if len(finding.places) == 1:
+        return f"{finding.module or TOP} {graphs}"
+    return f"{len(finding.places)} places {graphs}: {places_text(finding)}"
+
+
+def _graphs(places: Iterable[Place]) -> str:
+    return _named(place.graph for place in places)
+
+
+def _named(graphs: Iterable[str]) -> str:
+    names = list(dict.fromkeys(graphs))
+    more = f" and {len(names) - MAX_GRAPHS} more" if len(names) > MAX_GRAPHS else ""
+    return ", ".join(names[:MAX_GRAPHS]) + more
+
+
+def _feeding(places: Iterable[Place]) -> Iterable[str]:
+    """The modules of the values that are given to the primary nodes of places."""
+    for place in places:
+        own = {change.node.name for change in place.changes}
+        for name in place.changes[0].node.refs:
+            path, slash, _ = name.rpartition("/")
+            if slash and name not in own and not holds(place.module, path):
+                yield path
+
+
+def outside_modules(changes: Iterable[Change], modules: Iterable[str]) -> list[Change]:
+    """The ops among changes that are in none of these modules, which end with a number."""
+    inside = frozenset(modules)
+    return [
+        change
+        for change in ops_of(changes)
+        if inside.isdisjoint(instances_of(path_of(change.node)))
+    ]
+
+
+def _follows(finding: Finding, limit: int) -> list[str]:
+    """What follows from an edit: counted over its places, listed for the first that has any."""
+    every = [place.consequences for place in finding.places if place.consequences]
+    ops = [outside_modules(changes, finding.modules) for changes in every]
+    listed = [changes for changes in ops if changes]
+    if listed:
+        flat = [change for changes in listed for change in changes]
+        head = f"    follows in {_named(change.graph for change in flat)}: {count_changes(flat)}"
+        if (
+            len(finding.places) == len(listed) > 1
+            and len({len(changes) for changes in listed}) == 1
+        ):
+            head += f" ({len(listed[0])} in each place)"
+        return [head, *_listed("       ", listed[0], limit)]
+    if every and not finding.modules:
+        names = _named(change.graph for changes in every for change in changes)
+        return [f"    follows in {names}: other values are saved"]
+    return []
+
+
+def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:
+    lines = [f"    {word} {change}" for change in changes[:limit]]
+    if len(changes) > limit:
+        left = changes[limit:]
+        lines.append(f"    {word} ... and {len(left)} more ({count_changes(left)})")
+    return lines

@@ -1,0 +1,153 @@
+"""The same edit in many places is one finding; two different edits are never one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from graph.build import difference, graph
+from graph.edited_layers import LAYERS, Layer, edits_of, model_of
+from graph.strategies import checked, graphs, plain_graphs
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Finding, Graph
+from pytest_torchgraph.graph.diff.places import with_places
+from pytest_torchgraph.graph.diff.report import diff_graphs, find_changes
+
+COUNT = 8
+SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)
+
+
+def paths(finding: Finding) -> list[str]:
+    return [place.module for place in finding.places]
+
+
+def numbers(finding: Finding) -> list[int]:
+    """The layers that a finding has its places in."""
+    return [int(path.split(".")[2]) for path in paths(finding)]
+
+
+# -- properties ------------------------------------------------------------------------------------
+
+
+@checked
+@given(LAYERS, SOME, st.data())
+def test_one_edit_of_some_layers_is_one_finding_with_a_place_in_each(
+    layer: Layer, some: set[int], data: st.DataObject
+) -> None:
+    edit = data.draw(edits_of(layer))
+    base = model_of([layer] * COUNT)
+    after = model_of([edit.of(layer) if k in some else layer for k in range(COUNT)])
+    found = difference(base.graph, after.graph)
+    assert len(found.findings) == 1, found
+    (finding,) = found.findings
+    assert numbers(finding) == sorted(some)
+    assert {len(place.changes) for place in finding.places} == {1}
+
+
+@checked
+@given(LAYERS, SOME, SOME, st.data())
+def test_two_different_edits_are_never_one_finding(
+    layer: Layer, first: set[int], second: set[int], data: st.DataObject
+) -> None:
+    one, other = data.draw(edits_of(layer)), data.draw(edits_of(layer))
+    second = {k for k in second if first.isdisjoint((k - 1, k, k + 1))}  # else they may touch
+    assume(one != other)
+    assume(second)
+
+    def edited(number: int) -> Layer:
+        if number in first:
+            return one.of(layer)
+        return other.of(layer) if number in second else layer
+
+    after = model_of([edited(k) for k in range(COUNT)])
+    found = difference(model_of([layer] * COUNT).graph, after.graph)
+    for finding in found.findings:
+        places = set(numbers(finding))
+        assert places <= first or places <= second, found
+    assert sum(len(finding.places) for finding in found.findings) == len(first | second)
+
+
+def test_an_op_before_all_uses_and_one_before_some_are_two_edits() -> None:
+    def model(edited: dict[int, str]) -> Graph:
+        lines, value = [], "x"
+        for k in range(6):
+            fc = f"%l.{k}/fc"
+            lines += [
+                f"%l.{k}/norm = aten.exp(%{value})",
+                f"{fc} = aten.add(%l.{k}/norm, %{value})",
+            ]
+            value = f"l.{k}/fc"
+            if k in edited:
+                lines.append(f"%l.{k}/clone = aten.clone({fc})")
+                uses = {"all": ("l.{}/clone",) * 2, "first": ("l.{}/clone", "l.{}/fc")}
+                uses["second"] = uses["first"][::-1]
+                one, two = (use.format(k) for use in uses[edited[k]])
+            else:
+                one = two = value
+            lines += [f"%l.{k + 1}.in/a = aten.sin(%{one})", f"%l.{k + 1}.in/b = aten.cos(%{two})"]
+            lines.append(f"%l.{k + 1}.in/c = aten.mul(%l.{k + 1}.in/a, %l.{k + 1}.in/b)")
+            value = f"l.{k + 1}.in/c"
+        return graph("\n".join([*lines, f"return %{value}"]))
+
+    base = model({})
+    for one in ("all", "first", "second"):
+        found = difference(base, model({1: one, 3: one}))
+        assert [numbers_of(finding) for finding in found.findings] == [[1, 3]], found
+        for other in {"all", "first", "second"} - {one}:
+            found = difference(base, model({1: one, 3: other}))
+            assert [numbers_of(finding) for finding in found.findings] == [[1], [3]], found
+
+
+def numbers_of(finding: Finding) -> list[int]:
+    return [int(place.changes[0].node.name.split(".")[1].split("/")[0]) for place in finding.places]
+
+
+@checked
+@given(plain_graphs(), plain_graphs())
+def test_no_change_is_lost_and_none_comes(a: Graph, b: Graph) -> None:
+    findings, _, origins = find_changes([a], [b])
+    placed = with_places(findings, [a], [b], origins)
+    places = [place for each in placed for place in each.places]
+    before = Counter(id(c) for each in findings for c in (*each.changes, *each.consequences))
+    assert before == Counter(id(c) for each in places for c in (*each.changes, *each.consequences))
+
+
+@checked
+@given(LAYERS, LAYERS, st.integers(1, 6), st.integers(1, 6), st.data())
+def test_no_change_is_lost_where_modules_came_and_went(
+    layer: Layer, other: Layer, old: int, new: int, data: st.DataObject
+) -> None:
+    edit = data.draw(edits_of(layer))
+    before = model_of([layer] * old + [other]).graph
+    after = model_of([edit.of(layer)] * new + [other]).graph
+    findings, _, origins = find_changes([before], [after])
+    placed = with_places(findings, [before], [after], origins)
+    places = [place for each in placed for place in each.places]
+    assert Counter(id(c) for each in findings for c in each.changes) == Counter(
+        id(c) for each in places for c in each.changes
+    )
+
+
+@checked
+@given(st.lists(graphs(), max_size=3), st.lists(graphs(), max_size=3))
+def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph]) -> None:
+    found = diff_graphs(a, b)
+    for finding in found.findings:
+        assert finding.places
+        assert finding.to_text(limit=100)
+        assert len(finding.modules) in (0, len(finding.places))
+    assert bool(found) == (found.heading() != "no difference")
+
+
+@checked
+@given(LAYERS, st.integers(1, 6), st.integers(1, 6))
+def test_more_layers_are_one_finding_of_modules_that_came(layer: Layer, old: int, new: int) -> None:
+    before = model_of([layer] * old).graph
+    after = model_of([layer] * (old + new)).graph
+    for a, b, kind in ((before, after, "added"), (after, before, "removed")):
+        (finding,) = difference(a, b).findings
+        assert finding.kind == kind
+        assert finding.modules == tuple(f"model.layers.{old + k}" for k in range(new))
+        assert finding.like == (f"model.layers.{old - 1}",)
+        assert difference(a, b).heading().startswith(f"{new} module")
