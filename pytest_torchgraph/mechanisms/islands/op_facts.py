@@ -19,7 +19,7 @@ strides are others, which depends on the kernels of the machine."""
 _OF_AOT = frozenset(
     "aten.copy_ aten.clone aten._unsafe_view aten.detach aten.detach_ aten.as_strided_ aten.t_ "
     "aten.transpose_ aten.squeeze_ aten.unsqueeze_ aten.set_ aten.resize_ aten.empty_strided "
-    "aten.new_empty_strided aten.empty aten.contiguous".split()
+    "aten.new_empty_strided aten.empty aten.contiguous aten._has_same_storage_numel".split()
 )
 """The ops, beside views, by which AOTAutograd hands values over to its graphs and back."""
 
