@@ -15,6 +15,7 @@ takes it out at the end. `leave_alone` keeps Dynamo from tracing those functions
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -61,13 +62,16 @@ def leave_alone(*packages: str) -> None:
             a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
     seen = _looked_at.setdefault(packages, set())
-    for name in sys.modules.keys() - seen:
+    for name in list(sys.modules):
+        if name in seen:
+            continue
         seen.add(name)
         if _is_in(name, __package__, *packages):
             for value in vars(sys.modules[name]).values():
                 _skip_code_of(value)
 
 
+@functools.cache
 def leave_function_alone(function: Callable[..., Any]) -> None:
     """Keep Dynamo from a function of ours and from all that it calls, as `leave_alone` does."""
     _skip_code(function.__code__)
