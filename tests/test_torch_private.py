@@ -111,7 +111,7 @@ def test_the_packages_that_run_while_compiling_exist(package: str) -> None:
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """A module below a package of ours, and one of a package whose name merely begins alike."""
-    monkeypatch.setattr(observers, "_looked_at", {})
+    monkeypatch.setattr(observers, "_left_alone", set(observers._left_alone))
     watching = RUN_WHILE_COMPILING[0]
     made = {"below": ModuleType(f"{watching}.more"), "alike": ModuleType(f"{watching}_more")}
     for module in made.values():

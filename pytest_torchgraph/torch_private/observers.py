@@ -47,8 +47,8 @@ def current_stance() -> Callable[[str], Any]:
 
 _OURS = __package__.partition(".")[0]
 
-_looked_at: dict[tuple[str, ...], set[str]] = {}
-"""The modules that `leave_alone` has seen, by the packages that it was given."""
+_left_alone: set[str] = set()
+"""The modules whose functions Dynamo skips already."""
 
 
 def leave_alone(*packages: str) -> None:
@@ -61,13 +61,10 @@ def leave_alone(*packages: str) -> None:
         packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
             a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
-    seen = _looked_at.setdefault(packages, set())
-    for name in list(sys.modules):
-        if name in seen:
-            continue
-        seen.add(name)
-        if _is_in(name, __package__, *packages):
-            for value in vars(sys.modules[name]).values():
+    for name, module in list(sys.modules.items()):
+        if name not in _left_alone and _is_in(name, __package__, *packages):
+            _left_alone.add(name)
+            for value in vars(module).values():
                 _skip_code_of(value)
 
 

@@ -67,8 +67,8 @@ def measure(kind: str, count: int, results: Any) -> None:
     resident = []
     for number in range(1, count + 1):
         run()
-        gc.collect()  # what is garbage does not stay, and when it goes depends on what else is made
         if number in (FIRST, count):
+            gc.collect()
             resident.append(process.memory_info().rss / 2**20)
     results.put(resident)
 

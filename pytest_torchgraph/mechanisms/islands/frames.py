@@ -20,14 +20,9 @@ _STEP = Step.run.__code__
 
 
 class Frames:
-    """Looks at the frames of what the caller of its methods was called by.
+    """Looks at the frames of what the caller of its methods was called by."""
 
-    Args:
-        number_of_module: gives the number of a module's path.
-    """
-
-    def __init__(self, number_of_module: Callable[[torch.nn.Module], int]):
-        self._number_of_module = number_of_module
+    def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
         # Code is compared by identity: that which Dynamo made can have slices among its constants,
         # and no hash.
@@ -35,10 +30,13 @@ class Frames:
         self._wrapped_call = torch_private.get("wrapped_module_call").__code__
         self._engine = torch_private.get("engine_run_backward").__code__
 
-    def where(self, *, aot: bool = False) -> tuple[int | None, Line | None, bool]:
+    def where(
+        self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
+    ) -> tuple[int | None, Line | None, bool]:
         """The path of the running module, the user's line, and whether it is AOTAutograd's op.
 
         Args:
+            number_of_module: gives the number of a module's path.
             aot: whether AOTAutograd's code is known to be running, which is no reason to stop.
         """
         frame: FrameType | None = sys._getframe(2)
@@ -54,7 +52,7 @@ class Frames:
             if path is None and (code is call or code is wrapped):
                 outer = frame.f_back  # has fewer locals, of which `f_locals` makes a dict
                 inside = frame if outer is None or outer.f_code is not wrapped else outer
-                path = self._number_of_module(_module_of(inside))
+                path = number_of_module(_module_of(inside))
             elif line is None:
                 file = code.co_filename
                 kind = kinds.get(file, _UNKNOWN) or self._kind(file)

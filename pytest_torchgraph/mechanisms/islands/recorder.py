@@ -92,7 +92,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.is_recording = False
         self._backward = False
         self._aside = 0
-        self._frames = Frames(self.number_of_module)
+        self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
         # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
@@ -146,7 +146,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         sequence = self.sequence_of(node)
         backward = self._backward or node is not None
         event = CompiledRun(made, self.encode_all(args), backward, sequence)
-        path, line, _ = self._frames.where(aot=True)
+        path, line, _ = self._frames.where(self.number_of_module, aot=True)
         event.path, event.line = (
             path or 0,
             line or (None if backward else self._frames.outer_line()),
@@ -176,7 +176,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         facts = self._facts.get(func)
         if facts is None:
             if not isinstance(func, torch._ops.OpOverload):
-                self.hidden.append((op_name(func), self._frames.where()[1]))
+                self.hidden.append((op_name(func), self._frames.where(self.number_of_module)[1]))
                 return func(*args, **kwargs)
             facts = self._facts[func] = OpFacts(func)
         if not facts.recorded:
@@ -184,7 +184,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **kwargs)
-        path, line, by_aot = self._frames.where()
+        path, line, by_aot = self._frames.where(self.number_of_module)
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
         node = self._autograd_node()
