@@ -76,6 +76,60 @@ def test_where_autograd_is_still_to_come_a_detach_counts(level: str) -> None:
     assert forward(level) != forward(level, aliases=("detach=tanh",), saved="detach")
 
 
+EXPORTED = """torchgraph 1
+
+forward @ {level} {{
+  %x = input : f32[2, 4]
+{before}  %view = aten.view.default({viewed}, [8]) : f32[8]
+{after}  return %view
+}}
+"""
+
+
+def exported(before: str = "", viewed: str = "%x", after: str = "", level: str = "export") -> Graph:
+    return Graph.from_text(EXPORTED.format(before=before, viewed=viewed, after=after, level=level))
+
+
+CONTIGUOUS = "  %contiguous = aten.contiguous.default(%x) : f32[2, 4]\n"
+EMPTY = "  %empty = aten.empty.memory_format([0]) : f32[0]\n"
+
+
+def test_in_an_exported_program_contiguous_and_view_are_a_reshape() -> None:
+    plain, written_out = exported(), exported(CONTIGUOUS, "%contiguous")
+    assert plain == written_out
+    assert hash(plain) == hash(written_out)
+    assert not diff_graphs((plain,), (written_out,))
+    assert written_out.op_counts["aten.contiguous"] == 1
+    assert canonical_graph(written_out).to_text() == plain.to_text()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        exported(CONTIGUOUS, "%contiguous", "  %sin = aten.sin.default(%contiguous) : f32[2, 4]\n"),
+        exported(CONTIGUOUS),
+        exported(
+            CONTIGUOUS.replace("(%x)", "(%x, memory_format=torch.channels_last)"), "%contiguous"
+        ),
+        exported(CONTIGUOUS, "%contiguous", level="aot"),
+    ],
+    ids=["used by another op", "not used", "of another format", "of another level"],
+)
+def test_another_contiguous_counts(other: Graph) -> None:
+    assert canonical_graph(other) is other
+
+
+def test_memory_that_an_exported_program_never_uses_is_left_out() -> None:
+    assert exported() == exported(EMPTY)
+    assert not diff_graphs((exported(),), (exported(EMPTY),))
+
+
+def test_memory_that_is_used_or_that_an_eager_run_took_counts() -> None:
+    used = "  %fill_ = aten.fill_.Scalar(%empty, 1) : f32[0] !mutates %empty\n"
+    assert exported() != exported(EMPTY + used)
+    assert exported(level="dispatch") != exported(EMPTY, level="dispatch")
+
+
 def test_a_value_that_is_saved_twice_under_two_names_is_saved_once() -> None:
     assert forward() == forward(aliases=("detach=tanh",), saved="tanh detach")
 

@@ -4,12 +4,14 @@ Ops that compute the same are written as one, since releases of torch disagree o
 data. One release wraps saved values and gradients into `aten.detach`, the next does not; below
 autograd that is another name for the same tensor. `aten.view`, `aten._unsafe_view` and
 `aten.reshape` give the same values in another shape; where a reshape copies, a `clone` stands
-beside it. A graph itself keeps the ops that torch ran, and so do
-its op counts.
+beside it. An exported program has `contiguous` instead, in one release written out before the view
+and in the next within the reshape. It may also hold an `empty` that nothing uses. A graph itself
+keeps the ops that torch ran, and so do its op counts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -26,6 +28,12 @@ SAME_OPS = {
     "aten.reshape.default": "aten.view.default",
 }
 """Ops, and the one that computes the same and stands for them."""
+
+VIEW_OP = "aten.view.default"
+CONTIGUOUS_OP = "aten.contiguous.default"
+"""The op that, before a view, is one half of a reshape in an exported program."""
+EMPTY_OP = "aten.empty.memory_format"
+"""The op whose result is nothing where it is not used."""
 
 
 def canonical_op(op: str) -> str:
@@ -61,8 +69,10 @@ def canonical_graph(graph: Graph) -> Graph:
 def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
     """The canonical form of a graph, given its aliases: these are dropped."""
     subgraphs = tuple(map(canonical_graph, graph.subgraphs))
-    if aliases or any(node.op in SAME_OPS for node in graph.nodes):
-        kept = [node for node in graph.nodes if node.name not in aliases]
+    unused = _unused_memory(graph)
+    if aliases or unused or any(node.op in SAME_OPS for node in graph.nodes):
+        left_out = unused.union(aliases)
+        kept = [node for node in graph.nodes if node.name not in left_out]
         saved = dict.fromkeys(_renamed(graph.saved, aliases))
         nodes = tuple([_rewritten(node, aliases) for node in kept])
         return replace(graph, nodes=nodes, saved=tuple(saved), subgraphs=subgraphs)
@@ -79,7 +89,46 @@ def _aliases(graph: Graph) -> dict[str, str]:
             if node.op == ALIAS_OP and len(node.args) == 1 and isinstance(node.args[0], Ref):
                 source = node.args[0].name
                 originals[node.name] = originals.get(source, source)
+    elif graph.level == "export" and any(node.op == CONTIGUOUS_OP for node in graph.nodes):
+        for node in _halves_of_reshapes(graph):
+            source = node.refs[0]
+            originals[node.name] = originals.get(source, source)
     return originals
+
+
+def _halves_of_reshapes(graph: Graph) -> list[Node]:
+    """The nodes of an exported program that make a value contiguous for views and nothing else."""
+    uses = _uses(graph)
+    viewed = Counter(
+        node.args[0].name
+        for node in graph.nodes
+        if canonical_op(node.op) == VIEW_OP and isinstance(node.args[0], Ref)
+    )
+    return [
+        node
+        for node in graph.nodes
+        if node.op == CONTIGUOUS_OP
+        and len(node.args) == len(node.refs) == 1
+        and not node.kwargs
+        and 0 < uses[node.name] == viewed[node.name]
+    ]
+
+
+def _unused_memory(graph: Graph) -> frozenset[str]:
+    """The names of the nodes of an exported program that take memory which nothing uses."""
+    if graph.level != "export" or not any(node.op == EMPTY_OP for node in graph.nodes):
+        return frozenset()
+    uses = _uses(graph)
+    return frozenset(n.name for n in graph.nodes if n.op == EMPTY_OP and not uses[n.name])
+
+
+def _uses(graph: Graph) -> Counter[str]:
+    """How often each value is used, by its name."""
+    uses = Counter(ref.name for ref in graph.saved)
+    for node in graph.nodes:
+        targets = tuple([effect.target for effect in node.effects])
+        uses.update(ref.name for ref in iter_refs((node.args, node.kwargs, node.after, targets)))
+    return uses
 
 
 def _with_saved(graph: Graph, names: Mapping[str, str]) -> Graph:
