@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .. import torch_private
 from ..convert.source_lines import is_user_file, relative
-from ..watching.observe.entries import UNKNOWN_CAUSE, CompiledCallable, EagerCause
+from ..watching.observe.callables import UNKNOWN_CAUSE, CompiledCallable, EagerCause
 from ..watching.record import WatchRecord
 
 _IN_TORCH = "skipfiles"

@@ -15,7 +15,7 @@ from ..settings.within import inside
 from .breaks import breaks_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
-from .observe.entries import CompiledCallable
+from .observe.callables import CompiledCallable
 from .observe.executions import BACKWARD, CountedGraph, Counts
 from .observe.hub import HUB
 from .observe.recorder import EventRecorder

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from .entries import CallableTable
+from .callables import CallableTable
 from .events import Event
 from .executions import Counts
 
