@@ -54,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, report)
+    if settings.get(config).audit:
+        from .audit.auditor import install as install_audit
+
+        install_audit(config)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot.cleanup import hide_from_cleanup
 

@@ -17,6 +17,9 @@ import pytest
 from ..devices import DEFAULT, parse_devices
 from . import arguments
 
+AUDIT_MODES = ("show",)
+"""What `--torchgraph-audit` takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -30,6 +33,7 @@ class Config:
             error instead of a skip.
         artifacts: the directory for pictures and texts of failures; None for pytest's cache.
         report: the HTML file for the page of the run; None for no page.
+        audit: the mode of `--torchgraph-audit`, "" for no audit.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
     """
@@ -40,6 +44,7 @@ class Config:
     devices_required: bool
     artifacts: Path | None
     report: Path | None
+    audit: str
     isolation: bool
     limits: Mapping[str, Any]
 
@@ -88,6 +93,13 @@ def add_options(parser: pytest.Parser) -> None:
         dest="torchgraph_report",
         help=f"{report} (default: none)",
     )
+    group.addoption(
+        "--torchgraph-audit",
+        choices=AUDIT_MODES,
+        default="",
+        dest="torchgraph_audit",
+        help="say what torch.compile did in the tests, whatever they are; outcomes do not change",
+    )
     parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
     parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
@@ -125,6 +137,7 @@ def configure(config: pytest.Config) -> None:
         devices_required=required,
         artifacts=_artifacts(config),
         report=_report(config),
+        audit=option.torchgraph_audit,
         isolation=_isolation(config),
         limits=_limits(config),
     )

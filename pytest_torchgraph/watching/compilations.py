@@ -43,6 +43,8 @@ class Compilation:
         cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
         started: whether Dynamo began to trace the frame.
         finished: whether it ended.
+        ops: how many ops Dynamo's graph has, 0 where there is none.
+        seconds: how long it took, with what the backend did.
     """
 
     id: CompileId | None
@@ -61,6 +63,8 @@ class Compilation:
     cudagraphs: list[str] = field(default_factory=list)
     started: bool = False
     finished: bool = False
+    ops: int = 0
+    seconds: float = 0.0
 
     @property
     def limit_hit(self) -> bool:
@@ -145,5 +149,6 @@ def _add(current: Compilation, event: Event) -> None:
                 current.failure, current.reason = event.failure, event.reason
             current.failed_at = event.failed_file, event.failed_line
             current.cudagraphs += [event.cudagraphs] if event.cudagraphs else []
+            current.ops, current.seconds = event.ops, event.seconds
         case CudagraphsSkipped():
             current.cudagraphs.append(event.reason)

@@ -140,6 +140,8 @@ class CompilationFinished(Event):
         failed_file, failed_line: where in the user's code it was raised; "" and 0 where the trace
             does not say.
         cudagraphs: why a graph of it got no CUDA graph, "" where torch does not say.
+        ops: how many ops Dynamo's graph has; 0 where there is no graph.
+        seconds: how long it took, with what the backend did.
     """
 
     function: str
@@ -150,6 +152,8 @@ class CompilationFinished(Event):
     failed_file: str = ""
     failed_line: int = 0
     cudagraphs: str = ""
+    ops: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

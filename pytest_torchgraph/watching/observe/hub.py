@@ -36,7 +36,7 @@ from .events import (
 )
 from .executions import Executions
 from .recorder import EventRecorder, State
-from .structured_trace import NAMES, read
+from .structured_trace import NAMES, NAMES_WITHOUT_GRAPHS, read
 
 _PACKAGE = __package__.partition(".")[0]
 RUN_WHILE_COMPILING = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
@@ -54,6 +54,7 @@ class Hub:
         self._callables = CompiledCallables()
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
+        self._names: set[str] = set()
 
     # -- for recorders ---------------------------------------------------------------------------
 
@@ -64,12 +65,14 @@ class Hub:
                 self._install()
             if recorder.open(self._state()):
                 self._open.append(recorder)
+                self._choose_names()
 
     def close(self, recorder: EventRecorder) -> None:
         """Close a recorder; the last one removes the observers."""
         with self._lock:
             if recorder.close(self._state()):
                 self._open.remove(recorder)
+                self._choose_names()
                 recorder.disabled = torch_private.compile_is_disabled() or recorder.disabled
                 if not self._open:
                     self._installed.close()
@@ -112,6 +115,12 @@ class Hub:
             for recorder in paused:
                 self.open(recorder)
 
+    def _choose_names(self) -> None:
+        """Let torch write the records that an open recorder wants, and no others."""
+        wanted = any(recorder.with_graphs for recorder in self._open)
+        self._names.clear()
+        self._names.update(NAMES if wanted else NAMES_WITHOUT_GRAPHS)
+
     def _state(self) -> State:
         counters = {
             group: Counter(values) for group, values in torch_private.get("counters").items()
@@ -127,7 +136,7 @@ class Hub:
             stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)
             self._executions.attach_compiled()
-            stack.enter_context(torch_private.structured_trace(self._record, NAMES))
+            stack.enter_context(torch_private.structured_trace(self._record, self._names))
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             with contextlib.suppress(TorchGraphError):  # torch before 2.13 gives no reasons
@@ -174,7 +183,7 @@ class Hub:
 
     def _publish(self, event: Event) -> None:
         for recorder in self._open:
-            recorder.events.append(event)
+            recorder.add(event)
 
     def _skipped(self, reason: str, frame: Any) -> None:
         code = frame.f_code

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .callables import CallableTable
-from .events import Event
+from .events import CodeGenerated, Event, GraphPrinted
 from .executions import Counts
 
 Counters = dict[str, Counter[Any]]
@@ -38,10 +38,13 @@ class EventRecorder:
         opened: whether it ever was open.
         broken: an error of ours while it recorded, None for none; after one, nothing is certain.
         passive: whether a capture may be made while it is open, which it then does not record.
+        with_graphs: whether it records the graphs and the code that torch prints, which takes
+            torch more time than all other records.
     """
 
-    def __init__(self, *, passive: bool = False) -> None:
+    def __init__(self, *, passive: bool = False, with_graphs: bool = True) -> None:
         self.passive = passive
+        self.with_graphs = with_graphs
         self.opened = False
         self.events: list[Event] = []
         self.broken: Exception | None = None
@@ -56,6 +59,11 @@ class EventRecorder:
     def is_open(self) -> bool:
         """Whether it is recording."""
         return self._depth > 0
+
+    def add(self, event: Event) -> None:
+        """Record an event."""
+        if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):
+            self.events.append(event)
 
     def open(self, now: State) -> bool:
         """Begin to record; False where it was open already."""
@@ -108,3 +116,21 @@ class EventRecorder:
                 if added.entries:
                     total[len(total)] = added
         return total
+
+
+class IdleRecorder(EventRecorder):
+    """Records nothing, and keeps the observers installed for others that come and go."""
+
+    def __init__(self) -> None:
+        super().__init__(passive=True, with_graphs=False)
+
+    def add(self, event: Event) -> None:
+        """Drop the event."""
+
+    def executed(self, now: State | None) -> Counts:
+        """Nothing."""
+        return Counter()
+
+    def callables(self, now: State | None) -> CallableTable:
+        """Nothing."""
+        return {}

@@ -142,6 +142,8 @@ def _finished(record: _TraceRecord) -> Event:
         str(fields.get("fail_user_frame_filename") or ""),
         int(fields.get("fail_user_frame_lineno") or _UNKNOWN_LINE),
         str(fields.get("cudagraph_skip_reason") or ""),
+        int(fields.get("graph_op_count") or 0),
+        float(fields.get("entire_frame_compile_time_s") or 0),
     )
 
 
@@ -163,3 +165,6 @@ _READERS: dict[str, _Reader] = {
 
 NAMES = frozenset(_READERS)
 """The records that `read` makes events of; torch need not write others for us."""
+
+NAMES_WITHOUT_GRAPHS = NAMES - STAGES.keys() - {"inductor_output_code"}
+"""Those of them that hold no graph and no code: a few short lines for each compilation."""

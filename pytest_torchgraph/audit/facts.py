@@ -1,0 +1,91 @@
+"""What one test compiled, as plain data: counts, and causes with an identity that is stable.
+
+A cause is the same one in another test, run and checkout. The number of its line is not part of
+what identifies it, since lines are inserted above; the text of the line is. Neither is the reason
+for a recompilation, whose words depend on what ran before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+CauseKind = Literal["break", "recompile", "limit", "eager", "nothing"]
+"""What happened.
+
+- `break`: a graph break.
+- `recompile`: code was compiled again.
+- `limit`: code was compiled too often, and ran eagerly from then on.
+- `eager`: a call of a compiled callable ran eagerly, though the test compiled something.
+- `nothing`: a test called a compiled callable, and nothing was compiled or ran compiled.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing that happened in a test, how often it did.
+
+    Attributes:
+        kind: see `CauseKind`.
+        file, function: where; "" for what has no place. The file is relative to pytest's rootdir.
+        text: Dynamo's class of graph breaks, or the reason; "" for a recompilation.
+        code: the line of code at a graph break, "" for all others.
+        line: its number, or that of the function. Not part of the identity.
+        count: how often.
+    """
+
+    kind: CauseKind
+    file: str
+    function: str
+    text: str
+    code: str
+    line: int
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What identifies it."""
+        return self.kind, self.file, self.function, self.text, self.code
+
+
+@dataclass(frozen=True, slots=True)
+class TestFacts:
+    """What one test compiled, from the setup of its fixtures to their teardown.
+
+    Attributes:
+        calls: how often compiled callables were called.
+        graphs: how many frames were compiled into a graph.
+        backwards: how many backward graphs ran.
+        ops: how many ops the graphs hold, as Dynamo counts them.
+        seconds: how long compiling took.
+        compiles: whether anything was compiled, or ran that had been compiled before.
+        causes: what went wrong.
+        frames: the code that was compiled, each as `file:function:line`.
+    """
+
+    __test__ = False  # the name begins as that of a test class
+
+    calls: int = 0
+    graphs: int = 0
+    backwards: int = 0
+    ops: int = 0
+    seconds: float = 0.0
+    compiles: bool = False
+    causes: tuple[Cause, ...] = ()
+    frames: tuple[str, ...] = ()
+
+    @property
+    def uses_compile(self) -> bool:
+        """Whether the test called anything that was given to `torch.compile`."""
+        return bool(self.calls or self.graphs or self.causes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as values that json can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TestFacts:
+        """The facts of what `to_json` gave, also after a way through json."""
+        causes = tuple(Cause(**cause) for cause in values["causes"])
+        return cls(**{**values, "causes": causes, "frames": tuple(values["frames"])})

@@ -1,0 +1,108 @@
+"""The facts in what a watch saw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+
+from ..convert.source_lines import relative
+from ..watching.breaks import SKIPPED
+from ..watching.observe.callables import UNKNOWN_CAUSE
+from ..watching.observe.executions import BACKWARD
+from ..watching.record import WatchRecord
+from .facts import Cause, CauseKind, TestFacts
+
+NO_OPS = "Dynamo found no tensor operation"
+SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
+UNSEEN = "Dynamo did not look at the code, which an earlier test made it skip"
+
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
+"""Addresses and ids of objects: other ones in each run."""
+
+
+def facts_of(record: WatchRecord) -> TestFacts:
+    """The facts in what a watch saw."""
+    graphs = [each for each in record.compiled if each.ops and not each.failure]
+    compiles = bool(graphs or record.executions)
+    frames = (f"{relative(each.file)}:{each.function}:{each.line}" for each in graphs)
+    return TestFacts(
+        calls=sum(callee.entries for callee in record.callables),
+        graphs=len(graphs),
+        backwards=sum(1 for run, n in record.runs.items() if run.part == BACKWARD and n),
+        ops=sum(each.ops for each in graphs),
+        seconds=round(sum(each.seconds for each in record.compiled), 6),
+        compiles=compiles,
+        causes=_together(_causes(record, compiles)),
+        frames=tuple(dict.fromkeys(frames)),
+    )
+
+
+def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
+    causes = [
+        Cause(
+            "break",
+            each.file,
+            each.function,
+            each.kind.removeprefix(SKIPPED),
+            each.code,
+            each.line,
+            each.occurrences,
+        )
+        for each in record.breaks
+    ]
+    again = [each for each in record.recompiles if not each.limit_hit]
+    limits = [each for each in record.recompiles if each.limit_hit]
+    limited = {(each.file, each.function) for each in limits}
+    causes += [
+        Cause("limit", each.file, each.function, "the recompile limit", "", each.line)
+        for each in limits
+    ]
+    causes += [
+        Cause("recompile", each.file, each.function, "", "", each.line)
+        for each in again
+        if (each.file, each.function) not in limited
+    ]
+    causes += _ran_eagerly(record, compiles, {(cause.file, cause.function) for cause in causes})
+    if record.callables and not compiles and not causes:
+        text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
+        causes.append(Cause("nothing", "", "", text, "", 0))
+    return causes
+
+
+def _ran_eagerly(
+    record: WatchRecord, compiles: bool, explained: Container[tuple[str, str]]
+) -> Iterator[Cause]:
+    """The callables that ran eagerly.
+
+    Args:
+        record: what the watch saw.
+        compiles: whether anything ran compiled.
+        explained: files and functions for which another cause says why.
+    """
+    kind: CauseKind = "eager" if compiles else "nothing"
+    if record.disabled:
+        if record.callables:
+            yield Cause(kind, "", "", f"torch.compile is switched off by {record.disabled}", "", 0)
+        return
+    for callee in record.callables:
+        own = relative(callee.file), callee.name if callee.code is None else callee.code.co_name
+        for cause, times in callee.uncompiled.items():
+            file = relative(cause.file) if cause.file else ""
+            if own in explained or (file, cause.function) in explained:
+                continue
+            if cause == UNKNOWN_CAUSE:
+                yield Cause(kind, *own, UNSEEN, "", callee.line, times)
+            else:
+                text = _ADDRESS.sub("…", cause.reason)
+                yield Cause(kind, file, cause.function, text, "", cause.line, times)
+
+
+def _together(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """The causes, those of one identity as one."""
+    found: dict[tuple[str, ...], Cause] = {}
+    for cause in causes:
+        known = found.get(cause.key)
+        count = cause.count + (known.count if known else 0)
+        found[cause.key] = replace(known or cause, count=count)
+    return tuple(found.values())

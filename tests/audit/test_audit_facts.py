@@ -1,0 +1,178 @@
+"""What one test compiled, as plain data, and the summary over tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import torch
+
+from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.read import NO_OPS, facts_of
+from pytest_torchgraph.audit.summary import MOST, summary_lines
+from pytest_torchgraph.watching.observe.hub import HUB
+from pytest_torchgraph.watching.observe.recorder import EventRecorder
+from pytest_torchgraph.watching.record import record_of
+
+
+def facts(run: Callable[[], object], *, with_graphs: bool = False) -> TestFacts:
+    torch._dynamo.reset()
+    recorder = EventRecorder(passive=True, with_graphs=with_graphs)
+    with HUB.recording(recorder):
+        run()
+    return facts_of(record_of(recorder))
+
+
+def breaking(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    print("hi")
+    return y.cos()
+
+
+def call(function: Callable[..., object], *sizes: int, **how: object) -> Callable[[], None]:
+    def run() -> None:
+        compiled = torch.compile(function, backend="aot_eager", **how)  # type: ignore[call-overload]
+        for size in sizes or (3,):
+            compiled(torch.ones(size))
+
+    return run
+
+
+def test_graphs_and_ops_are_counted_without_a_printed_graph() -> None:
+    def run() -> None:
+        compiled = torch.compile(lambda x: (x.sin() + 1).sum(), backend="aot_eager")
+        compiled(torch.ones(3, requires_grad=True)).backward()
+
+    found = facts(run)
+    assert (found.calls, found.graphs, found.ops, found.backwards) == (1, 1, 3, 1)
+    assert found.compiles
+    assert found.causes == ()
+    assert found.seconds > 0
+    assert [frame.rpartition("/")[2].split(":")[:2] for frame in found.frames] == [
+        ["test_audit_facts.py", "<lambda>"]
+    ]
+
+
+def test_printed_graphs_make_no_difference() -> None:
+    light, full = (facts(call(breaking, 3, 4), with_graphs=each) for each in (False, True))
+    assert light.causes == full.causes
+    assert (light.graphs, light.ops, light.frames) == (full.graphs, full.ops, full.frames)
+
+
+def test_a_break_is_known_by_the_text_of_its_line() -> None:
+    (cause,) = facts(call(breaking)).causes
+    assert (cause.kind, cause.function, cause.code) == ("break", "breaking", 'print("hi")')
+    assert cause.file.endswith("test_audit_facts.py")
+    assert cause.line == breaking.__code__.co_firstlineno + 2
+    assert cause.line not in cause.key
+
+
+def test_a_recompilation_is_known_by_its_function_alone() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    (cause,) = facts(call(double, 3, 4, dynamic=False)).causes
+    assert (cause.kind, cause.function, cause.text, cause.count) == ("recompile", "double", "", 1)
+
+
+def test_the_recompile_limit_is_one_cause() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    sizes = range(2, 5 + torch._dynamo.config.recompile_limit)
+    causes = facts(call(double, *sizes, dynamic=False)).causes
+    assert [cause.kind for cause in causes] == ["limit"]
+
+
+def test_what_has_no_tensor_op_compiles_nothing() -> None:
+    found = facts(call(lambda x: 3))
+    assert not found.compiles
+    assert [(cause.kind, cause.text) for cause in found.causes] == [("nothing", NO_OPS)]
+
+
+def test_a_run_from_the_cache_compiles_something() -> None:
+    compiled = torch.compile(lambda x: x.sin(), backend="eager")
+    compiled(torch.ones(3))
+    recorder = EventRecorder(passive=True, with_graphs=False)
+    with HUB.recording(recorder):
+        compiled(torch.ones(3))
+    found = facts_of(record_of(recorder))
+    assert (found.calls, found.graphs, found.compiles, found.causes) == (1, 0, True, ())
+
+
+def test_where_compiling_is_switched_off_the_setting_is_named() -> None:
+    with torch._dynamo.config.patch(disable=True):
+        found = facts(call(breaking))
+    assert not found.compiles
+    (cause,) = found.causes
+    assert cause.kind == "nothing"
+    assert "disable" in cause.text
+
+
+def test_a_test_that_calls_nothing_compiled_has_no_facts() -> None:
+    assert not facts(lambda: torch.ones(3).sin()).uses_compile
+
+
+def test_facts_survive_json() -> None:
+    found = facts(call(breaking, 3, 4))
+    assert TestFacts.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+# -- the summary -------------------------------------------------------------------------------
+
+
+def break_at(line: int, count: int = 1) -> Cause:
+    return Cause("break", "net.py", "forward", "data-dependent", f"print({line})", line, count)
+
+
+def of(*causes: Cause, compiles: bool = True, graphs: int = 1) -> TestFacts:
+    graphs = graphs if compiles else 0
+    return TestFacts(1, graphs, 0, 2 * graphs, 0.5, compiles, causes, ("net.py:forward:1",))
+
+
+def test_one_cause_of_many_tests_is_one_line() -> None:
+    found = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
+    lines = list(summary_lines(found, 50, width=120))
+    assert lines == [
+        "40 of 50 tests call compiled code: 40 graphs, 80 ops, 80 graph breaks, 0 recompiles",
+        " 40 tests  graph break at net.py:7 in forward: print(7)  test_net.py::test_0 and 39 more",
+        "compiling took 20.0 s; 1 function is compiled by several tests (40 times)",
+    ]
+
+
+def test_the_same_line_further_down_is_the_same_cause() -> None:
+    moved = Cause("break", "net.py", "forward", "data-dependent", "print(7)", 9)
+    found = {"a": of(break_at(7)), "b": of(moved)}
+    lines = list(summary_lines(found, 2))
+    assert sum("graph break at" in line for line in lines) == 1
+
+
+def test_tests_that_compile_nothing_come_first() -> None:
+    nothing = Cause("nothing", "", "", NO_OPS, "", 0)
+    found = {f"test_{n}": of(break_at(7)) for n in range(9)}
+    found["test_empty"] = of(nothing, compiles=False)
+    first, second, *_ = summary_lines(found, 10, width=120)
+    assert first.endswith("; 1 compiles nothing")
+    assert second == f"   1 test  compile nothing: {NO_OPS}  test_empty"
+
+
+def test_a_narrow_terminal_has_the_tests_on_a_line_of_their_own() -> None:
+    found = {"test_net.py::" + "t" * 40: of(break_at(7))}
+    _, cause, tests, _ = summary_lines(found, 1, width=80)
+    assert cause == "   1 test  graph break at net.py:7 in forward: print(7)"
+    assert tests.strip() == "test_net.py::" + "t" * 40
+
+
+def test_the_summary_fits_on_a_screen() -> None:
+    found = {f"test_{n}": of(*map(break_at, range(n % 30))) for n in range(500)}
+    lines = list(summary_lines(found, 500))
+    assert len(lines) <= 2 * MOST + 3
+    assert lines[-2].strip() == "and 19 more causes (-v lists them)"
+    everything = list(summary_lines(found, 500, verbose=True))
+    assert sum("graph break at" in line for line in everything) == 29
+
+
+def test_a_suite_without_torch_compile_says_so() -> None:
+    assert list(summary_lines({}, 3)) == [
+        "none of 3 tests calls anything that was given to torch.compile"
+    ]
