@@ -116,17 +116,26 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
-    lines.append(f"accept:  {_accept(snapshot.item)}")
+    lines += _accept_lines(snapshot.item, mismatch)
     if not mismatch.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")
     return lines
 
 
-def _accept(item: pytest.Item) -> str:
-    return settings.rerun_command(item, UPDATE)
+def _accept(item: pytest.Item, mismatch: Mismatch) -> str:
+    """The command that accepts what the test captured, or why there is none."""
+    return mismatch.refused or settings.rerun_command(item, UPDATE)
+
+
+def _accept_lines(item: pytest.Item, mismatch: Mismatch) -> Iterator[str]:
+    yield f"accept:  {_accept(item, mismatch)}"
+    if mismatch.writes:
+        yield f"writes:  {mismatch.writes}"
 
 
 def _release(mismatch: Mismatch) -> Iterator[str]:
+    if mismatch.origin:
+        yield mismatch.origin
     if mismatch.releases is not None:
         yield "stored with torch {}, now running torch {}".format(*mismatch.releases)
 
@@ -154,7 +163,7 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     if len(lines) > MAX_LINES:
         yield f"... and {len(lines) - MAX_LINES} more lines"
     yield f"file:    {mismatch.path}"
-    yield f"accept:  {_accept(item)}"
+    yield from _accept_lines(item, mismatch)
     drawn: DrawnDifference | None = None
     try:
         _write_texts(item, mismatch)
@@ -195,7 +204,7 @@ def _add_to_page(
     data = difference_data(
         file=mismatch.path,
         headline=headline,
-        accept=_accept(item),
+        accept=_accept(item, mismatch),
         lines=mismatch.text_diff or lines,
         diff=drawn.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,

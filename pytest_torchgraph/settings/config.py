@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ..devices import DEFAULT, parse_devices
-from . import arguments
+from . import arguments, releases
+from .releases import Releases
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Config:
         report: the HTML file for the page of the run; None for no page.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
+        releases: the releases of torch that have stored graphs of their own.
     """
 
     update: bool
@@ -42,6 +44,7 @@ class Config:
     report: Path | None
     isolation: bool
     limits: Mapping[str, Any]
+    releases: Releases
 
 
 _CONFIG = pytest.StashKey[Config]()
@@ -97,6 +100,13 @@ def add_options(parser: pytest.Parser) -> None:
         "put back after them; off: they do not",
         default="on",
     )
+    parser.addini(
+        releases.INI,
+        "releases of torch with stored graphs of their own, as in 2.13 2.15: the first owns "
+        "NAME.tgraph, another one has NAME@torch-2.15.tgraph where its graph differs",
+        type="args",
+        default=[],
+    )
     for name in arguments.INI:
         parser.addini(
             f"torchgraph_{name}",
@@ -111,7 +121,8 @@ def configure(config: pytest.Config) -> None:
 
     Raises:
         pytest.UsageError: for an unknown device, a path of the wrong kind, or any other value that
-            an option or ini value does not take.
+            an option or ini value does not take; for an update on a release of torch that is not
+            listed.
     """
     option = config.option
     devices, where = option.torchgraph_devices, "--torchgraph-devices"
@@ -127,7 +138,10 @@ def configure(config: pytest.Config) -> None:
         report=_report(config),
         isolation=_isolation(config),
         limits=_limits(config),
+        releases=releases.parse_releases(config.getini(releases.INI)),
     )
+    if option.torchgraph_update:
+        releases.refuse_update(get(config).releases)
 
 
 def get(config: pytest.Config) -> Config:

@@ -71,6 +71,12 @@ def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
             f"{'it' if len(stale.elsewhere) == 1 else 'them'} here, and none ran on "
             f"{', '.join(stale.devices)}"
         )
+    if stale.others:
+        yield (
+            f"kept {_first(config, stale.others)}: no test compares "
+            f"{'it' if len(stale.others) == 1 else 'them'} here, and this run is not of torch "
+            f"{', '.join(stale.releases)}"
+        )
     for file, reason in sorted(stale.kept.items()):
         yield f"kept all of {file}: {reason}"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from projects import Run, files
 
+from pytest_torchgraph import Graph
+
 SUITE = """
 import pytest
 from graphs import graph
@@ -27,7 +29,7 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=[
 
 def listed(result: pytest.RunResult) -> list[str]:
     """What an update says about files."""
-    words = ("created  ", "updated  ", "unchanged  ")
+    words = ("created  ", "updated  ", "renamed  ", "removed  ", "unchanged  ")
     return [line for line in result.outlines if line.startswith(words)]
 
 
@@ -136,6 +138,70 @@ def test_an_update_says_in_a_line_what_changed_in_each_file(
     created = told.pop("test_many_graphs")
     assert created.endswith(": g0 1 op, g1 1 op, g2 1 op and 2 more")
     assert {stem: line.partition(".tgraph: ")[2] for stem, line in told.items()} == SUMMARIES
+
+
+RENAMED = """
+import os
+from graphs import Capture, text
+from pytest_torchgraph.graph import Graph
+
+def step():
+    name = os.environ.get("LAYER", "layer")
+    return Capture(Graph.from_text(text(*["relu"] * 9).replace("layer", name)))
+
+def test_step(graph_snapshot):
+    assert step() == graph_snapshot
+
+def test_counts(graph_snapshot):
+    assert step() == graph_snapshot(detail="ops")
+
+def test_full(graph_snapshot):
+    assert step() == graph_snapshot(detail="full")
+"""
+
+
+@WORKERS
+def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_net=RENAMED)
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    before = files(pytester)
+    run(*workers, LAYER="block").assert_outcomes(passed=3)
+    assert files(pytester) == before
+    result = run(*workers, "--torchgraph-update", LAYER="block")
+    result.assert_outcomes(passed=3)
+    home = "__snapshots__/test_net"
+    assert listed(result) == [
+        f"renamed  {home}/test_full.tgraph: 9 names: layer -> block",
+        f"renamed  {home}/test_step.tgraph: 9 names: layer -> block",
+        f"unchanged  {home}/test_counts.tgraph",
+    ]
+    after = files(pytester)
+    assert {path: text.replace(b"layer", b"block") for path, text in before.items()} == after
+    again = run(*workers, "--torchgraph-update", LAYER="block")
+    assert {line.split()[0] for line in listed(again)} == {"unchanged"}
+    assert files(pytester) == after
+
+
+def test_a_file_that_is_only_written_in_another_way_is_left_alone(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=RENAMED)
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    path = pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"
+    flat = path.read_text()
+    folded = Graph.from_text(flat).to_text(fold=True)
+    assert len(folded.splitlines()) < len(flat.splitlines())
+    for text in (folded, flat, flat.replace("torchgraph 1", "torchgraph 2")):
+        path.write_text(text)
+        before = files(pytester)
+        told = listed(run("--torchgraph-update"))
+        assert {line.split()[0] for line in told} == {"unchanged"}
+        assert files(pytester) == before
+    path.write_text(folded)
+    told = listed(run("--torchgraph-update", LAYER="block"))
+    assert f"renamed  {path.relative_to(pytester.path)}: 9 names: layer -> block" in told
 
 
 def test_many_unchanged_files_are_counted_and_listed_with_v(
