@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .findings import Finding, GraphDiff
 from .identity import Identity
@@ -16,12 +16,17 @@ class Cause:
     Attributes:
         finding: the finding of the first file, with its places there.
         files: the files, or whatever was compared, in the order given, each once.
-        places: how many places the edit has over all files.
+        findings: the findings of all files, in the order given: at least one for each.
     """
 
     finding: Finding
     files: tuple[str, ...]
-    places: int
+    findings: tuple[Finding, ...] = field(repr=False, compare=False)
+
+    @property
+    def places(self) -> int:
+        """How many places the edit has over all files."""
+        return sum(len(finding.places) for finding in self.findings)
 
 
 def causes_of(
@@ -52,7 +57,7 @@ def causes_of(
         Cause(
             findings[group[0]],
             tuple(dict.fromkeys(labels[k] for k in group)),
-            sum(len(findings[k].places) for k in group),
+            tuple(findings[k] for k in group),
         )
         for group in groups
     )

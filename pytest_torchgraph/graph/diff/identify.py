@@ -16,6 +16,10 @@ from .identity import Identity
 from .keys import EditKeys, without_derived
 from .origins import Origins
 
+ATEN = "aten."
+COPIES = ("_to_copy", "index_copy", "_foreach_copy")
+"""Ops that copy by themselves: of other ones `_copy` is the form without an alias."""
+
 
 def identified(
     findings: Iterable[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
@@ -47,7 +51,8 @@ def identified(
             if (lines := _lines(finding)) is not None:
                 line = _digest("line", lines, gone, came)
             if gone or came:
-                release = _digest("release", gone, came)
+                plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
+                release = _digest("release", *plain)
             if gone and came and ops_left(kind).isdisjoint(gone):
                 rewrite = _digest("rewrite", gone, came)
         found.append(replace(finding, identity=Identity(edit, line, rewrite, release)))
@@ -86,6 +91,19 @@ def _ops(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
         for op in both:  # taken to another place of the same edit
             del gone[op], came[op]
     return tuple(sorted(gone)), tuple(sorted(came))
+
+
+def _plain(op: str) -> str:
+    """An op without what functionalization does to it: `fill_` is `fill`, `lift_fresh_copy` is
+    `lift_fresh`, so that the graphs of all mechanisms agree.
+    """
+    packet, dot, overload = op.removeprefix(ATEN).partition(".")
+    if not op.startswith(ATEN):
+        return op
+    packet = packet.removesuffix("_")
+    if packet not in COPIES:
+        packet = packet.removesuffix("_copy")
+    return f"{ATEN}{packet}{dot}{overload}"
 
 
 def _lines(finding: Finding) -> Hashable | None:
