@@ -36,11 +36,11 @@ def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[s
     """The lines of a table with a row for each cause."""
     if not causes:
         return []
-    from ..graph.diff.cause_table import MAX_WHERE, some
+    from ..graph.diff.cause_table import some
 
     lines = [f"| change | where | places | {noun}s |", "|---|---|---:|---|"]
     for cause in causes:
-        where = some([markdown_code(each) for each in cause.where if each], MAX_WHERE)
+        where = markdown_code(cause.where)
         if cause.first.source:
             where += f"<br>{markdown_code(cause.first.source)}"
         files = some([markdown_code(each) for each in cause.files], MAX_FILES)

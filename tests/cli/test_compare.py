@@ -91,7 +91,7 @@ def test_json_of_compare_has_everything(
     assert cause == {
         "sign": "~",
         "what": "aten.relu -> aten.tanh",
-        "where": ["fc"],
+        "where": "fc",
         "places": 2,
         "source": "",
         "before": "%fc/relu = aten.relu.default(%x) : f32[2, 4]",

@@ -10,8 +10,6 @@ MAX_CAUSES = 10
 """How many causes are listed; the others are counted."""
 MAX_FILES = 3
 """How many files, or tests, are named of a cause."""
-MAX_WHERE = 2
-"""How many lists of modules are named of a cause."""
 
 
 def cause_lines(
@@ -42,8 +40,7 @@ def cause_lines(
 def cause_head(cause: CauseInWords, noun: str = "file") -> str:
     """A cause in one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
     size = f"{counted(cause.places, 'place')}, {counted(len(cause.files), noun)}"
-    named = [where for where in cause.where if where]
-    where = f" in {some(named, MAX_WHERE)}" if named else ""
+    where = f" in {cause.where}" if cause.where else ""
     return f"{cause.first.sign} {cause.first.what}{where}  ({size})"
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..text.format import format_node
+from .abridged import abridged
 from .causes import Cause, same_edits
 from .findings import SIGNS, Finding
 from .headings import edit_name
 from .identity import Identity
-from .words import TOP, places_text
 
-MAX_TEXT = 300
-"""How many characters of a node, a line of code or a list of modules are kept."""
+MAX_TEXT = 160
+"""How many characters of a node or a line of code are kept."""
+MAX_MODULES = 200
+"""How many modules of a finding are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Described:
     Attributes:
         sign: of the kind of change, see `SIGNS`.
         what: what the edit did, `aten.gelu -> aten.relu`.
-        where: the modules that it is in, abridged; "" where it is in none, or `what` says it.
+        modules: the modules that it is in, each once, the first ones; none where `what` says it.
         places: how many places it has.
         source: the line of the user's code, "" where it is not known.
         before, after: the primary node as it was and as it is, "" where there is none.
@@ -33,7 +35,7 @@ class Described:
 
     sign: str
     what: str
-    where: str
+    modules: tuple[str, ...]
     places: int
     source: str
     before: str
@@ -47,7 +49,8 @@ class Described:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Described:
         """What `data` gave."""
-        return cls(**{**data, "identity": Identity(**data["identity"])})
+        identity = Identity(**data["identity"])
+        return cls(**{**data, "modules": tuple(data["modules"]), "identity": identity})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +60,26 @@ class CauseInWords:
     Attributes:
         first: its first finding.
         files: the files, or tests, that it is found in.
-        where: the modules that it is in, each list of modules once.
+        modules: the modules that it is in, each once.
         places: how many places it has over all files.
     """
 
     first: Described
     files: tuple[str, ...]
-    where: tuple[str, ...]
+    modules: tuple[str, ...]
     places: int
+
+    @property
+    def where(self) -> str:
+        """The modules, abridged; "" where it is in none."""
+        return abridged(self.modules)
 
     def to_json(self) -> dict[str, Any]:
         """What a program may want to know of it."""
         return {
             "sign": self.first.sign,
             "what": self.first.what,
-            "where": list(self.where),
+            "where": self.where,
             "places": self.places,
             "source": self.first.source,
             "before": self.first.before,
@@ -82,19 +90,25 @@ class CauseInWords:
 
 def described(finding: Finding) -> Described:
     """A finding in words, of bounded size."""
-    where = "" if finding.summary else places_text(finding)
     source = finding.source
+    modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
     return Described(
         sign=SIGNS[finding.kind],
         what=_cut(edit_name(finding)),
-        where="" if where == TOP else _cut(where),
+        modules=tuple(modules)[:MAX_MODULES] if simple else (),
         places=len(finding.places),
         source=_cut(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
         before=_cut(format_node(finding.before)) if simple and finding.before else "",
         after=_cut(format_node(finding.after)) if simple and finding.after else "",
         identity=finding.identity,
     )
+
+
+def problem_described(problem: str) -> Described:
+    """A problem in words, where a comparison failed without any finding: equal ones are one."""
+    problem = _cut(" ".join(problem.split()))
+    return Described("!", problem, (), 1, "", "", "", Identity(edit=f"problem {problem}"))
 
 
 def causes_in_words(
@@ -111,7 +125,7 @@ def causes_in_words(
         CauseInWords(
             items[group[0]][1],
             tuple(dict.fromkeys(items[k][0] for k in group)),
-            tuple(dict.fromkeys(items[k][1].where for k in group)),
+            _modules(items[k][1] for k in group),
             sum(items[k][1].places for k in group),
         )
         for group in groups
@@ -122,8 +136,11 @@ def causes_in_words(
 def cause_in_words(cause: Cause) -> CauseInWords:
     """A cause in words."""
     every = [described(finding) for finding in cause.findings]
-    where = tuple(dict.fromkeys(each.where for each in every))
-    return CauseInWords(every[0], cause.files, where, cause.places)
+    return CauseInWords(every[0], cause.files, _modules(every), cause.places)
+
+
+def _modules(findings: Iterable[Described]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for each in findings for path in each.modules))
 
 
 def _cut(text: str) -> str:
