@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -65,8 +65,21 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES]
     if not report.failed:
         return
+    from .causes import ATTRIBUTE
+
+    vars(report)[ATTRIBUTE] = [*filter(None, map(_difference, mismatches))]
     for mismatch in mismatches:
         report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
+
+
+def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
+    """The data for the end of the run; None where what differs cannot be found out."""
+    from .causes import difference_data
+
+    try:
+        return difference_data(mismatch)
+    except Exception:  # the section says it
+        return None
 
 
 def fail_ignored_mismatches(item: pytest.Item) -> None:
