@@ -149,6 +149,10 @@ def pytest_terminal_summary(
         from .snapshot.summary import summarize
 
         summarize(terminalreporter, run, judge(run, exitstatus))
+        if run.replaced:
+            from .report.update_causes import report_causes
+
+            report_causes(terminalreporter, run)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,6 +38,16 @@ def difference_data(mismatch: Mismatch) -> dict[str, Any]:
     }
 
 
+def findings_of(data: dict[str, Any]) -> Iterator[Described]:
+    """The findings in what `difference_data` gave; where there are none, the problem."""
+    from ..graph.diff.described import Described, problem_described
+
+    for finding in data["findings"]:
+        yield Described.from_data(finding)
+    if not data["findings"]:
+        yield problem_described(data["problem"])
+
+
 class FailedComparisons:
     """A plugin of the process that reports: the comparisons that failed.
 
@@ -75,14 +85,9 @@ class FailedComparisons:
         return self._causes
 
     def _items(self) -> Iterator[tuple[str, Described]]:
-        from ..graph.diff.described import Described, problem_described
-
         for test, every in sorted(self.tests.items()):
             for data in every:
-                for finding in data["findings"]:
-                    yield test, Described.from_data(finding)
-                if not data["findings"]:
-                    yield test, problem_described(data["problem"])
+                yield from ((test, finding) for finding in findings_of(data))
 
     def heading(self) -> str:
         """How many causes there are in how many tests, and which releases of torch."""

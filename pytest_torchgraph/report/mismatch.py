@@ -15,7 +15,7 @@ import pytest
 
 from ..graph.text.format import format_document
 from ..settings import config as settings
-from ..snapshot import COMPARED, MISMATCHES, STORED
+from ..snapshot import COMPARED, MISMATCHES, REPLACED, STORED
 from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch
 from . import artifacts
@@ -61,6 +61,12 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     compared, stored = item.stash[COMPARED], item.stash.setdefault(STORED, [])
     vars(report)["torchgraph_compared"] = list(dict.fromkeys(compared))
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
+    replaced = item.stash.get(REPLACED, [])
+    if replaced:
+        vars(report)["torchgraph_replaced"] = [
+            (path, data) for path, each in replaced if (data := _difference(each)) is not None
+        ]
+        del item.stash[REPLACED]
     mismatches = item.stash.setdefault(MISMATCHES, {}).values()
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES]
     if not report.failed:

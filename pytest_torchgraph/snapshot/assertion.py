@@ -34,7 +34,7 @@ from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError
 from ..settings import config as settings
-from . import COMPARED, MISMATCHES, STORED, USED
+from . import COMPARED, MISMATCHES, REPLACED, STORED, USED
 from .cleanup import SUFFIX
 from .file_names import stem_of
 from .files import read_text, remove_file, write_text
@@ -255,10 +255,12 @@ class GraphSnapshot(SnapshotAssertion):
         if comparison.release != files.running:
             how, change = "created", changes.beside(comparison.release, files, change)
         if how != "unchanged":
-            write_text(comparison.written, str(result.asserted_data))
+            write_text(Path(comparison.key), str(result.asserted_data))
             result.created, result.updated = how == "created", how != "created"
+        if mismatch is not None and not mismatch.is_new:
+            self.item.stash.setdefault(REPLACED, []).append((comparison.key, mismatch))
         self._settled.add(comparison.key)
-        self._note(how, str(comparison.written), change)
+        self._note(how, comparison.key, change)
 
     def _is_next(self, files: ReleaseFiles) -> bool:
         """Whether the file of the next release has this graph, so that none is needed here."""
@@ -366,11 +368,6 @@ class Comparison:
         """The release of torch that this file belongs to; "" without `torchgraph_releases`."""
         paths = {os.path.abspath(path): release for release, path in self.files.order}
         return paths[self.location]
-
-    @property
-    def written(self) -> Path:
-        """The file that is written."""
-        return Path(self.key)
 
     @property
     def key(self) -> str:
