@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
+    from .api.comparison import Comparison as Comparison
+    from .api.comparison import compare as compare
     from .api.existing import diff as diff
     from .api.existing import from_fx as from_fx
     from .api.existing import load as load
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
+    from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import Finding as Finding
     from .graph.diff.findings import GraphDiff as GraphDiff
@@ -47,10 +50,12 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "api.capture": ("GraphCapture", "capture"),
+    "api.comparison": ("Comparison", "compare"),
     "api.existing": ("diff", "from_fx", "load"),
     "api.result": ("Capture",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
+    "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),

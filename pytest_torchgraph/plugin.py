@@ -49,6 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(run, "torchgraph-run")
     config.addinivalue_line("markers", arguments.DESCRIPTION)
     config.addinivalue_line("markers", devices.DESCRIPTION)
+    if not hasattr(config, "workerinput"):
+        from .report.causes import PLUGIN, FailedComparisons
+
+        config.pluginmanager.register(FailedComparisons(config), PLUGIN)
     report = settings.get(config).report
     if report is not None:
         from .report.page import install
@@ -149,6 +153,10 @@ def pytest_terminal_summary(
         from .snapshot.summary import summarize
 
         summarize(terminalreporter, run, judge(run, exitstatus))
+        if run.replaced:
+            from .report.update_causes import report_causes
+
+            report_causes(terminalreporter, run)
 
 
 @pytest.hookimpl(wrapper=True)

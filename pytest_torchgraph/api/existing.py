@@ -16,8 +16,8 @@ from ..errors import GraphFormatError
 from ..graph.diff.findings import GraphDiff
 from ..graph.diff.report import diff_graphs
 from ..graph.model import Graph, GraphKind, Result
+from ..graph.text.files import parse_file, read_text
 from ..graph.text.format import Header
-from ..graph.text.parse import parse_document
 from ..mechanisms.export import signature_names
 from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
@@ -66,13 +66,8 @@ def load(path: str | Path) -> Capture:
         GraphFormatError: if the file is malformed, with line and column.
         OSError: if it cannot be read.
     """
-    try:
-        text = Path(path).read_bytes().decode("utf-8")
-        document = parse_document(text)
-    except UnicodeDecodeError as error:
-        raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
-    except GraphFormatError as error:
-        raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None
+    file = Path(path)
+    document = parse_file(read_text(file), file)
     if not document.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = document.header

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from .documents import read_document
 from .exit_codes import DIFFERENT, SAME
+from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
-    from ..graph.text.parse import Document
+    from ..graph.diff.findings import GraphDiff
 
 
 def add_command(commands: Any) -> None:
@@ -23,45 +24,62 @@ def add_command(commands: Any) -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--all", action="store_true", help="every finding in full")
+    add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the difference: of the graphs, or of op counts where one file holds these alone."""
+    from ..graph.diff.counts import differing_counts
     from ..graph.diff.report import diff_graphs
 
     old = read_document(options.old, may_be_missing=True)
     new = read_document(options.new, may_be_missing=True)
-    if old.header.torch and new.header.torch and old.header.torch != new.header.torch:
-        print(f"torch {old.header.torch} -> {new.header.torch}")
+    torch = (old.header.torch, new.header.torch)
+    upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
+    difference, counts = None, None
     if (old.counts or new.counts) and not (old.graphs and new.graphs):
-        return _diff_counts(old, new)
-    difference = diff_graphs(old.graphs, new.graphs)
+        counts = differing_counts(old, new)
+    else:
+        difference = diff_graphs(old.graphs, new.graphs)
+    if options.format == "json":
+        print_json(_data(difference, counts, list(torch) if upgrade else None, str(options.new)))
+    else:
+        lines = [upgrade] if upgrade else []
+        if options.format == "markdown":
+            lines += _markdown(difference, str(options.new))
+            lines += [f"- {markdown_code(line)}" for line in counts or ()]
+        elif difference:
+            every = len(difference.findings)
+            findings = difference.to_text(limit=every) if options.all else difference.to_text()
+            lines += [difference.heading(), findings]
+        else:
+            lines += counts or ()
+        if lines:
+            print("\n".join(lines))
+    return DIFFERENT if difference or counts else SAME
+
+
+def _data(
+    difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None, file: str
+) -> dict[str, Any]:
+    from ..graph.diff.causes import causes_of
+    from ..graph.diff.described import cause_in_words
+
+    findings = causes_of([(file, difference)]) if difference else ()
+    return {
+        "heading": difference.heading() if difference else "",
+        "findings": [cause_in_words(each).to_json() for each in findings],
+        "counts": counts or [],
+        "releases": releases,
+    }
+
+
+def _markdown(difference: GraphDiff | None, file: str) -> list[str]:
+    from ..graph.diff.causes import causes_of
+    from ..graph.diff.described import cause_in_words
+
     if not difference:
-        return SAME
-    print(difference.heading())
-    everything = len(difference.findings)
-    print(difference.to_text(limit=everything) if options.all else difference.to_text())
-    return DIFFERENT
-
-
-def _diff_counts(old: Document, new: Document) -> int:
-    from ..graph.text.format import ran
-
-    code = SAME
-    before, after = _counts_by_op(old), _counts_by_op(new)
-    for graph in sorted(old.runs.keys() & new.runs.keys()):
-        if old.runs[graph] != new.runs[graph]:
-            code = DIFFERENT
-            print(f"{graph} {ran(new.runs[graph])}, before: {old.runs[graph]}")
-    changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    for graph, op in changed:
-        was, now = before.get((graph, op), 0), after.get((graph, op), 0)
-        print(f"{graph}: {op}  {was} -> {now}")
-    return DIFFERENT if changed else code
-
-
-def _counts_by_op(document: Document) -> dict[tuple[str, str], int]:
-    """How often each op occurs, by the graph's name and the op."""
-    of_graphs = document.counts or [(graph.name, graph.op_counts) for graph in document.graphs]
-    return {(graph, op): count for graph, counts in of_graphs for op, count in counts.items()}
+        return []
+    causes = [cause_in_words(each) for each in causes_of([(file, difference)])]
+    return [f"**{difference.heading()}**", "", *markdown_table(causes)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import GraphFormatError, TorchGraphError
+from ..errors import TorchGraphError
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -24,18 +24,15 @@ def read_document(file: Path, *, may_be_missing: bool = False) -> Document:
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.
         OSError: if the file cannot be read.
-        UnicodeDecodeError: if it is not UTF-8.
     """
+    from ..graph.text.files import parse_file, read_text
     from ..graph.text.format import Header
-    from ..graph.text.parse import Document, parse_document
+    from ..graph.text.parse import Document
 
-    text = file.read_bytes().decode("utf-8")
+    text = read_text(file)
     if may_be_missing and not text:
         return Document(Header(), ())
-    try:
-        return parse_document(text)
-    except GraphFormatError as error:
-        raise GraphFormatError(error.problem, error.line, error.column, str(file)) from None
+    return parse_file(text, file)
 
 
 def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tuple[Graph, ...]:

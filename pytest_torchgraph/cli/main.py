@@ -2,6 +2,7 @@
 
     show FILE              print the graphs; as git's textconv
     diff OLD NEW           print the difference; as git's difftool
+    compare OLD NEW        the same over all files of two directories, by cause
     render FILE OUT        draw the graphs, or with --against=OLD the difference
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
@@ -18,10 +19,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import diff, render, show
+from . import compare, diff, render, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, render)
+COMMANDS = (show, diff, compare, render)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the pager was left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SAME
-    except (TorchGraphError, OSError, UnicodeDecodeError) as error:
+    except (TorchGraphError, OSError) as error:
         print(f"pytest_torchgraph: {error}", file=sys.stderr)
         return TROUBLE
     return code

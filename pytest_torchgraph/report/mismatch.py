@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..graph.text.format import format_document
 from ..settings import config as settings
-from ..snapshot import COMPARED, MISMATCHES, STORED
+from ..snapshot import COMPARED, MISMATCHES, REPLACED, STORED
 from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch
 from . import artifacts
@@ -61,12 +61,31 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     compared, stored = item.stash[COMPARED], item.stash.setdefault(STORED, [])
     vars(report)["torchgraph_compared"] = list(dict.fromkeys(compared))
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
+    replaced = item.stash.get(REPLACED, [])
+    if replaced:
+        vars(report)["torchgraph_replaced"] = [
+            (path, data) for path, each in replaced if (data := _difference(each)) is not None
+        ]
+        del item.stash[REPLACED]
     mismatches = item.stash.setdefault(MISMATCHES, {}).values()
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES]
     if not report.failed:
         return
+    from .causes import ATTRIBUTE
+
+    vars(report)[ATTRIBUTE] = [*filter(None, map(_difference, mismatches))]
     for mismatch in mismatches:
         report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
+
+
+def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
+    """The data for the end of the run; None where what differs cannot be found out."""
+    from .causes import difference_data
+
+    try:
+        return difference_data(mismatch)
+    except Exception:  # the section says it
+        return None
 
 
 def fail_ignored_mismatches(item: pytest.Item) -> None:
@@ -116,17 +135,26 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
-    lines.append(f"accept:  {_accept(snapshot.item)}")
+    lines += _accept_lines(snapshot.item, mismatch)
     if not mismatch.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")
     return lines
 
 
-def _accept(item: pytest.Item) -> str:
-    return settings.rerun_command(item, UPDATE)
+def _accept(item: pytest.Item, mismatch: Mismatch) -> str:
+    """The command that accepts what the test captured, or why there is none."""
+    return mismatch.refused or settings.rerun_command(item, UPDATE)
+
+
+def _accept_lines(item: pytest.Item, mismatch: Mismatch) -> Iterator[str]:
+    yield f"accept:  {_accept(item, mismatch)}"
+    if mismatch.writes:
+        yield f"writes:  {mismatch.writes}"
 
 
 def _release(mismatch: Mismatch) -> Iterator[str]:
+    if mismatch.origin:
+        yield mismatch.origin
     if mismatch.releases is not None:
         yield "stored with torch {}, now running torch {}".format(*mismatch.releases)
 
@@ -154,7 +182,7 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     if len(lines) > MAX_LINES:
         yield f"... and {len(lines) - MAX_LINES} more lines"
     yield f"file:    {mismatch.path}"
-    yield f"accept:  {_accept(item)}"
+    yield from _accept_lines(item, mismatch)
     drawn: DrawnDifference | None = None
     try:
         _write_texts(item, mismatch)
@@ -195,7 +223,7 @@ def _add_to_page(
     data = difference_data(
         file=mismatch.path,
         headline=headline,
-        accept=_accept(item),
+        accept=_accept(item, mismatch),
         lines=mismatch.text_diff or lines,
         diff=drawn.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,

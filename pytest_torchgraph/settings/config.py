@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from ..devices import DEFAULT, parse_devices
-from . import arguments
+from . import arguments, releases
+from .releases import Releases
 
 AUDIT_MODES = ("show",)
 """What `--torchgraph-audit` takes."""
@@ -36,6 +37,7 @@ class Config:
         audit: the mode of `--torchgraph-audit`, "" for no audit.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
+        releases: the releases of torch that have stored graphs of their own.
     """
 
     update: bool
@@ -47,6 +49,7 @@ class Config:
     audit: str
     isolation: bool
     limits: Mapping[str, Any]
+    releases: Releases
 
 
 _CONFIG = pytest.StashKey[Config]()
@@ -109,6 +112,13 @@ def add_options(parser: pytest.Parser) -> None:
         "put back after them; off: they do not",
         default="on",
     )
+    parser.addini(
+        releases.INI,
+        "releases of torch with stored graphs of their own, as in 2.13 2.15: the first owns "
+        "NAME.tgraph, another one has NAME@torch-2.15.tgraph where its graph differs",
+        type="args",
+        default=[],
+    )
     for name in arguments.INI:
         parser.addini(
             f"torchgraph_{name}",
@@ -123,7 +133,8 @@ def configure(config: pytest.Config) -> None:
 
     Raises:
         pytest.UsageError: for an unknown device, a path of the wrong kind, or any other value that
-            an option or ini value does not take.
+            an option or ini value does not take; for an update on a release of torch that is not
+            listed.
     """
     option = config.option
     devices, where = option.torchgraph_devices, "--torchgraph-devices"
@@ -140,7 +151,10 @@ def configure(config: pytest.Config) -> None:
         audit=option.torchgraph_audit,
         isolation=_isolation(config),
         limits=_limits(config),
+        releases=releases.parse_releases(config.getini(releases.INI)),
     )
+    if option.torchgraph_update:
+        releases.refuse_update(get(config).releases)
 
 
 def get(config: pytest.Config) -> Config:

@@ -24,8 +24,12 @@ MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
 STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
 """The files that an update settled in a test's running phase.
 
-Each as "created", "updated" or "unchanged", the file's path, and what is new in it, "" for nothing.
+Each as "created", "updated", "renamed", "removed" or "unchanged", the file's path, and what is new
+in it, "" for nothing.
 """
+
+REPLACED: pytest.StashKey[list[tuple[str, Mismatch]]] = pytest.StashKey()
+"""The stored graphs that an update replaced by others in a test's running phase, by file."""
 
 USED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether a test has compared anything with the `graph_snapshot` that was made for it."""

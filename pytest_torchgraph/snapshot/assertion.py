@@ -21,6 +21,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -33,11 +34,12 @@ from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError
 from ..settings import config as settings
-from . import COMPARED, MISMATCHES, STORED, USED
+from . import COMPARED, MISMATCHES, REPLACED, STORED, USED
 from .cleanup import SUFFIX
 from .file_names import stem_of
-from .files import read_text, write_text
+from .files import read_text, remove_file, write_text
 from .order import Place, refuse_again, refuse_hypothesis
+from .release_files import ReleaseFiles, release_files
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -68,6 +70,20 @@ class GraphExtension(SingleFileSnapshotExtension):
         """The file's name without its suffix, for the test and the number of the comparison."""
         return stem_of(test_location.item, index)
 
+    @classmethod
+    def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        """The file to compare with, for the release of torch at hand."""
+        return str(cls.files(test_location, index).compared[1])
+
+    @classmethod
+    def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
+        """The files in which the graph of a comparison may be stored."""
+        item, home = test_location.item, Path(cls.dirname(test_location=test_location))
+        return release_files(
+            settings.get(item.config).releases,
+            lambda release: home / f"{stem_of(item, index, release)}.{SUFFIX}",
+        )
+
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
         """The text of the stored file; None where there is no file."""
         return read_text(Path(snapshot_location))
@@ -83,7 +99,8 @@ class GraphSnapshot(SnapshotAssertion):
     """The stored graphs of one test: `assert capture == graph_snapshot`.
 
     The stored file is beside the test, `__snapshots__/test_net/test_step[cpu].tgraph`. Compared is
-    the dataflow (see `Graph`); a stored file that matches keeps its bytes also in an update.
+    the dataflow (see `Graph`). A stored file that matches keeps its bytes also in an update, unless
+    names in it are old: where names alone differ, the test passes, and an update rewrites the file.
 
     Attributes:
         mismatch: the last comparison, if it failed; else None.
@@ -187,70 +204,104 @@ class GraphSnapshot(SnapshotAssertion):
 
         self.mismatch = None
         self._subject = subject_of(data)
-        result = self._look()
+        result, files = self._look()
         location = os.path.abspath(result.snapshot_location)
         self.item.stash.setdefault(COMPARED, []).append(location)
         error, result.exception = result.exception, None
         try:
             if error is not None:
                 raise error
-            if not result.success:
-                self._settle(result, location)
-            elif self.update_snapshots:
-                self._note("unchanged", location)
+            comparison = Comparison(result, files, self._may_write(result, files))
+            if comparison.may_write and self._is_next(files):
+                self._leave_out(files)
+                result.success = True
+            else:
+                self._settle(comparison)
             return result.success
         finally:
             self._subject = None
             result.asserted_data = result.recalled_data = None
 
-    def _look(self) -> AssertionResult:
-        """Syrupy's result of comparing the texts; nothing is written."""
+    def _look(self) -> tuple[AssertionResult, ReleaseFiles]:
+        """Syrupy's result of comparing the texts, and the files that count; nothing is written."""
         number = self._executions = len(self._execution_results)
+        files = GraphExtension.files(self.test_location, self.index)
         with self._without_update():
             super()._assert(self._subject)
-        return self._execution_results[number]
+        return self._execution_results[number], files
 
-    def _settle(self, result: AssertionResult, location: str) -> None:
-        """Decide about texts that differ: the graphs are equal, a file is written, or it fails."""
+    def _settle(self, comparison: Comparison) -> None:
+        """Decide what becomes of a comparison: it passes, a file is written, or it fails."""
         __tracebackhide__ = True
-        path = Path(location)
-        may_write = self._may_write(result, location)
-        mismatch = self._compare(result, settings.shown(self.item.config, path), may_write)
-        if mismatch is None:
-            result.success = True
-            if self.update_snapshots:
-                self._note("unchanged", location)
-        elif may_write:
-            from .changes import describe
-
-            change = describe(mismatch)
-            write_text(path, str(result.asserted_data))
-            result.success = True
-            result.created, result.updated = mismatch.is_new, not mismatch.is_new
-            self._note("created" if mismatch.is_new else "updated", location, change)
-        else:
+        result, files = comparison.result, comparison.files
+        mismatch = None if result.success else self._compare(comparison)
+        if mismatch is not None and not comparison.may_write:
             self.mismatch = mismatch
-            self.item.stash.setdefault(MISMATCHES, {})[location] = mismatch
+            self.item.stash.setdefault(MISMATCHES, {})[comparison.location] = mismatch
+            return
+        result.success, same_text = True, result.success
+        if not comparison.may_write:
+            if self.update_snapshots and files.own is not None:
+                self._note("unchanged", comparison.location)
+            return
+        from . import changes
+
+        how, change = "unchanged", ""
+        if mismatch is not None:
+            how, change = "created" if mismatch.is_new else "updated", changes.describe(mismatch)
+        elif not same_text:
+            change = changes.renamed(str(result.recalled_data), self._current, self._detail)
+            how = "renamed" if change else how
+        if comparison.release != files.running:
+            how, change = "created", changes.beside(comparison.release, files, change)
+        if how != "unchanged":
+            write_text(Path(comparison.key), str(result.asserted_data))
+            result.created, result.updated = how == "created", how != "created"
+        if mismatch is not None and not mismatch.is_new:
+            self.item.stash.setdefault(REPLACED, []).append((comparison.key, mismatch))
+        self._settled.add(comparison.key)
+        self._note(how, comparison.key, change)
+
+    def _is_next(self, files: ReleaseFiles) -> bool:
+        """Whether the file of the next release has this graph, so that none is needed here."""
+        if files.next is None:
+            return False
+        from .compare import is_stored
+
+        text = read_text(files.next[1])
+        return text is not None and is_stored(text, self._current, self._detail)
+
+    def _leave_out(self, files: ReleaseFiles) -> None:
+        """Remove this release's file, where there is one: the next one has the same graph."""
+        assert files.own is not None
+        assert files.next is not None
+        release, file = files.next
+        self._settled.add(os.path.abspath(files.own))
+        if remove_file(files.own):
+            equal = f"equal to that of torch {release}"
+            self._note("removed", os.path.abspath(files.own), equal)
+        else:
+            self._note("unchanged", os.path.abspath(file))
 
     def _note(self, how: str, location: str, change: str = "") -> None:
         """Record for the report that this test's update settled a file.
 
         Args:
-            how: "created", "updated" or "unchanged".
+            how: "created", "updated", "renamed", "removed" or "unchanged".
             location: the file's path.
             change: what is new in it, "" for nothing.
         """
-        self._settled.add(location)
+        self.item.stash[COMPARED].append(location)
         self.item.stash.setdefault(STORED, []).append((how, location, change))
 
-    def _may_write(self, result: AssertionResult, location: str) -> bool:
+    def _may_write(self, result: AssertionResult, files: ReleaseFiles) -> bool:
         """Whether this run writes the file: not twice in one test, the second graph would win."""
-        if location in self._settled:
+        if files.own is None or os.path.abspath(files.own) in self._settled:
             return False
         is_new = result.recalled_data is None
         return self.update_snapshots or (self.update_new_snapshots_only and is_new)
 
-    def _compare(self, result: AssertionResult, path: str, may_write: bool) -> Mismatch | None:
+    def _compare(self, comparison: Comparison) -> Mismatch | None:
         """The mismatch of the graphs; None where they are equal.
 
         A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
@@ -258,11 +309,22 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         from .compare import Mismatch, compare, parse_stored, read_stored
 
-        mismatch = partial(Mismatch, result.snapshot_name, path, self._current)
+        config, result, files = self.item.config, comparison.result, comparison.files
+        path = settings.shown(config, Path(result.snapshot_location))
+        own = settings.shown(config, files.own) if files.own is not None else ""
+        mismatch = partial(
+            Mismatch,
+            result.snapshot_name,
+            path,
+            self._current,
+            writes=own if own != path else "",
+            refused=files.why_not_written(),
+        )
         if result.recalled_data is None:
             return mismatch("no graph is stored for this comparison yet", is_new=True)
+        mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
-        if may_write:
+        if comparison.may_write:
             try:
                 document = read_stored(stored)
             except GraphFormatError as error:
@@ -277,6 +339,38 @@ class GraphSnapshot(SnapshotAssertion):
         if found is None:
             return None
         problem, details = found
-        if os.path.abspath(result.snapshot_location) in self._settled:
+        if comparison.key in self._settled:
             details = ("this very test stored another graph there: give each a name=", *details)
         return mismatch(problem, details, document)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison of a test: syrupy's result, the files that count, and what may be done.
+
+    Attributes:
+        result: syrupy's comparison of the texts.
+        files: the files in which the graph may be stored.
+        may_write: whether this run stores the graph.
+    """
+
+    result: AssertionResult
+    files: ReleaseFiles
+    may_write: bool
+
+    @property
+    def location(self) -> str:
+        """The path of the file that was compared."""
+        return os.path.abspath(self.result.snapshot_location)
+
+    @property
+    def release(self) -> str:
+        """The release of torch that this file belongs to; "" without `torchgraph_releases`."""
+        paths = {os.path.abspath(path): release for release, path in self.files.order}
+        return paths[self.location]
+
+    @property
+    def key(self) -> str:
+        """The path that stands for the comparison: of the file that an update writes."""
+        own = self.files.own
+        return os.path.abspath(own) if own is not None else self.location

@@ -5,12 +5,15 @@ Importing this module imports no graphs: whatever fails, in a project without an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..graph import Finding, Node
+    from ..graph.model import Detail
     from .compare import Mismatch, Subject
+    from .release_files import ReleaseFiles
 
 MOST = 3
 """How many findings, graphs or counts are named, so that it is one line; the others are counted."""
@@ -37,6 +40,48 @@ def describe(mismatch: Mismatch) -> str:
         return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
     noun = "finding" if len(findings) == 1 else "findings"
     return f"{len(findings)} {noun}: {', '.join(map(_finding, findings[:MOST]))}{_more(findings)}"
+
+
+def renamed(stored: str, subject: Subject, detail: Detail) -> str:
+    """The names that are new, where a stored text has equal graphs; "" where only its form is old.
+
+    A text that is written in another way today, with the same names, is none that has to be
+    stored anew: updates would change every file of a project at once, and hide what is new.
+    """
+    from ..graph.equality.names import renamed_values
+    from .compare import read_stored
+
+    graphs = read_stored(stored).graphs
+    pairs = renamed_values(graphs, subject.graphs) if graphs else []
+    if not pairs:
+        return ""
+    shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
+    noun = "name" if len(pairs) == 1 else "names"
+    return f"{len(pairs)} {noun}: {', '.join([*shortest][:MOST])}{_more([*shortest])}"
+
+
+def _apart(pair: tuple[str, str]) -> tuple[str, str]:
+    """Two names without the words that both begin with, and those that both end with."""
+    old, new = (re.split(r"(?<=[./])|(?=[./])", name) for name in pair)
+    while old[1:] and new[1:] and old[0] == new[0]:
+        del old[0], new[0]
+    while old[1:] and new[1:] and old[-1] == new[-1]:
+        del old[-1], new[-1]
+    return "".join(old), "".join(new)
+
+
+def beside(release: str, files: ReleaseFiles, change: str) -> str:
+    """The line about a new file of a release of torch that compared with another one's.
+
+    Args:
+        release: that of the file that was compared.
+        files: the files that count.
+        change: how the graph differs from it, "" for not at all.
+    """
+    if change:
+        return f"beside torch {release}, {change}"
+    waiting = f"; torch {files.next[0]} has none yet" if files.next else ""
+    return f"equal to that of torch {release}{waiting}"
 
 
 def _contents(subject: Subject) -> str:

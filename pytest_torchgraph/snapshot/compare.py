@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
-from typing import Any, cast, get_args
+from typing import get_args
 
 from ..errors import GraphFormatError
-from ..graph import Arg, Atom, Device, Graph, GraphDiff, Node, Result, TensorMeta
+from ..graph import Graph, GraphDiff
 from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
 from ..graph.text.format import (
@@ -31,6 +30,7 @@ from ..graph.text.format import (
     ran,
 )
 from ..graph.text.parse import Document, parse_document
+from .strict import strict
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 """The levels of detail, from the coarsest to the finest."""
@@ -149,6 +149,9 @@ class Mismatch:
         details: further lines about the problem.
         stored: the document in the file; None where there is no file, or none that can be read.
         is_new: whether there is no file yet.
+        origin: why the file of another release of torch was compared; "" where it was not.
+        writes: the file that an update writes, as messages show it; "" where that is `path`.
+        refused: why an update writes nothing; "" where it does.
     """
 
     name: str
@@ -158,6 +161,9 @@ class Mismatch:
     details: tuple[str, ...] = ()
     stored: Document | None = None
     is_new: bool = False
+    origin: str = ""
+    writes: str = ""
+    refused: str = ""
 
     @property
     def releases(self) -> tuple[str, str] | None:
@@ -242,6 +248,17 @@ def _check_encoding(stored: str) -> None:
         raise GraphFormatError("a byte that is not UTF-8", line, column) from None
 
 
+def is_stored(stored: str, subject: Subject, detail: Detail) -> bool:
+    """Whether a stored text holds a subject's graphs with this very detail; not if malformed."""
+    if same_text(stored, subject.to_text(detail)):
+        return True
+    try:
+        document = read_stored(stored)
+    except GraphFormatError:
+        return False
+    return document.header.detail == detail and compare(document, subject, detail) is None
+
+
 def compare(
     document: Document, subject: Subject, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
@@ -280,7 +297,7 @@ def _compare(
     if any(old != new for old, new in zip(before, after, strict=True)):
         return "", ()
     if detail == "full" and any(
-        _strict(old) != _strict(new) for old, new in zip(before, after, strict=True)
+        strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):
         return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
     return _compare_runs(document, subject)
@@ -360,39 +377,3 @@ def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[st
     old, new = (format_document(g, detail="full").splitlines() for g in (before, after))
     lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
-
-
-def _strict(graph: Graph) -> Graph:
-    """The graph with its strides and devices in its dtypes and constants, which `==` compares."""
-    return replace(
-        graph,
-        nodes=tuple(map(_strict_node, graph.nodes)),
-        subgraphs=tuple(map(_strict, graph.subgraphs)),
-    )
-
-
-def _strict_node(node: Node) -> Node:
-    return replace(
-        node,
-        args=cast("tuple[Arg, ...]", _strict_arg(node.args)),
-        kwargs=cast("dict[str, Arg]", _strict_arg(node.kwargs)),
-        result=_strict_result(node.result),
-    )
-
-
-def _strict_result(result: Result) -> Result:
-    if isinstance(result, TensorMeta):
-        return replace(result, dtype=f"{result.dtype} {result.stride} {result.device}")
-    if isinstance(result, tuple):
-        return tuple(map(_strict_result, result))
-    return result
-
-
-def _strict_arg(value: Arg) -> Any:
-    if isinstance(value, Device):
-        return Atom(f"device {value.name}")
-    if isinstance(value, tuple):
-        return tuple(map(_strict_arg, value))
-    if isinstance(value, Mapping):
-        return {key: _strict_arg(item) for key, item in value.items()}
-    return value

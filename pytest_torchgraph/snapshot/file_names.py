@@ -11,6 +11,9 @@ original is appended, after a `-`, which no name without digest can end in. That
   there is one;
 - names of more than 255 bytes, and those that Windows reserves (`aux`).
 
+With `torchgraph_releases` the files of all releases but the first have `@torch-2.15` behind the
+name, which counts among the 255 bytes.
+
 All of it depends on the source of the test alone, not on what else runs or which files exist.
 """
 
@@ -33,21 +36,27 @@ DIGEST_LENGTH = 10
 They are 40 bits: of 10,000 names two have the same digest with a probability of 1 in 20,000.
 """
 
+RELEASE = "@torch-"
+"""What stands between the name of a stored file and the release of torch that it belongs to."""
+
 MAX_PICTURE_NAME = 100
 """Characters of a test's id in a picture's name; the digest tells names apart that are cut."""
 
 _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TAG = re.compile(rf"{RELEASE}(\d+\.\d+)\Z", re.ASCII)
 _FORBIDDEN = '\\/?*:|"<>'
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 
 
-def stem_of(item: pytest.Item, index: str | int) -> str:
+def stem_of(item: pytest.Item, index: str | int, release: str = "") -> str:
     """The name of the stored file for one comparison of a test, without the suffix.
 
     Args:
         item: the test.
         index: the name that the test gives to the comparison, or how many came before it.
+        release: the release of torch that the file belongs to, which goes behind the name; "" for
+            the first one, whose file has no release in its name.
     """
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
@@ -65,7 +74,19 @@ def stem_of(item: pytest.Item, index: str | int) -> str:
     readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
     if isinstance(index, int) and index:
         readable += f".{index}"
-    return _file_stem(readable, repr((identifiers, parameters, index)), plain, f".{SUFFIX}")
+    tag = f"{RELEASE}{release}" if release else ""
+    exact = repr((identifiers, parameters, index))
+    return _file_stem(readable, exact, plain, f"{tag}.{SUFFIX}") + tag
+
+
+def release_in(stem: str) -> tuple[str, str]:
+    """The name of a stored file without the release of torch behind it, and the release.
+
+    The release is "" for none: no name of a test ends in one, since `@` stands in brackets there,
+    or before a digest.
+    """
+    found = _TAG.search(stem)
+    return (stem[: found.start()], found[1]) if found else (stem, "")
 
 
 def picture_stem(nodeid: str, name: str) -> str:

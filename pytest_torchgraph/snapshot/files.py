@@ -60,6 +60,22 @@ def write_text(path: Path, text: str) -> None:
         raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from None
 
 
+def remove_file(path: Path) -> bool:
+    """Remove a stored file; false where there is none.
+
+    Raises:
+        TorchGraphError: if it cannot be removed.
+    """
+    __tracebackhide__ = True
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise TorchGraphError(f"cannot remove the stored graph {path}: {_reason(error)}") from None
+    return True
+
+
 def _replace(target: Path, text: str) -> None:
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,8 @@ class RunRecord:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared something.
         stored: the files that an update settled, as in `STORED`.
+        replaced: by file the tests that an update replaced it in, each with the plain data of what
+            differs.
         expected: the ids of the tests that were to run.
         passed: the ids of the tests whose call passed. Nothing else counts as having run:
             `--setup-only` has reports as well, and no call.
@@ -38,6 +41,7 @@ class RunRecord:
         self.compared: set[Path] = set()
         self.comparing: set[str] = set()
         self.stored: list[tuple[str, str, str]] = []
+        self.replaced: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         self.expected: set[str] = set()
         self.passed: set[str] = set()
         self.kept: dict[str, str] = {}
@@ -51,6 +55,8 @@ class RunRecord:
             self.comparing.add(report.nodeid)
             self.compared.update(map(Path, compared))
             self.stored.extend((how, path, what) for how, path, what in report.torchgraph_stored)
+        for path, data in getattr(report, "torchgraph_replaced", ()):
+            self.replaced.setdefault(path, []).append((report.nodeid, data))
         if report.failed:
             self.left_out(f"{report.nodeid} failed")
         elif report.skipped:

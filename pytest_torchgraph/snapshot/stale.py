@@ -5,6 +5,7 @@
 | the run was filtered, interrupted or not green | no file |
 | a test of the test file did not run and pass | none of that test file's files |
 | nothing compared it, and it names a device on which no test ran | kept, as another machine's |
+| it belongs to another release of torch that `torchgraph_releases` lists | kept, as that one's |
 | nothing compared it, and its test file ran completely, or is gone | stale |
 """
 
@@ -19,7 +20,10 @@ from pathlib import Path
 import pytest
 
 from ..devices import KNOWN
+from ..settings import config as settings
+from ..settings.releases import running_release
 from .cleanup import SUFFIX
+from .file_names import release_in
 from .run import DIRECTORY, RunRecord, file_of
 
 FILTERS = {
@@ -53,6 +57,8 @@ class Stale:
             had in its parameters: those of a machine that has the device.
         devices: these devices.
         kept: why the files of a test file were not judged, by test file.
+        others: files of other releases of torch, for comparisons that no test makes here.
+        releases: these releases.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -60,6 +66,8 @@ class Stale:
     elsewhere: list[Path] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
+    others: list[Path] = field(default_factory=list)
+    releases: list[str] = field(default_factory=list)
 
 
 def judge(run: RunRecord, exitstatus: int) -> Stale:
@@ -81,6 +89,7 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     # Links on the way may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
+    uncompared, others = _divide(run, uncompared)
     used = {
         word
         for nodeid in run.passed & run.comparing
@@ -93,7 +102,29 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
         (stale.elsewhere if unused else stale.files).append(path)
         absent |= unused
     stale.devices = sorted(absent)
+    stale.others = sorted(others)
+    stale.releases = sorted(set(others.values()))
     return stale
+
+
+def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Divide files into those that this run judges, and those of other releases of torch.
+
+    Of the others those are left out whose comparison was made, with the file of this release.
+    """
+    releases = settings.get(run.config).releases
+    if not releases.listed or not paths:
+        return paths, {}
+    running, judged, others = running_release(), [], {}
+    made = {path.with_name(release_in(path.stem)[0]) for path in run.compared}
+    for path in paths:
+        stem, tag = release_in(path.stem)
+        release = tag or releases.first
+        if release == running or release not in releases.listed or tag == releases.first:
+            judged.append(path)
+        elif path.with_name(stem) not in made:
+            others[path] = release
+    return judged, others
 
 
 def _reason(run: RunRecord, exitstatus: int) -> str:

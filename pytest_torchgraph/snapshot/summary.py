@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from .stale import Stale, remove
 PRUNE = "--torchgraph-prune"
 
 MOST = 10
-"""How many unchanged files are listed; more are only counted, unless the run is verbose."""
+"""How many files are listed of those that were updated, renamed or left unchanged.
+
+More are only counted, unless the run is verbose.
+"""
 
 
 def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -> None:
@@ -39,14 +43,26 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """A line for each file that an update wrote or left unchanged."""
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
+    many = {how for how, count in Counter(how for _, how, _ in written).items() if count > MOST}
+    many = many & {"updated", "renamed"} if config.get_verbosity() <= 0 else set()
     for path, how, what in written:
-        yield f"{how}  {settings.shown(config, Path(path))}: {what}"
+        if how not in many:
+            yield f"{how}  {settings.shown(config, Path(path))}: {what}"
+    if "renamed" in many:
+        names = Counter(what.partition(": ")[2] for _, how, what in written if how == "renamed")
+        yield from (f"renamed  {_files(n)}: {what} (-v lists them)" for what, n in names.items())
+    if "updated" in many:
+        yield f"updated  {_files(sum(how == 'updated' for _, how, _ in written))} (-v lists them)"
     paths = {path for path, _, _ in written}
     same = sorted({path for _, path, _ in run.stored} - paths)
     if len(same) > MOST and config.get_verbosity() <= 0:
-        yield f"unchanged  {len(same)} files (-v lists them)"
+        yield f"unchanged  {_files(len(same))} (-v lists them)"
     else:
         yield from (f"unchanged  {settings.shown(config, Path(path))}" for path in same)
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
 
 
 def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
@@ -70,6 +86,12 @@ def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
             f"kept {_first(config, stale.elsewhere)}: no test compares "
             f"{'it' if len(stale.elsewhere) == 1 else 'them'} here, and none ran on "
             f"{', '.join(stale.devices)}"
+        )
+    if stale.others:
+        yield (
+            f"kept {_first(config, stale.others)}: no test compares "
+            f"{'it' if len(stale.others) == 1 else 'them'} here, and this run is not of torch "
+            f"{', '.join(stale.releases)}"
         )
     for file, reason in sorted(stale.kept.items()):
         yield f"kept all of {file}: {reason}"

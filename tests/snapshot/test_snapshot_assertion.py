@@ -98,16 +98,19 @@ def test_a_changed_graph_fails_and_leaves_the_file(project: Run, stored: Path) -
     assert stored.read_bytes() == before
 
 
-def test_graphs_that_differ_in_names_only_match_and_the_file_is_not_rewritten(
+def test_graphs_that_differ_in_names_only_match_and_an_update_rewrites_the_file(
     project: Run, stored: Path
 ) -> None:
-    text = stored.read_text().replace("layer.0/relu", "act").replace("2.13.0", "2.9.0")
-    stored.write_text(text)
+    text = stored.read_text()
+    stored.write_text(text.replace("layer.0/relu", "act").replace("2.13.0", "2.9.0"))
     project().assert_outcomes(passed=1)
+    assert "%act" in stored.read_text()
     result = project("--torchgraph-update")
     result.assert_outcomes(passed=1)
     assert stored.read_text() == text
-    result.stdout.fnmatch_lines(["unchanged  __snapshots__/test_net/test_step.tgraph"])
+    result.stdout.fnmatch_lines(
+        ["renamed  __snapshots__/test_net/test_step.tgraph: 1 name: act -> layer.0/relu"]
+    )
 
 
 def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(

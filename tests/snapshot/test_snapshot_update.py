@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from projects import Run, files
 
+from pytest_torchgraph import Graph
+
 SUITE = """
 import pytest
 from graphs import graph
@@ -27,7 +29,7 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=[
 
 def listed(result: pytest.RunResult) -> list[str]:
     """What an update says about files."""
-    words = ("created  ", "updated  ", "unchanged  ")
+    words = ("created  ", "updated  ", "renamed  ", "removed  ", "unchanged  ")
     return [line for line in result.outlines if line.startswith(words)]
 
 
@@ -136,6 +138,166 @@ def test_an_update_says_in_a_line_what_changed_in_each_file(
     created = told.pop("test_many_graphs")
     assert created.endswith(": g0 1 op, g1 1 op, g2 1 op and 2 more")
     assert {stem: line.partition(".tgraph: ")[2] for stem, line in told.items()} == SUMMARIES
+
+
+RENAMED = """
+import os
+from graphs import Capture, text
+from pytest_torchgraph.graph import Graph
+
+def step():
+    name = os.environ.get("LAYER", "layer")
+    return Capture(Graph.from_text(text(*["relu"] * 9).replace("layer", name)))
+
+def test_step(graph_snapshot):
+    assert step() == graph_snapshot
+
+def test_counts(graph_snapshot):
+    assert step() == graph_snapshot(detail="ops")
+
+def test_full(graph_snapshot):
+    assert step() == graph_snapshot(detail="full")
+"""
+
+
+@WORKERS
+def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_net=RENAMED)
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    before = files(pytester)
+    run(*workers, LAYER="block").assert_outcomes(passed=3)
+    assert files(pytester) == before
+    result = run(*workers, "--torchgraph-update", LAYER="block")
+    result.assert_outcomes(passed=3)
+    home = "__snapshots__/test_net"
+    assert listed(result) == [
+        f"renamed  {home}/test_full.tgraph: 9 names: layer -> block",
+        f"renamed  {home}/test_step.tgraph: 9 names: layer -> block",
+        f"unchanged  {home}/test_counts.tgraph",
+    ]
+    after = files(pytester)
+    assert {path: text.replace(b"layer", b"block") for path, text in before.items()} == after
+    again = run(*workers, "--torchgraph-update", LAYER="block")
+    assert {line.split()[0] for line in listed(again)} == {"unchanged"}
+    assert files(pytester) == after
+
+
+def test_a_file_that_is_only_written_in_another_way_is_left_alone(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=RENAMED)
+    run("--torchgraph-update").assert_outcomes(passed=3)
+    path = pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"
+    flat = path.read_text()
+    folded = Graph.from_text(flat).to_text(fold=True)
+    assert len(folded.splitlines()) < len(flat.splitlines())
+    for text in (folded, flat, flat.replace("torchgraph 1", "torchgraph 2")):
+        path.write_text(text)
+        before = files(pytester)
+        told = listed(run("--torchgraph-update"))
+        assert {line.split()[0] for line in told} == {"unchanged"}
+        assert files(pytester) == before
+    path.write_text(folded)
+    told = listed(run("--torchgraph-update", LAYER="block"))
+    assert f"renamed  {path.relative_to(pytester.path)}: 9 names: layer -> block" in told
+
+
+SUITE_WIDE = """
+import os
+import pytest
+from graphs import Capture, graph
+
+TORCH = os.environ.get("TORCH_NOW", "2.13.0")
+
+@pytest.mark.parametrize("k", range(12))
+def test_net(graph_snapshot, k):
+    ops = ["sin", *["cos", "exp"] * k, os.environ.get("OP", "gelu"), "tan"]
+    assert Capture(graph(*ops), torch=TORCH) == graph_snapshot
+
+def test_two(graph_snapshot):
+    assert graph("log", os.environ.get("OTHER", "log"), "tan") == graph_snapshot
+    assert graph("neg", os.environ.get("OTHER", "log"), "abs") == graph_snapshot(name="again")
+
+def test_same(graph_snapshot):
+    assert graph("mm") == graph_snapshot
+"""
+
+
+def causes(result: pytest.RunResult) -> list[str]:
+    """What an update says about causes."""
+    heads = [k for k, line in enumerate(result.outlines) if "this update changes" in line]
+    if not heads:
+        return []
+    head, *rest = result.outlines[heads[0] :]
+    return [head.strip("= "), *rest[: next(k for k, line in enumerate(rest) if line[:1] == "=")]]
+
+
+@WORKERS
+def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    first = run(*workers, "--torchgraph-update")
+    assert causes(first) == [], "nothing was replaced"
+    assert sum(line.startswith("created") for line in listed(first)) == 15
+    changed = run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")
+    assert causes(changed) == [
+        "this update changes 14 of 15 stored graphs, by 2 causes",
+        "~ aten.gelu -> aten.relu in layer.{1, 3, 5, 7, 9, and 7 more}  (12 places, 12 files) "
+        "of 12 tests",
+        "~ aten.log -> aten.exp in layer.1  (2 places, 2 files) of 1 test",
+    ]
+    assert listed(changed) == [
+        "updated  14 files (-v lists them)",
+        "unchanged  __snapshots__/test_net/test_same.tgraph",
+    ]
+    assert causes(run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")) == []
+
+
+def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    run("--torchgraph-update")
+    one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
+    assert causes(one) == []
+    assert [line.split(": ")[-1] for line in listed(one)] == [
+        "changed aten.gelu.default to aten.relu.default in layer.7"
+    ]
+
+
+def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    run("--torchgraph-update")
+    result = run("--torchgraph-update", "-v", OP="relu", OTHER="exp", TORCH_NOW="2.15.0")
+    assert causes(result)[:2] == [
+        "this update changes 14 of 15 stored graphs, by 2 causes",
+        "torch 2.13.0 -> 2.15.0",
+    ]
+    assert sum(line.startswith("updated") for line in listed(result)) == 14
+
+
+def test_many_files_with_old_names_are_counted_by_their_names(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    suite = """
+    import os
+    import pytest
+    from graphs import Capture, text
+    from pytest_torchgraph.graph import Graph
+
+    @pytest.mark.parametrize("k", range(11))
+    def test_step(k, graph_snapshot):
+        step = text(*["relu"] * 9).replace("layer", os.environ.get("LAYER", "layer"))
+        assert Capture(Graph.from_text(step)) == graph_snapshot
+    """
+    pytester.makepyfile(test_net=suite)
+    run("--torchgraph-update")
+    result = run("--torchgraph-update", LAYER="block")
+    assert listed(result) == ["renamed  11 files: layer -> block (-v lists them)"]
+    assert causes(result) == []
 
 
 def test_many_unchanged_files_are_counted_and_listed_with_v(

@@ -10,4 +10,6 @@
   `consequences`: what follows in the backward.
 - `places`: findings that are one edit as one, by `keys`, or in `calls` of shared code; `modules`
   that came or went. `origins`: where a change comes from; `paths` of repeated modules.
+- `causes`: findings of many comparisons that are one edit as one, by the `identity` that
+  `identify` gives them.
 """

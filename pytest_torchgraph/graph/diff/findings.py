@@ -9,6 +9,7 @@ from typing import Literal
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node
+from .identity import Identity
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
@@ -74,6 +75,7 @@ class Finding:
         like: paths of modules that were there before and are still, and that these are like, each
             one once; () where none is.
         cost: what the edit costs. Not known yet: always None.
+        identity: by what the same edit is known in other comparisons; see `causes`.
     """
 
     places: tuple[Place, ...]
@@ -82,6 +84,7 @@ class Finding:
     modules: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
     cost: None = None
+    identity: Identity = field(default=Identity(), repr=False, compare=False)
 
     @property
     def changes(self) -> tuple[Change, ...]:

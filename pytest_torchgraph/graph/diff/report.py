@@ -13,6 +13,7 @@ from .consequences import with_consequences
 from .corresponding import corresponding
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, one_place
 from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
+from .identify import identified
 from .origins import Origins
 from .places import with_places
 
@@ -33,7 +34,8 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     ran another number of times, is a finding of its own.
     """
     findings, graphs, origins = find_changes(before, after)
-    return GraphDiff(tuple(with_places(findings, before, after, origins)), tuple(graphs))
+    findings = with_places(findings, before, after, origins)
+    return GraphDiff(tuple(identified(findings, before, after, origins)), tuple(graphs))
 
 
 def find_changes(

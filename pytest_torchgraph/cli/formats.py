@@ -1,0 +1,57 @@
+"""The forms in which a command prints a difference: text, Markdown, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..graph.diff.described import CauseInWords
+
+FORMATS = ("text", "markdown", "json")
+JSON_VERSION = 1
+"""Counted up where the JSON changes so that a program that reads it must change."""
+MAX_FILES = 5
+"""How many files are named in a cell of a table."""
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Declare `--format`."""
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text (the default), a table in Markdown, or JSON, which has everything",
+    )
+
+
+def print_json(data: dict[str, Any]) -> None:
+    """Print data as JSON, with the version of its form first."""
+    print(json.dumps({"version": JSON_VERSION, **data}, indent=2))
+
+
+def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[str]:
+    """The lines of a table with a row for each cause."""
+    if not causes:
+        return []
+    from ..graph.diff.cause_table import some
+
+    lines = [f"| change | where | places | {noun}s |", "|---|---|---:|---|"]
+    for cause in causes:
+        where = markdown_code(cause.where)
+        if cause.first.source:
+            where += f"<br>{markdown_code(cause.first.source)}"
+        files = some([markdown_code(each) for each in cause.files], MAX_FILES)
+        what = markdown_code(f"{cause.first.sign} {cause.first.what}")
+        lines.append(f"| {what} | {where} | {cause.places:,} | {len(cause.files):,}: {files} |")
+    return lines
+
+
+def markdown_code(text: str) -> str:
+    """A text as code in a cell of a table: nothing in it is Markdown or ends the cell."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    fence = "``" if "`" in text else "`"
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}" if text else ""

@@ -1,0 +1,147 @@
+"""Findings and causes in words, as plain data that can be sent, stored as JSON and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..text.format import format_node
+from .abridged import abridged
+from .causes import Cause, same_edits
+from .findings import SIGNS, Finding
+from .headings import edit_name
+from .identity import Identity
+
+MAX_TEXT = 160
+"""How many characters of a node or a line of code are kept."""
+MAX_MODULES = 200
+"""How many modules of a finding are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A finding in words.
+
+    Attributes:
+        sign: of the kind of change, see `SIGNS`.
+        what: what the edit did, `aten.gelu -> aten.relu`.
+        modules: the modules that it is in, each once, the first ones; none where `what` says it.
+        places: how many places it has.
+        source: the line of the user's code, "" where it is not known.
+        before, after: the primary node as it was and as it is, "" where there is none.
+        identity: by what the same edit is known elsewhere.
+    """
+
+    sign: str
+    what: str
+    modules: tuple[str, ...]
+    places: int
+    source: str
+    before: str
+    after: str
+    identity: Identity
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, which `from_data` takes back."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Described:
+        """What `data` gave."""
+        identity = Identity(**data["identity"])
+        return cls(**{**data, "modules": tuple(data["modules"]), "identity": identity})
+
+
+@dataclass(frozen=True, slots=True)
+class CauseInWords:
+    """A cause in words.
+
+    Attributes:
+        first: its first finding.
+        files: the files, or tests, that it is found in.
+        modules: the modules that it is in, each once.
+        places: how many places it has over all files.
+    """
+
+    first: Described
+    files: tuple[str, ...]
+    modules: tuple[str, ...]
+    places: int
+
+    @property
+    def where(self) -> str:
+        """The modules, abridged; "" where it is in none."""
+        return abridged(self.modules)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a program may want to know of it."""
+        return {
+            "sign": self.first.sign,
+            "what": self.first.what,
+            "where": self.where,
+            "places": self.places,
+            "source": self.first.source,
+            "before": self.first.before,
+            "after": self.first.after,
+            "files": list(self.files),
+        }
+
+
+def described(finding: Finding) -> Described:
+    """A finding in words, of bounded size."""
+    source = finding.source
+    modules = dict.fromkeys(place.module for place in finding.places if place.module)
+    simple = not finding.summary
+    return Described(
+        sign=SIGNS[finding.kind],
+        what=_cut(edit_name(finding)),
+        modules=tuple(modules)[:MAX_MODULES] if simple else (),
+        places=len(finding.places),
+        source=_cut(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
+        before=_cut(format_node(finding.before)) if simple and finding.before else "",
+        after=_cut(format_node(finding.after)) if simple and finding.after else "",
+        identity=finding.identity,
+    )
+
+
+def problem_described(problem: str) -> Described:
+    """A problem in words, where a comparison failed without any finding: equal ones are one."""
+    problem = _cut(" ".join(problem.split()))
+    return Described("!", problem, (), 1, "", "", "", Identity(edit=f"problem {problem}"))
+
+
+def causes_in_words(
+    items: Sequence[tuple[str, Described]], *, upgraded: Collection[str] = ()
+) -> list[CauseInWords]:
+    """As `causes_of`, of findings that are known in words alone, those in most files first.
+
+    Args:
+        items: of each finding the label of its comparison, and the finding.
+        upgraded: see `causes_of`.
+    """
+    groups = same_edits([(label, each.identity) for label, each in items], upgraded=upgraded)
+    causes = [
+        CauseInWords(
+            items[group[0]][1],
+            tuple(dict.fromkeys(items[k][0] for k in group)),
+            _modules(items[k][1] for k in group),
+            sum(items[k][1].places for k in group),
+        )
+        for group in groups
+    ]
+    return sorted(causes, key=lambda cause: -len(cause.files))
+
+
+def cause_in_words(cause: Cause) -> CauseInWords:
+    """A cause in words."""
+    every = [described(finding) for finding in cause.findings]
+    return CauseInWords(every[0], cause.files, _modules(every), cause.places)
+
+
+def _modules(findings: Iterable[Described]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for each in findings for path in each.modules))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"

@@ -1,0 +1,32 @@
+"""What tells that findings of several comparisons are one edit: tokens that they have in common.
+
+Within one comparison `places` has already made one finding of each edit. Over several comparisons
+nothing but these tokens is left of the graphs: they are texts, the same in every process, and can
+be sent from a worker to its controller.
+
+- `edit`: all that the edit did as seen from its module, see `keys`.
+- `line`: the line of the user's code, where it is known, and which ops came and went there.
+- `rewrite`: that one op was replaced by others wherever it was: none of it is left.
+- `release`: which ops came and went; of use only where the release of torch is another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The tokens of a finding; "" for one that says nothing here.
+
+    Attributes:
+        edit: equal for the same edit of the same code.
+        line: equal for the same edit of one line of code.
+        rewrite: equal for the same op that is replaced by the same ones everywhere.
+        release: equal for the same ops that came and went.
+    """
+
+    edit: str = ""
+    line: str = ""
+    rewrite: str = ""
+    release: str = ""

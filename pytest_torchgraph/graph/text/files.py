@@ -1,0 +1,33 @@
+"""Documents in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import GraphFormatError
+from .parse import Document, parse_document
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        GraphFormatError: if it is not UTF-8, with the path.
+        OSError: if the file cannot be read.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
+
+
+def parse_file(text: str, path: Path) -> Document:
+    """The document of a file's text.
+
+    Raises:
+        GraphFormatError: for a malformed text, with the path and the position.
+    """
+    try:
+        return parse_document(text)
+    except GraphFormatError as error:
+        raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None

@@ -1,0 +1,173 @@
+"""`python -m pytest_torchgraph compare`, and the forms in which it and `diff` print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph.cli.main import main
+
+OLD = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2, 4]
+  %fc/relu = aten.relu.default(%x) : f32[2, 4]
+  return %fc/relu
+}
+"""
+NEW = OLD.replace("relu", "tanh")
+COUNTS = "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
+
+
+@pytest.fixture
+def directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for side, text in (("old", OLD), ("new", NEW), ("equal", OLD)):
+        Path(side, "sub").mkdir(parents=True)
+        for name in ("a", "sub/b"):
+            Path(side, f"{name}.tgraph").write_text(text)
+    return tmp_path
+
+
+def run(*words: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    assert not err
+    return out
+
+
+def test_compare_prints_each_cause_once(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("compare", "old", "new", code=1, capsys=capsys).splitlines() == [
+        "2 of 2 files differ by 1 cause",
+        "~ aten.relu -> aten.tanh in fc  (2 places, 2 files)",
+        "    before  %fc/relu = aten.relu.default(%x) : f32[2, 4]",
+        "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
+        "    in a.tgraph, sub/b.tgraph",
+    ]
+    same = run("compare", "old", "equal", code=0, capsys=capsys)
+    assert same == "no difference in 2 files\n"
+
+
+def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("new/a.tgraph").write_text("what\n")
+    told = run("compare", "old", "new", code=2, capsys=capsys)
+    assert "! new/a.tgraph:1:1: " in told
+    assert "aten.relu -> aten.tanh" in told
+    data = json.loads(run("compare", "old", "new", "--format=json", code=2, capsys=capsys))
+    assert "new/a.tgraph:1:1" in data["unreadable"]["a.tgraph"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [(("old", "none"), "none"), (("old", "new/a.tgraph"), "is a directory"), (("x", "x"), ".tgra")],
+)
+def test_what_cannot_be_compared_is_trouble(
+    directories: Path, words: tuple[str, str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x").mkdir()
+    assert main(("compare", *words)) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("pytest_torchgraph: ")
+    assert what in err
+
+
+def test_json_of_compare_has_everything(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("new/c.tgraph").write_text(OLD)
+    Path("old/d.tgraph").write_text(COUNTS)
+    Path("new/d.tgraph").write_text(NEW)
+    data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))
+    assert data["version"] == 1
+    (cause,) = data["causes"]
+    assert cause == {
+        "sign": "~",
+        "what": "aten.relu -> aten.tanh",
+        "where": "fc",
+        "places": 2,
+        "source": "",
+        "before": "%fc/relu = aten.relu.default(%x) : f32[2, 4]",
+        "after": "%fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
+        "files": ["a.tgraph", "sub/b.tgraph"],
+    }
+    assert (data["added"], data["removed"], data["compared"]) == (["c.tgraph"], [], 3)
+    assert data["changed"] == ["a.tgraph", "d.tgraph", "sub/b.tgraph"]
+    assert data["counts"]["d.tgraph"][0] == "forward: aten.relu.default  1 -> 0"
+
+
+def test_markdown_is_a_table_that_no_name_can_break(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("old/a|`b`.tgraph").write_text(OLD)
+    Path("new/a|`b`.tgraph").write_text(NEW)
+    Path("new/c.tgraph").write_text(OLD)
+    told = run("compare", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert told == [
+        "**3 of 3 files differ by 1 cause; 1 file added**",
+        "",
+        "| change | where | places | files |",
+        "|---|---|---:|---|",
+        "| `~ aten.relu -> aten.tanh` | `fc` | 3 | 3: `a.tgraph`, `` a\\|`b`.tgraph ``, "
+        "`sub/b.tgraph` |",
+        "",
+        "- added: `c.tgraph`",
+    ]
+
+
+def test_long_lists_are_cut_unless_all_is_asked_for(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for k in range(12):
+        op = f"op{k}"
+        Path(f"old/{k}.tgraph").write_text(OLD)
+        Path(f"new/{k}.tgraph").write_text(OLD.replace("relu", op))
+    told = run("compare", "old", "new", code=1, capsys=capsys)
+    assert told.splitlines()[0] == "14 of 14 files differ by 13 causes"
+    assert told.splitlines()[-1] == "... and 3 more causes in 3 files"
+    told = run("compare", "old", "new", "--all", code=1, capsys=capsys)
+    assert told.count("before") == 13
+
+
+def test_diff_prints_json_and_markdown(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("diff", "old/a.tgraph", "new/a.tgraph")
+    data = json.loads(run(*words, "--format=json", code=1, capsys=capsys))
+    assert data["version"] == 1
+    assert [finding["what"] for finding in data["findings"]] == ["aten.relu -> aten.tanh"]
+    told = run(*words, "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert told[0] == "**1 edit: aten.relu -> aten.tanh in fc**"
+    assert "| `~ aten.relu -> aten.tanh` | `fc` | 1 |" in told[-1]
+    words = ("diff", "old/a.tgraph", "equal/a.tgraph")
+    data = json.loads(run(*words, "--format=json", code=0, capsys=capsys))
+    assert (data["findings"], data["counts"], data["releases"]) == ([], [], None)
+    assert run(*words, "--format=markdown", code=0, capsys=capsys) == ""
+
+
+def test_diff_of_counts_has_the_same_forms(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("counts.tgraph").write_text(COUNTS)
+    words = ("diff", "counts.tgraph", "new/a.tgraph")
+    line = "forward: aten.relu.default  1 -> 0"
+    assert line in run(*words, code=1, capsys=capsys)
+    assert line in json.loads(run(*words, "--format=json", code=1, capsys=capsys))["counts"]
+    assert f"- `{line.replace('  ', ' ')}`" in run(
+        *words, "--format=markdown", code=1, capsys=capsys
+    )
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("--help",), ("compare", "--help"), ("diff", "--help")):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert "--format" in capsys.readouterr().out or words == ("--help",)

@@ -1,0 +1,165 @@
+"""One edit that many comparisons find is one cause; two different edits are never one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graph.build import difference, graph
+from graph.edited_layers import LAYERS, Layer, edits_of, model_of
+from graph.strategies import checked
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Graph, GraphDiff
+from pytest_torchgraph.graph.diff.causes import causes_of
+from pytest_torchgraph.graph.model import Source
+
+COUNT = 6
+SOME = st.sets(st.integers(0, COUNT - 1), min_size=1)
+
+
+def edited(layer: Layer, new: Layer, some: set[int], container: str = "model.layers") -> GraphDiff:
+    """The difference of a model to the one with some of its layers edited."""
+    base = model_of([layer] * COUNT, container)
+    after = model_of([new if k in some else layer for k in range(COUNT)], container)
+    return difference(base.graph, after.graph)
+
+
+@checked
+@given(LAYERS, SOME, SOME, st.data())
+def test_one_edit_is_one_cause_in_whatever_layers_the_files_have_it(
+    layer: Layer, first: set[int], second: set[int], data: st.DataObject
+) -> None:
+    edit = data.draw(edits_of(layer))
+    diffs = [
+        ("a", edited(layer, edit.of(layer), first)),
+        ("b", edited(layer, edit.of(layer), second, "encoder.blocks")),
+    ]
+    (cause,) = causes_of(diffs)
+    assert cause.files == ("a", "b")
+    assert cause.places == len(first) + len(second)
+    assert cause.finding == diffs[0][1].findings[0]
+
+
+@checked
+@given(LAYERS, SOME, SOME, st.data())
+def test_two_different_edits_of_one_model_are_two_causes(
+    layer: Layer, first: set[int], second: set[int], data: st.DataObject
+) -> None:
+    one, other = data.draw(edits_of(layer)), data.draw(edits_of(layer))
+    assume(one != other)
+    diffs = [
+        ("a", edited(layer, one.of(layer), first)),
+        ("b", edited(layer, other.of(layer), second)),
+    ]
+    assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]
+
+
+def model(module: str, ops: str, tail: str = "cos") -> Graph:
+    """A model whose op `{module}/act` is followed by another one."""
+    return graph(f"""
+        %h = aten.mm.default(%x, %y) : f32[2, 3]
+        {ops}
+        %t = aten.{tail}.default(%{module}/act) : f32[2, 3] in "{module}"
+        return %t
+    """)
+
+
+def activation(module: str, word: str, tail: str = "cos") -> Graph:
+    return model(module, f'%{module}/act = aten.{word}.default(%h) : f32[2, 3] in "{module}"', tail)
+
+
+def swapped(module: str, before: str, after: str, tail: str = "cos") -> GraphDiff:
+    return difference(activation(module, before, tail), activation(module, after, tail))
+
+
+def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
+    diffs = [
+        ("a", swapped("encoder.act", "gelu", "relu")),
+        ("b", swapped("decoder.mlp.fn", "gelu", "relu", tail="sin")),
+        ("c", swapped("decoder.mlp.fn", "gelu", "silu", tail="sin")),
+    ]
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
+
+
+def test_an_op_that_is_replaced_in_one_place_of_several_is_a_cause_of_its_own() -> None:
+    def both(first: str, second: str) -> Graph:
+        return graph(f"""
+            %p/act = aten.{first}.default(%x) : f32[2, 3] in "p"
+            %q/act = aten.{second}.default(%p/act) : f32[2, 3] in "q"
+            return %q/act
+        """)
+
+    diffs = [
+        ("a", difference(both("gelu", "gelu"), both("relu", "gelu"))),
+        ("b", difference(both("gelu", "gelu"), both("gelu", "relu"))),
+    ]
+    assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]
+
+
+def test_two_edits_that_the_same_files_have_are_two_causes_though_their_ops_are_alike() -> None:
+    def both(word: str) -> Graph:
+        return graph(f"""
+            %p/act = aten.{word}.default(%x) : f32[2, 3] in "p"
+            %m = aten.mm.default(%p/act, %y) : f32[2, 3]
+            %q/act = aten.{word}.default(%m) : f32[2, 3] in "q"
+            return %q/act
+        """)
+
+    diff = difference(both("gelu"), both("relu"))
+    assert len(diff.findings) == 2
+    assert len(causes_of([("a", diff), ("b", diff)])) == 2
+    other = swapped("encoder.act", "gelu", "relu")
+    (cause,) = causes_of([("a", diff), ("b", other)])
+    assert (cause.files, cause.places) == (("a", "b"), 3)
+
+
+def on_line(of: Graph, line: int) -> Graph:
+    """The graph with its ops on a line of the user's code."""
+    source = Source("nets/blocks.py", line, "x = act(x)", "activate")
+    return replace(of, nodes=tuple(replace(node, source=source) for node in of.nodes))
+
+
+def test_the_same_line_of_code_is_one_cause_in_different_models() -> None:
+    """Both still have another gelu, so that their ops alone say nothing."""
+
+    def diff(module: str, line: int, tail: str) -> GraphDiff:
+        before = activation(module, "tanh", tail)
+        after = model(
+            module,
+            f"""%{module}/more = aten.exp.default(%h) : f32[2, 3] in "{module}"
+        %{module}/act = aten.tanh.default(%{module}/more) : f32[2, 3] in "{module}\"""",
+            tail,
+        )
+        return difference(before, on_line(after, line))
+
+    diffs = [("a", diff("p", 7, "sin")), ("b", diff("q.r", 7, "cos")), ("c", diff("s", 8, "log"))]
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
+
+
+def test_a_release_of_torch_that_drops_an_op_is_one_cause() -> None:
+    def dropped(module: str, tail: str) -> GraphDiff:
+        ops = f"""%{module}/drop = aten.clone.default(%h) : f32[2, 3] in "{module}"
+        %{module}/act = aten.tanh.default(%{module}/drop) : f32[2, 3] in "{module}\""""
+        return difference(model(module, ops, tail), activation(module, "tanh", tail))
+
+    diffs = [("a", dropped("p", "sin")), ("b", dropped("q.r", "cos"))]
+    assert len(causes_of(diffs)) == 2
+    (cause,) = causes_of(diffs, upgraded=("a", "b"))
+    assert cause.files == ("a", "b")
+    assert len(causes_of(diffs, upgraded=("a",))) == 2
+
+
+def test_no_difference_has_no_cause() -> None:
+    same = difference(activation("p", "tanh"), activation("p", "tanh"))
+    assert causes_of([("a", same)]) == ()
+    assert causes_of([]) == ()
+
+
+@checked
+@given(LAYERS)
+def test_a_module_that_came_is_one_cause(layer: Layer) -> None:
+    diff = difference(model_of([layer] * 3).graph, model_of([layer] * 4).graph)
+    (cause,) = causes_of([("a", diff), ("b", diff)])
+    assert cause.finding.modules == ("model.layers.3",)
+    assert cause.files == ("a", "b")

@@ -1,0 +1,178 @@
+"""The end of a run in which several comparisons failed: each cause once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from graph.build import graph
+from projects import Run
+
+from pytest_torchgraph.graph.text.format import Header
+from pytest_torchgraph.graph.text.parse import Document
+from pytest_torchgraph.report.causes import (
+    ATTRIBUTE,
+    MAX_FINDINGS,
+    FailedComparisons,
+    difference_data,
+)
+from pytest_torchgraph.snapshot.compare import Mismatch, Subject
+
+TESTS = """
+    import os
+
+    import pytest
+    from graphs import Capture, graph
+
+    TORCH = os.environ.get("TORCH_NOW", "2.13.0")
+
+    @pytest.mark.parametrize("k", range(int(os.environ.get("COUNT", "2"))))
+    def test_net(graph_snapshot, k):
+        ops = ["sin", *["cos", "exp"] * k, os.environ.get("OP", "gelu"), "tan"]
+        assert Capture(graph(*ops), torch=TORCH) == graph_snapshot
+
+    def test_other(graph_snapshot):
+        assert Capture(graph("log", os.environ.get("OTHER", "log"))) == graph_snapshot
+"""
+
+
+@pytest.fixture
+def few(pytester: pytest.Pytester, run: Run) -> Run:
+    """Two files, each with two tests of chains of another length and one more; all are stored."""
+    pytester.makepyfile(test_a=TESTS, test_b=TESTS)
+    run("--torchgraph-update").assert_outcomes(passed=6)
+    return run
+
+
+def end(result: pytest.RunResult) -> list[str]:
+    """The lines of the section at the end of a run, without the last line of pytest."""
+    heads = [k for k, line in enumerate(result.outlines) if " graphs differ: " in line]
+    assert len(heads) == 1, result.stdout.str()
+    *lines, last = result.outlines[heads[0] :]
+    assert " in " in last
+    assert "failed" in last
+    return lines
+
+
+@pytest.mark.parametrize("how", [("-q", "--tb=no"), ("-p", "xdist", "-n2")])
+def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
+    pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_a=TESTS, test_b=TESTS)
+    run("--torchgraph-update", COUNT="20").assert_outcomes(passed=42)
+    result = run(*how, COUNT="20", OP="relu")
+    result.assert_outcomes(failed=40, passed=2)
+    title, *lines = end(result)
+    assert title.strip("= ") == "graphs differ: 1 cause in 40 tests"
+    assert lines == [
+        "~ aten.gelu -> aten.relu in layer.{1, 3, 5, 7, 9, and 15 more}  (40 places, 40 tests)",
+        "    before  %layer.1/gelu = aten.gelu.default(%layer.0/sin) : f32[2, 16]",
+        "    after   %layer.1/relu = aten.relu.default(%layer.0/sin) : f32[2, 16]",
+        "    in test_a.py::test_net[0], test_a.py::test_net[10], test_a.py::test_net[11] "
+        "and 37 more",
+        "accept all:  pytest --lf --torchgraph-update",
+    ]
+
+
+def test_the_command_at_the_end_accepts_what_failed(few: Run) -> None:
+    few(OP="relu").assert_outcomes(failed=4, passed=2)
+    few("--lf", "--torchgraph-update", OP="relu").assert_outcomes(passed=4)
+    few(OP="relu").assert_outcomes(passed=6)
+
+
+def test_two_different_edits_are_two_causes_the_one_of_more_tests_first(few: Run) -> None:
+    lines = end(few("-p", "no:cacheprovider", OP="relu", OTHER="abs"))
+    assert "2 causes in 6 tests" in lines[0]
+    heads = [line for line in lines if line.startswith("~")]
+    assert [line.rpartition("(")[2] for line in heads] == [
+        "4 places, 4 tests)",
+        "2 places, 2 tests)",
+    ]
+    assert "accept" not in "\n".join(lines)  # nothing is known of the last failures
+
+
+def test_one_failed_comparison_has_no_section_at_the_end(few: Run) -> None:
+    result = few("-k", "test_other", "test_a.py", OTHER="abs")
+    result.assert_outcomes(failed=1, deselected=2)
+    assert "graphs differ" not in result.stdout.str()
+    result = few("test_a.py")
+    result.assert_outcomes(passed=3)
+    assert "graphs differ" not in result.stdout.str()
+
+
+def test_what_was_never_stored_is_said_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    lines = end(run())
+    assert [line for line in lines if line.startswith("!")] == [
+        "! no graph is stored for this comparison yet  (3 places, 3 tests)"
+    ]
+
+
+def test_another_release_of_torch_is_named(few: Run) -> None:
+    lines = end(few(OP="relu", TORCH_NOW="2.15.0"))
+    assert lines[1] == "torch 2.13.0 -> 2.15.0"
+
+
+def test_a_test_that_passes_when_it_runs_again_is_no_cause(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_a="""
+        import os
+        from pathlib import Path
+        from graphs import Capture, graph
+
+        def captured(name):
+            again = Path(name).exists() or "FIRST" not in os.environ
+            Path(name).touch()
+            return Capture(graph("sin" if again else "cos"))
+
+        def test_one(graph_snapshot):
+            assert captured("one") == graph_snapshot
+
+        def test_two(graph_snapshot):
+            assert captured("two") == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=2)
+    for name in ("one", "two"):
+        (pytester.path / name).unlink()
+    result = run("-p", "pytest_rerunfailures", "--reruns=1", FIRST="1")
+    assert "2 rerun" in result.stdout.str()
+    assert "graphs differ" not in result.stdout.str()
+
+
+# -- the data of a report --------------------------------------------------------------------------
+
+
+def mismatch(*new: str, old: str = "sin") -> Mismatch:
+    """A comparison of ops in a row, each in a module of its own and followed by a product."""
+
+    def chain(*words: str) -> Subject:
+        lines, last = [], "x"
+        for k, word in enumerate(words):
+            lines.append(f'%m{k}/op = aten.{word}.default(%{last}) : f32[2, 3] in "m{k}"')
+            lines.append(f"%mm{k} = aten.mm.default(%m{k}/op, %y) : f32[2, 3]")
+            last = f"mm{k}"
+        return Subject((graph("\n".join([*lines, f"return %{last}"])),), Header())
+
+    stored = Document(Header(), chain(*[old] * len(new)).graphs)
+    return Mismatch("step", "step.tgraph", chain(*new), stored=stored)
+
+
+def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
+    data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
+    assert len(data["findings"]) == MAX_FINDINGS
+    assert data["left"] == 7
+    assert json.loads(json.dumps(data)) == json.loads(json.dumps(data, default=repr))
+    assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
+
+
+def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) -> None:
+    gathered = FailedComparisons(pytestconfig)
+    data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
+    for name in ("test_a", "test_b"):
+        report = pytest.TestReport(name, (name, 1, name), {}, "failed", "", "call")
+        vars(report)[ATTRIBUTE] = [data]
+        gathered.pytest_runtest_logreport(report)
+    assert gathered.heading() == f"{MAX_FINDINGS} causes in 2 tests, 14 further findings not listed"

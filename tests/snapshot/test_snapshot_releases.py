@@ -1,0 +1,287 @@
+"""`torchgraph_releases`: stored graphs for several releases of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import pytest
+from projects import Run, files, section
+
+HOME = "__snapshots__/test_net"
+BASE = f"{HOME}/test_step.tgraph"
+
+CONFTEST = '''
+"""The torch at hand is the one that RELEASE names."""
+import importlib.metadata
+import os
+
+real = importlib.metadata.version
+
+
+def version(name):
+    return os.environ["RELEASE"] if name == "torch" else real(name)
+
+
+importlib.metadata.version = version
+'''
+
+STEP = """
+from graphs import Capture, graph
+
+def test_step(graph_snapshot):
+    assert Capture(graph()) == graph_snapshot
+"""
+
+On = Callable[..., pytest.RunResult]
+
+
+def of(release: str, stem: str = "test_step") -> str:
+    return f"{HOME}/{stem}@torch-{release}.tgraph"
+
+
+def told(result: pytest.RunResult) -> list[str]:
+    """What the section about stored graphs says."""
+    heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
+    if not heads:
+        return []
+    rest = result.outlines[heads[0] + 1 :]
+    end = next(i for i, line in enumerate(rest) if line.startswith("="))
+    return rest[:end]
+
+
+@pytest.fixture
+def on(pytester: pytest.Pytester, run: Run) -> On:
+    """Run the project on a release of torch, with the graph of the ops that are named."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_net=STEP)
+
+    def on(
+        release: str, op: str, *args: str, listed: str = "2.11 2.13 2.15", **env: str
+    ) -> pytest.RunResult:
+        pytester.makeini(f"[pytest]\ntorchgraph_releases = {listed}\n")
+        version = release if "dev" in release else f"{release}.1+cpu"
+        return run(*args, RELEASE=version, OP=op, **env)
+
+    return on
+
+
+@pytest.fixture
+def update(on: On) -> On:
+    """Run an update, which passes."""
+
+    def update(release: str, op: str, *args: str, **more: str) -> pytest.RunResult:
+        result = on(release, op, "--torchgraph-update", *args, **more)
+        assert result.ret == 0, result.outlines
+        return result
+
+    return update
+
+
+def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    assert told(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
+    base = files(pytester)
+    assert told(update("2.13", "relu")) == [f"unchanged  {BASE}"]
+    assert files(pytester) == base
+
+    differs = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
+    assert told(update("2.13", "gelu")) == [f"created  {of('2.13')}: beside torch 2.11, {differs}"]
+    assert files(pytester).items() > base.items()
+    assert files(pytester).keys() == {BASE, of("2.13")}
+    for release, op in [("2.11", "relu"), ("2.13", "gelu"), ("2.15", "gelu")]:
+        on(release, op).assert_outcomes(passed=1)
+    for release, op in [("2.11", "gelu"), ("2.13", "relu"), ("2.15", "relu")]:
+        on(release, op).assert_outcomes(failed=1)
+
+    assert told(update("2.13", "relu")) == [f"removed  {of('2.13')}: equal to that of torch 2.11"]
+    assert files(pytester) == base
+
+
+def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_first(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    listed = "2.12 2.9 2.10 2.15"
+    for release, op in [("2.12", "sin"), ("2.9", "cos"), ("2.15", "tan")]:
+        update(release, op, listed=listed)
+    compared = {
+        "2.8": BASE,  # nothing is below: the first
+        "2.10": of("2.9"),
+        "2.11": of("2.9"),  # not listed
+        "2.12": BASE,
+        "2.13": BASE,  # below is the first
+        "2.100": of("2.15"),
+        "2.16.0.dev20261122+cu130": of("2.15"),
+        "2.9.0.dev20261122": of("2.9"),
+    }
+    found = {}
+    for release in compared:
+        lines = section(on(release, "exp", listed=listed))
+        (found[release],) = [line[9:] for line in lines if line.startswith("file: ")]
+    assert found == compared
+
+
+def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
+    on: On, update: On
+) -> None:
+    update("2.13", "relu", listed="2.13 2.15")
+    result = on("2.15", "gelu", listed="2.13 2.15")
+    lines = section(result)
+    assert lines[0] == "compared with the graph of torch 2.13: torch 2.15 has no file of its own"
+    assert f"file:    {BASE}" in lines
+    assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
+    assert f"writes:  {of('2.15')}" in lines
+    result.stdout.fnmatch_lines(["E * compared with the graph of torch 2.13: *"])
+    update("2.15", "gelu", listed="2.13 2.15")
+    lines = section(on("2.15", "relu", listed="2.13 2.15"))
+    assert f"file:    {of('2.15')}" in lines
+    assert not [line for line in lines if line.startswith(("writes:", "compared with"))]
+
+
+def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    update("2.13", "relu", listed="2.13 2.15")
+    before = files(pytester)
+    on("2.14", "relu", listed="2.13 2.15").assert_outcomes(passed=1)
+    failed = section(on("2.14", "gelu", listed="2.13 2.15"))
+    assert failed[0] == (
+        "compared with the graph of torch 2.13: torch 2.14 is not in torchgraph_releases"
+    )
+    why = (
+        "torch 2.14 is not in torchgraph_releases = 2.13 2.15: add it there, or update with one "
+        "that is"
+    )
+    assert f"accept:  {why}" in failed
+    for workers in ((), ("-p", "xdist", "-n1")):
+        refused = on("2.14", "gelu", "--torchgraph-update", *workers, listed="2.13 2.15")
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        refused.stderr.fnmatch_lines([f"ERROR: --torchgraph-update: {why}"])
+    # syrupy's own flag is meant for other snapshots too.
+    on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=1)
+    assert files(pytester) == before
+
+
+@pytest.mark.parametrize(
+    ("listed", "problem"),
+    [
+        ("2.13.0", "'2.13.0' is not a release of torch, as in torchgraph_releases = 2.13 2.15"),
+        ("2.13 latest", "'latest' is not a release of torch*"),
+        ("2.13, 2.15", "'2.13,' is not a release of torch*"),
+        ("2.05", "'2.05' is not a release of torch*"),
+        ("2.13 2.15 2.13", "2.13 is listed twice"),
+    ],
+)
+def test_a_release_that_cannot_be_meant_is_a_usage_error(on: On, listed: str, problem: str) -> None:
+    result = on("2.13", "relu", listed=listed)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: torchgraph_releases: {problem}"])
+
+
+def test_without_the_option_there_is_one_file_for_all_releases(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    update("2.13", "relu", listed="")
+    assert told(update("2.99", "gelu", listed=""))[0].startswith(f"updated  {BASE}: 1 finding")
+    assert files(pytester).keys() == {BASE}
+
+
+# -- in every order --------------------------------------------------------------------------------
+
+ORDERS = """
+import importlib.metadata
+import os
+from itertools import permutations
+
+import pytest
+from graphs import Capture, graph
+
+LISTED = ("2.11", "2.13", "2.15")
+OPS = {"0": "sin", "1": "cos", "2": "tan"}
+STEP = os.environ["STEP"]
+
+
+@pytest.mark.parametrize("graphs", os.environ["PATTERNS"].split())
+@pytest.mark.parametrize("order", ["".join(order) for order in permutations("012")])
+def test_step(order, graphs, graph_snapshot, monkeypatch):
+    turn = int(order[int(STEP)] if STEP.isdigit() else STEP.removeprefix("on"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: LISTED[turn])
+    ops = graphs.split("to")["LATER" in os.environ]
+    assert Capture(graph(OPS[ops[turn]])) == graph_snapshot
+"""
+PATTERNS = ("000", "001", "010", "011", "012")
+"""Which of three releases have equal graphs."""
+
+
+def owner(path: str, listed: str) -> str:
+    """The release that a stored file belongs to."""
+    tag = path.removesuffix(".tgraph").rpartition("@torch-")[2]
+    return tag if tag in RELEASES else listed.split()[0]
+
+
+RELEASES = ("2.11", "2.13", "2.15")
+
+
+class Rounds:
+    """Updates of one test for each order of three releases and each pattern of their graphs."""
+
+    def __init__(self, pytester: pytest.Pytester, on: On, listed: str, patterns: str):
+        self.pytester, self.on, self.listed, self.patterns = pytester, on, listed, patterns
+        pytester.makepyfile(test_net=ORDERS)
+
+    def run(self, step: str, *args: str, **env: str) -> pytest.RunResult:
+        return self.on(
+            "2.11", "relu", *args, listed=self.listed, STEP=step, PATTERNS=self.patterns, **env
+        )
+
+    def update(self, **env: str) -> None:
+        """One update of each release; nothing of another one is written or removed."""
+        for step in range(3):
+            before = files(self.pytester)
+            assert self.run(str(step), "--torchgraph-update", **env).ret == 0
+            after = files(self.pytester)
+            for path in before.keys() | after.keys():
+                if before.get(path) != after.get(path):
+                    turn = int(path.partition("[")[2][step])
+                    assert owner(path, self.listed) == RELEASES[turn], path
+
+    def wrong(self, **env: str) -> set[str]:
+        """The tests that do not compare with the graph of their own release."""
+        return {
+            f"{line} on {release}"
+            for number, release in enumerate(RELEASES)
+            for line in self.run(f"on{number}", "-rf", **env).outlines
+            if line.startswith("FAILED")
+        }
+
+
+@pytest.mark.parametrize("listed", [" ".join(order) for order in permutations(RELEASES)])
+def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
+    pytester: pytest.Pytester, on: On, listed: str
+) -> None:
+    rounds = Rounds(pytester, on, listed, " ".join(PATTERNS))
+    rounds.update()
+    assert rounds.wrong() == set()
+    for _ in range(2):
+        rounds.update()
+        assert rounds.wrong() == set()
+    before = files(pytester)
+    rounds.update()
+    assert files(pytester) == before, "nothing is left to be removed"
+
+
+def test_after_an_edit_a_second_round_is_enough_in_every_order(
+    pytester: pytest.Pytester, on: On
+) -> None:
+    edits = [f"{old}to{new}" for old in PATTERNS for new in PATTERNS]
+    rounds = Rounds(pytester, on, "2.11 2.13 2.15", " ".join(edits))
+    rounds.update()
+    assert rounds.wrong() == set()
+    rounds.update(LATER="1")
+    # 2.15 was updated while it was equal to what 2.13 had stored before the edit.
+    late = rounds.wrong(LATER="1")
+    assert any("test_step[201-" in line for line in late)
+    assert not any("test_step[012-" in line for line in late), "upwards one round is enough"
+    rounds.update(LATER="1")
+    assert rounds.wrong(LATER="1") == set()
