@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         install(config, report)
     if settings.get(config).audit:
-        from .audit.auditor import install as install_audit
+        from .audit import install as install_audit
 
         install_audit(config)
     if config.pluginmanager.hasplugin("syrupy"):

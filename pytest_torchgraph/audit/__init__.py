@@ -4,7 +4,31 @@ How data flow; under pytest-xdist a worker runs the test and the controller repo
 
     torch's trace
       WatchRecord            of each test (suite_watch)
-      TestFacts              plain data (facts, read), with the teardown's report (auditor)
-    TestFacts of all tests   in the process that reports (auditor)
+      TestFacts              plain data (facts, read), with the teardown's report (watcher)
+    TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
+      Verdict                what is worse or better (judge, verdict) than in the file (baseline)
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def install(config: pytest.Config) -> None:
+    """Register the plugin that watches and, unless in a worker, the one that reports.
+
+    Raises:
+        pytest.UsageError: where the baseline cannot be read.
+    """
+    from .watcher import TestWatcher
+
+    watcher = TestWatcher()
+    if not hasattr(config, "workerinput"):
+        from .report import AuditReport
+
+        config.pluginmanager.register(AuditReport(config, watcher), "torchgraph-audit")
+    config.pluginmanager.register(watcher, "torchgraph-audit-watcher")

@@ -61,7 +61,11 @@ class TestFacts:
         seconds: how long compiling took.
         compiles: whether anything was compiled, or ran that had been compiled before.
         causes: what went wrong.
-        frames: the code that was compiled, each as `file:function:line`.
+        frames: the code that was compiled, each as `file:line function`.
+        callables: the compiled callables that were called, each as `file:line name`.
+        backends: the names of their backends.
+        shared: whether the test ran code, or compiled code again, that another test had compiled
+            first: what it does depends on the tests before it.
     """
 
     __test__ = False  # the name begins as that of a test class
@@ -74,6 +78,9 @@ class TestFacts:
     compiles: bool = False
     causes: tuple[Cause, ...] = ()
     frames: tuple[str, ...] = ()
+    callables: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
     def uses_compile(self) -> bool:
@@ -87,5 +94,9 @@ class TestFacts:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TestFacts:
         """The facts of what `to_json` gave, also after a way through json."""
-        causes = tuple(Cause(**cause) for cause in values["causes"])
-        return cls(**{**values, "causes": causes, "frames": tuple(values["frames"])})
+        made: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list | tuple) else value
+            for name, value in values.items()
+        }
+        made["causes"] = tuple(Cause(**cause) for cause in values["causes"])
+        return cls(**made)

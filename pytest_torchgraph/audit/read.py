@@ -25,7 +25,8 @@ def facts_of(record: WatchRecord) -> TestFacts:
     """The facts in what a watch saw."""
     graphs = [each for each in record.compiled if each.ops and not each.failure]
     compiles = bool(graphs or record.executions)
-    frames = (f"{relative(each.file)}:{each.function}:{each.line}" for each in graphs)
+    frames = [f"{relative(each.file)}:{each.line} {each.function}" for each in graphs]
+    called = [f"{relative(each.file)}:{each.line} {each.name}" for each in record.callables]
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
         graphs=len(graphs),
@@ -35,7 +36,17 @@ def facts_of(record: WatchRecord) -> TestFacts:
         compiles=compiles,
         causes=_together(_causes(record, compiles)),
         frames=tuple(dict.fromkeys(frames)),
+        callables=tuple(dict.fromkeys(called)),
+        backends=tuple(sorted({each.backend for each in record.callables if each.backend})),
+        shared=bool(record.ran_earlier) or _compiles_anothers(record),
     )
+
+
+def _compiles_anothers(record: WatchRecord) -> bool:
+    """Whether code was compiled again whose first compilation the watch did not see."""
+    ids = [each.id for each in record.compiled if each.id is not None]
+    first = {(each.autograd, each.frame) for each in ids if not each.compile}
+    return any((each.autograd, each.frame) not in first for each in ids if each.frame is not None)
 
 
 def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:

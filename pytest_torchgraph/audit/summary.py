@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .facts import Cause, CauseKind, TestFacts
@@ -76,11 +76,7 @@ def summary_lines(
     causes = causes_over_tests(facts)
     shown = causes if verbose else causes[:MOST]
     for each in shown:
-        words = f"{_number(len(each.tests), 'test'):>{INDENT - 2}}  {_described(each)}"
-        one_line = f"{words}  {_tests(each.tests)}"
-        yield from (
-            [one_line] if len(one_line) <= width else [words, " " * INDENT + _tests(each.tests)]
-        )
+        yield from over_tests(_described(each), each.tests, width)
     if len(causes) > len(shown):
         more = _number(len(causes) - len(shown), "more cause")
         yield f"{'':{INDENT}}and {more} (-v lists them)"
@@ -117,18 +113,31 @@ def _cost(facts: Mapping[str, TestFacts]) -> str:
     return line
 
 
-def _described(each: CauseOverTests) -> str:
-    cause = each.cause
+def describe(cause: Cause) -> str:
+    """A cause in words, with its place."""
     place = f"{cause.file}:{cause.line} in {cause.function}" if cause.file else cause.function
     text = (f": {cause.text}" if place else cause.text) if cause.text else ""
     words = _HAPPENED[cause.kind].format(place=place, code=cause.code or cause.text, text=text)
-    if each.without_graph and cause.kind != "nothing":
-        words += "; nothing is compiled"
-        words += f" in {each.without_graph} of them" if len(each.tests) > 1 else ""
     return " ".join(words.split())
 
 
-def _tests(tests: list[str]) -> str:
+def _described(each: CauseOverTests) -> str:
+    words = describe(each.cause)
+    if each.without_graph and each.cause.kind != "nothing":
+        words += "; nothing is compiled"
+        words += f" in {each.without_graph} of them" if len(each.tests) > 1 else ""
+    return words
+
+
+def over_tests(words: str, tests: Sequence[str], width: int) -> list[str]:
+    """What holds for some tests, with their number and the first one: one line, or two."""
+    first = f"{_number(len(tests), 'test'):>{INDENT - 2}}  {words}"
+    named = _tests(tests)
+    one_line = f"{first}  {named}"
+    return [one_line] if len(one_line) <= width else [first, " " * INDENT + named]
+
+
+def _tests(tests: Sequence[str]) -> str:
     return tests[0] + (f" and {len(tests) - 1} more" if len(tests) > 1 else "")
 
 

@@ -3,6 +3,7 @@
     show FILE              print the graphs; as git's textconv
     diff OLD NEW           print the difference; as git's difftool
     compare OLD NEW        the same over all files of two directories, by cause
+    audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
@@ -19,10 +20,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import compare, diff, render, show
+from . import audit, compare, diff, render, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, compare, render)
+COMMANDS = (show, diff, compare, render, audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,8 +18,10 @@ from ..devices import DEFAULT, parse_devices
 from . import arguments, releases
 from .releases import Releases
 
-AUDIT_MODES = ("show",)
+AUDIT_MODES = ("show", "record", "check")
 """What `--torchgraph-audit` takes."""
+
+AUDIT_FILE = "torchgraph-audit.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Config:
         artifacts: the directory for pictures and texts of failures; None for pytest's cache.
         report: the HTML file for the page of the run; None for no page.
         audit: the mode of `--torchgraph-audit`, "" for no audit.
+        audit_file: the baseline of the audit.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
@@ -47,6 +50,7 @@ class Config:
     artifacts: Path | None
     report: Path | None
     audit: str
+    audit_file: Path
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
@@ -101,7 +105,14 @@ def add_options(parser: pytest.Parser) -> None:
         choices=AUDIT_MODES,
         default="",
         dest="torchgraph_audit",
-        help="say what torch.compile did in the tests, whatever they are; outcomes do not change",
+        help="show: say what torch.compile did in the tests, whatever they are; record: store it; "
+        "check: fail the run where it became worse. Outcomes of tests do not change",
+    )
+    parser.addini(
+        "torchgraph_audit_file",
+        f"the file that --torchgraph-audit records and checks, relative to this file (default: "
+        f"{AUDIT_FILE})",
+        default=AUDIT_FILE,
     )
     parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
@@ -149,6 +160,7 @@ def configure(config: pytest.Config) -> None:
         artifacts=_artifacts(config),
         report=_report(config),
         audit=option.torchgraph_audit,
+        audit_file=_ini_directory(config) / config.getini("torchgraph_audit_file"),
         isolation=_isolation(config),
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),

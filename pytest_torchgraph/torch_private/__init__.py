@@ -30,6 +30,7 @@ from .autograd import (
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
+    backend_name,
     code_at_recompile_limit,
     compiled_code,
     is_compiled_code,
@@ -89,6 +90,7 @@ __all__ = [
     "aot_autograd_functions",
     "aside",
     "autograd_functions_behind",
+    "backend_name",
     "boxed",
     "code_at_recompile_limit",
     "compile_is_disabled",

@@ -139,6 +139,21 @@ def unwrap_inline(call: Any) -> Any:
     return None if inner is None else inner.cell_contents
 
 
+def backend_name(callback: Any) -> str:
+    """The name of the backend behind a callback of Dynamo's, "" for a callback without one.
+
+    Each wrapper around a backend has the next one as `_torchdynamo_orig_backend`; torch.compile's
+    own, the innermost, has the name that it was given.
+    """
+    backend = callback
+    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+        backend = inner
+    if backend is callback:
+        return ""
+    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", None)
+    return str(name or type(backend).__name__)
+
+
 def is_compiled_code(code: CodeType) -> bool:
     """Whether Dynamo's cache has an entry for this code of the user."""
     return bool(get("cache_entries")(code))

@@ -46,6 +46,7 @@ class CompiledCallable:
         entries: how often it was called.
         uncompiled: how many of the calls ran eagerly, by cause.
         inlined: whether Dynamo sees the code inside a function of torch's, not by itself.
+        backend: name of the backend that it was given to, "" where it cannot be read.
         seen_by_dynamo: whether Dynamo began to trace its code, or had compiled it before the first
             call.
     """
@@ -57,6 +58,7 @@ class CompiledCallable:
     entries: int = 0
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     inlined: bool = False
+    backend: str = ""
     seen_by_dynamo: bool = False
 
     @classmethod

@@ -240,7 +240,7 @@ class CompiledCallables:
                     or modes()
                     or stance_of("_stance").stance != "default"
                 ):
-                    callee = self._enter(thread, call)
+                    callee = self._enter(thread, call, caller.f_locals.get("callback"))
                 callee.entries += 1
                 thread.pending = callee
                 thread.served_at_entry = served
@@ -248,11 +248,18 @@ class CompiledCallables:
 
         return entered
 
-    def _enter(self, thread: _ThreadState, call: Any) -> CompiledCallable:
-        """Judge the entry before, and note what keeps this one from being compiled."""
+    def _enter(self, thread: _ThreadState, call: Any, callback: Any) -> CompiledCallable:
+        """Judge the entry before, and note what keeps this one from being compiled.
+
+        Args:
+            thread: the running thread.
+            call: the callable.
+            callback: Dynamo's, which leads to the backend.
+        """
         self._judge(thread)
         if id(call) not in self._by_id:
             self._add(call)
+            self._by_id[id(call)].backend = torch_private.backend_name(callback)
             self._drop_ended_threads()
         disabled = torch_private.compile_is_disabled()
         if disabled:

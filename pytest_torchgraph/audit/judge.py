@@ -1,0 +1,144 @@
+"""What became worse since the baseline, and what became better.
+
+What a test compiles may depend on the tests before it, where they share compiled code. Of such a
+test only causes count that the whole baseline has nowhere: a false alarm makes people switch a
+check off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .baseline import Entry, Section
+from .facts import TestFacts
+from .summary import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that differs in one test.
+
+    Attributes:
+        test: the id of the test.
+        text: what differs, the same for the same thing in another test.
+        place: the code, as `file:line function`, where the text does not name it.
+    """
+
+    test: str
+    text: str
+    place: str = ""
+
+
+@dataclass
+class Verdict:
+    """What differs from the baseline.
+
+    Attributes:
+        worse, better: what became so.
+        new: the tests that call compiled code and are not in the baseline.
+        gone: the tests of the baseline that were not run.
+        renamed: old and new ids of tests that compile the same, one gone and one new.
+    """
+
+    worse: list[Change] = field(default_factory=list)
+    better: list[Change] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+
+
+def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[str]) -> Verdict:
+    """Compare a run with the baseline.
+
+    Args:
+        before: the baseline of the running release.
+        facts: of each test that calls compiled code.
+        passed: the ids of the tests that passed, or failed as expected. No others are compared.
+    """
+    verdict = Verdict()
+    known = {key for entry in before.values() for key in entry.causes}
+    for test in sorted(passed):
+        of_test = facts.get(test)
+        old = before.get(test)
+        if old is None and of_test is not None:
+            verdict.new.append(test)
+            verdict.worse += _new_causes(test, of_test, known)
+        elif old is not None and of_test is None:
+            verdict.worse.append(Change(test, "calls nothing that was given to torch.compile"))
+        elif old is not None and of_test is not None:
+            verdict.worse += _worse(test, old, of_test, known)
+            verdict.better += _better(test, old, of_test)
+    verdict.gone = sorted(before.keys() - passed - facts.keys())
+    _pair_renamed(verdict, before, facts)
+    return verdict
+
+
+def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
+    """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
+    keys = Entry.of(facts).causes
+    for cause in facts.causes:
+        key = " | ".join(filter(None, cause.key))
+        if key in keys and key not in known:
+            yield Change(test, describe(cause), "" if cause.file else _place(facts))
+
+
+def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
+    yield from _new_causes(test, facts, known)
+    if old.shared or facts.shared:
+        return
+    place = _place(facts)
+    now = Entry.of(facts)
+    for key in sorted(old.causes.keys() & now.causes.keys()):
+        if now.causes[key] > old.causes[key]:
+            cause = next(c for c in facts.causes if " | ".join(filter(None, c.key)) == key)
+            times = f"{old.causes[key]} -> {cause.count} times"
+            yield Change(test, f"{describe(cause)}, {times}")
+    if old.compiles and not now.compiles:
+        if not any(cause.kind == "nothing" for cause in facts.causes):
+            yield Change(test, "compiles nothing", place)
+        return
+    if now.ops < old.ops:
+        yield Change(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
+    if now.backwards < old.backwards:
+        text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
+        yield Change(test, text, place)
+    if now.backends != old.backends:
+        text = f"another backend: {_names(old.backends)} -> {_names(now.backends)}"
+        yield Change(test, text, place)
+
+
+def _place(facts: TestFacts) -> str:
+    """The code that a test compiles first, else that it calls first."""
+    return (facts.frames or facts.callables or ("",))[0]
+
+
+def _names(backends: tuple[str, ...]) -> str:
+    return ", ".join(backends) or "none"
+
+
+def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
+    if old.shared or facts.shared:
+        return
+    now = Entry.of(facts)
+    for key, times in old.causes.items():
+        if now.causes.get(key, 0) < times:
+            count = now.causes.get(key, 0)
+            yield Change(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
+    if now.compiles and not old.compiles:
+        yield Change(test, "compiles something")
+    elif now.ops > old.ops:
+        yield Change(test, f"more ops compiled: {old.ops} -> {now.ops}")
+
+
+def _pair_renamed(verdict: Verdict, before: Section, facts: Mapping[str, TestFacts]) -> None:
+    """Tests of which one is gone and another one, that compiles the same, is new."""
+    candidates = list(verdict.gone)
+    for test in verdict.new:
+        entry = Entry.of(facts[test])
+        same = [old for old in candidates if before[old] == entry]
+        name = test.rpartition("::")[2]
+        same.sort(key=lambda old: (old.rpartition("::")[2] != name, old))
+        if same:
+            candidates.remove(same[0])
+            verdict.renamed.append((same[0], test))

@@ -1,0 +1,137 @@
+"""The process that reports: it gathers the facts of all tests, judges them, and says so."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ..settings import config as settings
+from ..settings.releases import running_release
+from ..snapshot.files import write_text
+from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
+from .facts import TestFacts
+from .judge import Verdict, judge
+from .summary import summary_lines
+from .verdict import verdict_lines
+from .watcher import BROKEN, TestWatcher
+
+
+class AuditReport:
+    """Gathers the facts of all tests; records or checks the baseline; prints the section.
+
+    Raises:
+        pytest.UsageError: where the baseline that is to be checked, or added to, cannot be read.
+    """
+
+    def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
+        chosen = settings.get(config)
+        self._mode = chosen.audit
+        self._path = chosen.audit_file
+        self._shown = settings.shown(config, self._path)
+        self._watcher = watcher
+        self._baseline = _baseline(self._path, self._mode)
+        self._facts: dict[str, TestFacts] = {}
+        self._tests: set[str] = set()
+        self._passed: set[str] = set()
+        self._broken = ""
+        self._said: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the facts of a test; a test that was repeated counts as it ran last."""
+        test = report.nodeid
+        self._tests.add(test)
+        if report.when == "setup":
+            self._facts.pop(test, None)
+        if report.when == "call" and (report.passed or hasattr(report, "wasxfail")):
+            self._passed.add(test)
+        elif report.failed:
+            self._passed.discard(test)
+        facts = getattr(report, "torchgraph_audit", None)
+        if facts is not None:
+            self._facts[test] = TestFacts.from_json(facts)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Note what kept a worker of pytest-xdist from watching."""
+        output = getattr(node, "workeroutput", None) or {}
+        self._broken = self._broken or output.get(BROKEN, "")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Record or check the baseline. A run that was cut short is neither."""
+        self._broken = self._broken or self._watcher.broken
+        if self._mode == "show":
+            return
+        done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if not done or session.shouldfail or session.shouldstop:
+            self._said = [f"{self._shown}: not {self._mode}ed: the run did not come to its end"]
+        elif self._broken:
+            self._said = [f"{self._shown}: not {self._mode}ed"]
+            _fail(session, exitstatus, self._mode == "check")
+        elif self._mode == "record":
+            self._said = [self._record()]
+        else:
+            section = self._baseline.get(running_release(), {})
+            verdict = judge(section, self._facts, self._passed)
+            self._said = self._lines(verdict, len(section.keys() & self._passed))
+            _fail(session, exitstatus, bool(verdict.worse))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the section `torchgraph audit`."""
+        terminalreporter.section("torchgraph audit")
+        if self._broken:
+            terminalreporter.line(
+                "this run could not be watched, a mistake of pytest-torchgraph's, and what follows "
+                f"is not all of it: {self._broken}"
+            )
+        verbose = terminalreporter.config.get_verbosity() > 0
+        lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
+        for line in [*lines, *self._said]:
+            terminalreporter.line(line)
+
+    def _record(self) -> str:
+        """Write the baseline: the tests that passed as they are now, the others as they were."""
+        release = running_release()
+        section: Section = dict(self._baseline.get(release, {}))
+        for test in self._passed:
+            section.pop(test, None)
+            if test in self._facts:
+                section[test] = Entry.of(self._facts[test])
+        text = to_text({**self._baseline, release: section})
+        tests = "1 test" if len(section) == 1 else f"{len(section)} tests"
+        if self._path.is_file() and self._path.read_text("utf-8") == text:
+            return f"unchanged  {self._shown}: {tests} with torch {release}"
+        write_text(self._path, text)
+        return f"recorded  {self._shown}: {tests} with torch {release}"
+
+    def _lines(self, verdict: Verdict, compared: int) -> list[str]:
+        return list(verdict_lines(verdict, self._shown, compared, width=_width()))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
+    """Let a run that would have succeeded end with exit status 1."""
+    if failed and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _baseline(path: Path, mode: str) -> Baseline:
+    """The baseline that a mode needs; an empty one where it needs none."""
+    if mode == "show" or (mode == "record" and not path.exists()):
+        return {}
+    try:
+        baseline = read(path)
+    except BaselineError as error:
+        raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
+    release = running_release()
+    if mode == "check" and release not in baseline:
+        raise pytest.UsageError(
+            f"--torchgraph-audit=check: {path} has nothing about torch {release}, only about "
+            f"{', '.join(baseline) or 'no release'}; pytest --torchgraph-audit=record adds it"
+        )
+    return baseline

@@ -1,0 +1,46 @@
+"""The lines that say what differs from the baseline of an audit, by what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .judge import Change, Verdict
+from .summary import over_tests
+
+TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
+
+
+def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80) -> Iterator[str]:
+    """The lines.
+
+    Args:
+        verdict: what differs.
+        file: the baseline, for messages.
+        compared: how many tests of the baseline were compared.
+        width: of the terminal.
+    """
+    compared_tests = "1 test" if compared == 1 else f"{compared} tests"
+    if verdict.worse:
+        yield f"worse than {file}:"
+        yield from _grouped(verdict.worse, width)
+    else:
+        yield f"nothing is worse than {file} ({compared_tests} compared)"
+    if verdict.better:
+        yield f"better than {file}; {TIGHTEN}:"
+        yield from _grouped(verdict.better, width)
+    for old, new in verdict.renamed:
+        yield f"renamed, it seems, since both compile the same: {old} -> {new}"
+    added, gone = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
+    counts = [f"{added} not in it yet"] * (added > 0) + [f"{gone} of it not run"] * (gone > 0)
+    if counts:
+        yield f"tests: {', '.join(counts)}"
+
+
+def _grouped(changes: Sequence[Change], width: int) -> Iterator[str]:
+    groups: dict[str, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.text, []).append(change)
+    for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        place = group[0].place
+        words = f"{text} ({place})" if place else text
+        yield from over_tests(words, [change.test for change in group], width)

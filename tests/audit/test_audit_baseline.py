@@ -1,0 +1,118 @@
+"""The baseline of an audit as a file: written, read, merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.audit.baseline import (
+    Baseline,
+    BaselineError,
+    Entry,
+    merge,
+    read,
+    to_text,
+)
+from pytest_torchgraph.cli.main import main
+
+ENTRIES = st.builds(
+    Entry,
+    st.integers(1, 9),
+    st.integers(0, 99),
+    st.integers(0, 3),
+    st.lists(st.sampled_from(["eager", "inductor"]), unique=True).map(tuple),
+    st.booleans(),
+    st.just(True),
+    st.dictionaries(st.text(max_size=20), st.integers(1, 9), max_size=3).map(
+        lambda causes: dict(sorted(causes.items()))
+    ),
+)
+BASELINES = st.dictionaries(
+    st.sampled_from(["2.9", "2.13", "2.15"]),
+    st.dictionaries(st.text(min_size=1, max_size=20).filter(lambda t: t != "end"), ENTRIES),
+)
+
+
+@given(BASELINES)
+def test_what_is_read_is_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, baseline: Baseline
+) -> None:
+    path = tmp_path_factory.mktemp("baseline") / "audit.json"
+    path.write_text(to_text(baseline), "utf-8")
+    assert read(path) == baseline
+
+
+@given(BASELINES)
+def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
+    turned = {
+        release: dict(reversed(section.items())) for release, section in reversed(baseline.items())
+    }
+    assert to_text(turned) == to_text(baseline)
+
+
+def test_releases_are_in_their_order() -> None:
+    text = to_text({"2.13": {}, "2.9": {}})
+    assert text.index('"2.9"') < text.index('"2.13"')
+
+
+def test_another_test_is_one_line_more() -> None:
+    one = to_text({"2.13": {"a": Entry(1)}}).splitlines()
+    for test in ("0", "b"):
+        two = to_text({"2.13": {"a": Entry(1), test: Entry(2)}}).splitlines()
+        assert len(two) == len(one) + 1
+        assert set(one) < set(two)
+
+
+def test_two_shards_make_the_whole() -> None:
+    whole = {"2.13": {"a": Entry(1), "b": Entry(2)}, "2.15": {"a": Entry(1)}}
+    shards = [{"2.13": {"a": Entry(1)}}, {"2.13": {"b": Entry(2)}, "2.15": {"a": Entry(1)}}]
+    assert merge(shards) == whole
+    assert to_text(merge(shards)) == to_text(merge(shards[::-1]))
+
+
+def test_of_a_base_the_shards_say_what_changed() -> None:
+    base = {"2.13": {"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)}}
+    shards = [
+        {"2.13": {"a": Entry(2), "b": Entry(1), "c": Entry(1), "gone": Entry(1), "new": Entry(5)}},
+        {"2.13": {"a": Entry(1), "b": Entry(3), "c": Entry(1)}},
+    ]
+    whole = {"2.13": {"a": Entry(2), "b": Entry(3), "c": Entry(1), "new": Entry(5)}}
+    assert merge(shards, base) == whole
+    assert merge(shards[::-1], base) == whole
+
+
+def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for name in ("a", "b"):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(to_text({"2.13": {name: Entry(1)}}))
+    whole = tmp_path / "audit.json"
+    assert main(["audit", "merge", str(whole), *map(str, paths)]) == 0
+    assert whole.read_text() == to_text({"2.13": {"a": Entry(1), "b": Entry(1)}})
+    assert capsys.readouterr().out == f"{whole}: 2 tests\n"
+    assert main(["audit", "merge", str(whole), str(tmp_path / "no.json")]) == 2
+    assert "there is no baseline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Expecting value"),
+        ("[]", "not a baseline"),
+        ("{}", "not a baseline"),
+        ('{"torchgraph-audit": 2}', "version 2"),
+        ('{"torchgraph-audit": 1}', "KeyError"),
+        ('{"torchgraph-audit": 1, "torch": {"2.13": {"a": {"graphs": "x"}}}}', "record it anew"),
+        ('{"torchgraph-audit": 1, "torch": {"2.13": {"a": {"grahps": 1}}}}', "unknown: grahps"),
+        ('{"torchgraph-audit": 1,\n<<<<<<< ours\n', ":2: a merge conflict"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "audit.json"
+    path.write_text(text)
+    with pytest.raises(BaselineError, match=r"audit\.json") as error:
+        read(path)
+    assert message in str(error.value)

@@ -1,0 +1,119 @@
+"""`--torchgraph-audit=record` and `=check` on a suite that knows nothing of the plugin."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from projects import Run
+
+SUITE = """
+    import torch
+
+
+    def net(x):
+        return (x.sin() * 2).cos()
+
+
+    def test_net():
+        torch.compile(net, backend="eager", dynamic=False)(torch.ones(3))
+
+
+    def test_fails():
+        torch.compile(net, backend="eager")(torch.ones(4))
+        assert False
+
+
+    def test_eager():
+        net(torch.ones(3))
+"""
+FILE = "torchgraph-audit.json"
+PASSING = ("-k", "not fails")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, run: Run) -> Run:
+    pytester.makepyfile(test_net=SUITE)
+    result = run(*PASSING, "--torchgraph-audit=record")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"recorded  {FILE}: 1 test with torch *"])
+    return run
+
+
+def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
+    path = pytester.path / "test_net.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_change_for_the_worse_fails_the_run_and_no_test(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    same = suite(*PASSING, "--torchgraph-audit=check")
+    assert same.ret == 0
+    same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test compared)"])
+
+    edit(pytester, "return (x.sin() * 2).cos()", "print(1)\n    return (x.sin() * 2).cos()")
+    worse = suite(*PASSING, "--torchgraph-audit=check")
+    assert worse.ret == 1
+    worse.assert_outcomes(passed=2, deselected=1)
+    worse.stdout.fnmatch_lines(
+        [f"worse than {FILE}:", "   1 test  graph break at test_net.py:5 in net: print(1)*"]
+    )
+    suite(*PASSING, "--torchgraph-audit=record")
+    assert suite(*PASSING, "--torchgraph-audit=check").ret == 0
+
+
+def test_recording_twice_gives_the_same_bytes(pytester: pytest.Pytester, suite: Run) -> None:
+    path = pytester.path / FILE
+    before = path.read_bytes()
+    result = suite(*PASSING, "--torchgraph-audit=record")
+    result.stdout.fnmatch_lines([f"unchanged  {FILE}: 1 test with torch *"])
+    assert path.read_bytes() == before
+    assert [*json.loads(before)["torch"].values()] == [
+        {"test_net.py::test_net": {"graphs": 1, "ops": 3, "backends": ["eager"]}, "end": 0}
+    ]
+
+
+def test_a_test_that_fails_keeps_its_line_and_the_status(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    before = (pytester.path / FILE).read_bytes()
+    result = suite("--torchgraph-audit=record")
+    assert result.ret == 1
+    assert (pytester.path / FILE).read_bytes() == before
+    result = suite("-x", "--torchgraph-audit=check")
+    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
+
+
+def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:
+    path = pytester.path / FILE
+    document = json.loads(path.read_text())
+    document["torch"] = {"1.2": {}}
+    path.write_text(json.dumps(document))
+    result = suite("--torchgraph-audit=check")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*has nothing about torch *, only about 1.2; *"])
+
+
+@pytest.mark.parametrize("mode", ["check", "record"])
+def test_a_file_that_is_no_baseline_is_a_usage_error(
+    pytester: pytest.Pytester, run: Run, mode: str
+) -> None:
+    pytester.makepyfile("def test_one(): pass")
+    (pytester.path / FILE).write_text("{}")
+    result = run(f"--torchgraph-audit={mode}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{FILE}: not a baseline of --torchgraph-audit*"])
+    assert (pytester.path / FILE).read_text() == "{}"
+
+
+def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_one(): pass")
+    pytester.makeini("[pytest]\ntorchgraph_audit_file = ci/audit.json")
+    result = run("--torchgraph-audit=check")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*audit.json: there is no baseline; pytest *=record makes one*"])
+    assert run("--torchgraph-audit=record").ret == 0
+    assert (pytester.path / "ci" / "audit.json").is_file()

@@ -1,0 +1,135 @@
+"""What is worse and what is better than the baseline of an audit, and what is neither."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_torchgraph.audit.baseline import Entry
+from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.judge import Verdict, judge
+from pytest_torchgraph.audit.verdict import verdict_lines
+
+BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)
+OTHER = replace(BREAK, code="print(x)", line=9)
+RECOMPILE = Cause("recompile", "net.py", "forward", "", "", 3)
+NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
+GOOD = TestFacts(2, 2, 1, 8, 0.5, True, (), ("net.py:3 forward",), (), ("inductor",))
+EMPTY = replace(GOOD, graphs=0, ops=0, backwards=0, compiles=False, causes=(NOTHING,))
+
+
+def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFacts) -> Verdict:
+    """A test before and after, and tests that were there before."""
+    section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
+    if before is not None:
+        section["test"] = Entry.of(before)
+    return judge(section, {} if after is None else {"test": after}, {"test"})
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        (replace(GOOD, causes=(BREAK,)), "graph break at net.py:7 in forward: if x.sum() > 0:"),
+        (replace(GOOD, causes=(RECOMPILE,)), "compiled again: net.py:3 in forward"),
+        (replace(GOOD, ops=4), "fewer ops compiled: 8 -> 4"),
+        (replace(GOOD, backwards=0), "fewer backward graphs ran: 1 -> 0"),
+        (replace(GOOD, backends=("eager",)), "another backend: inductor -> eager"),
+        (EMPTY, "compile nothing: Dynamo found no tensor operation"),
+        (replace(EMPTY, causes=()), "compiles nothing"),
+        (None, "calls nothing that was given to torch.compile"),
+    ],
+)
+def test_what_is_worse_is_said_once(after: TestFacts | None, text: str) -> None:
+    verdict = compare(GOOD, after)
+    assert [change.text for change in verdict.worse] == [text]
+    assert verdict.better == []
+    lines = list(verdict_lines(verdict, "audit.json", 1, width=200))
+    assert lines[0] == "worse than audit.json:"
+    assert text in lines[1]
+    assert after is None or "net.py:" in lines[1]
+
+
+def test_a_known_break_that_is_met_more_often_is_worse() -> None:
+    verdict = compare(
+        replace(GOOD, causes=(BREAK,)), replace(GOOD, causes=(replace(BREAK, count=4),))
+    )
+    assert [change.text for change in verdict.worse] == [
+        "graph break at net.py:7 in forward: if x.sum() > 0:, 1 -> 4 times"
+    ]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        GOOD,
+        replace(GOOD, graphs=1),
+        replace(GOOD, graphs=5),
+        replace(GOOD, seconds=99.0, frames=("net.py:40 forward",)),
+    ],
+    ids=["the same", "fewer graphs", "more graphs", "slower and further down"],
+)
+def test_what_is_neither(after: TestFacts) -> None:
+    verdict = compare(GOOD, after)
+    assert (verdict.worse, verdict.better) == ([], [])
+
+
+def test_a_line_that_moved_is_the_same_cause() -> None:
+    moved = replace(GOOD, causes=(replace(BREAK, line=77),))
+    assert compare(replace(GOOD, causes=(BREAK,)), moved).worse == []
+
+
+def test_what_is_tolerated_in_one_test_is_in_all() -> None:
+    broken = replace(GOOD, causes=(BREAK,))
+    assert compare(GOOD, broken, broken).worse == []
+    assert compare(None, broken, broken).worse == []
+    assert compare(None, broken).worse != []
+
+
+def test_of_a_test_that_shares_compiled_code_only_unknown_causes_count() -> None:
+    shared = replace(GOOD, shared=True)
+    for before, after in ((shared, GOOD), (GOOD, shared)):
+        assert compare(before, replace(after, ops=1, graphs=1, backwards=0)).worse == []
+        assert compare(before, replace(after, causes=(OTHER,))).worse != []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (replace(GOOD, causes=(BREAK,)), GOOD, "gone: break | net.py | forward"),
+        (EMPTY, GOOD, "compiles something"),
+        (replace(GOOD, ops=4), GOOD, "more ops compiled: 4 -> 8"),
+    ],
+)
+def test_what_is_better_is_offered(before: TestFacts, after: TestFacts, text: str) -> None:
+    verdict = compare(before, after)
+    assert verdict.worse == []
+    assert any(change.text.startswith(text) for change in verdict.better)
+    lines = list(verdict_lines(verdict, "audit.json", 1))
+    assert lines[0] == "nothing is worse than audit.json (1 test compared)"
+    assert "--torchgraph-audit=record" in lines[1]
+
+
+def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
+    before = {"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)}
+    verdict = judge(before, {"failed": EMPTY}, set())
+    assert (verdict.worse, verdict.gone) == ([], ["skipped"])
+
+
+def test_a_renamed_test_is_said_to_be_one() -> None:
+    verdict = judge(
+        {"t.py::test_old": Entry.of(GOOD)}, {"t.py::test_new": GOOD}, {"t.py::test_new"}
+    )
+    assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
+    lines = list(verdict_lines(verdict, "audit.json", 0))
+    assert lines[-1] == (
+        "renamed, it seems, since both compile the same: t.py::test_old -> t.py::test_new"
+    )
+
+
+def test_forty_tests_with_one_cause_are_one_line() -> None:
+    facts = {f"test_{n}": replace(GOOD, causes=(BREAK,)) for n in range(40)}
+    before = {test: Entry.of(GOOD) for test in facts}
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", 40, width=200))
+    assert len(lines) == 2
+    assert lines[1].startswith(" 40 tests  graph break at net.py:7")
