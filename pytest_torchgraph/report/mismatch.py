@@ -135,6 +135,8 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
+    if mismatch.is_new:
+        lines += mismatch.details
     lines += _accept_lines(snapshot.item, mismatch)
     if not mismatch.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")
