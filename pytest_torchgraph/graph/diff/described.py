@@ -49,7 +49,7 @@ class Described:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Described:
         """What `data` gave."""
-        identity = Identity(**data["identity"])
+        identity = Identity(**{**data["identity"], "edits": tuple(data["identity"]["edits"])})
         return cls(**{**data, "modules": tuple(data["modules"]), "identity": identity})
 
 
@@ -108,7 +108,7 @@ def described(finding: Finding) -> Described:
 def problem_described(problem: str) -> Described:
     """A problem in words, where a comparison failed without any finding: equal ones are one."""
     problem = shortened(" ".join(problem.split()))
-    return Described("!", problem, (), 1, "", "", "", Identity(edit=f"problem {problem}"))
+    return Described("!", problem, (), 1, "", "", "", Identity(edits=(f"problem {problem}",)))
 
 
 def causes_in_words(
