@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from graph.build import difference, graph
@@ -80,6 +81,63 @@ def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
         ("c", swapped("decoder.mlp.fn", "gelu", "silu", tail="sin")),
     ]
     assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
+
+
+def test_a_rewrite_in_14_models_that_have_nothing_else_in_common_is_one_cause() -> None:
+    """Each split of a value becomes slices of it, at one to three places of each model."""
+    rng = random.Random(14)
+
+    def both(number: int) -> GraphDiff:
+        texts: list[list[str]] = [[], []]
+        value = "x"
+        for k in range(rng.randrange(3, 9)):
+            module = f"{rng.choice('abc')}.{rng.choice('def')}{number}"
+            unary = f"%{module}/u{k} = aten.{rng.choice(['sin', 'cos', 'exp'])}.default(%{value})"
+            for text in texts:
+                text.append(f'{unary} : f32[2, 3] in "{module}"')
+            value, here = f"{module}/u{k}", f'in "{module}"'
+            if k % 3 == 0:
+                texts[0] += [
+                    f"%s{k} = aten.split.Tensor(%{value}, 2, 1) : (f32[2, 2], f32[2, 1]) {here}",
+                    f"%s{k}#0 = operator.getitem(%s{k}, 0) : f32[2, 2] {here}",
+                    f"%s{k}#1 = operator.getitem(%s{k}, 1) : f32[2, 1] {here}",
+                ]
+                texts[1] += [
+                    f"%s{k}#0 = aten.slice.Tensor(%{value}, 1, 0, 2) : f32[2, 2] {here}",
+                    f"%s{k}#1 = aten.slice.Tensor(%{value}, 1, 2, 3) : f32[2, 1] {here}",
+                ]
+                for text in texts:
+                    text.append(f"%j{k} = aten.cat.default([%s{k}#0, %s{k}#1], 1) : f32[2, 3]")
+                value = f"j{k}"
+        return difference(*(graph("\n".join([*text, f"return %{value}"])) for text in texts))
+
+    diffs = [(f"model {number}", both(number)) for number in range(14)]
+    assert sum(len(diff.findings) for _, diff in diffs) > 20
+    (cause,) = causes_of(diffs)
+    assert len(cause.files) == 14
+
+
+def test_the_numbers_of_modules_in_a_layer_tell_edits_apart() -> None:
+    """The same op behind the first and behind the third module of a sequence."""
+
+    def diff(number: int, layers: str) -> GraphDiff:
+        def chain(edited: str) -> Graph:
+            lines, value = [], "x"
+            for layer in layers:
+                for k in (0, 2):
+                    module = f"blocks.{layer}.{k}"
+                    words = ["mm", "erf"] if edited and k == number else ["mm"]
+                    for word in words:
+                        args = f"%{value}, %y" if word == "mm" else f"%{value}"
+                        value = f"{module}/{word}"
+                        lines.append(f"%{value} = aten.{word}.default({args}) : f32[2, 3]")
+                        lines[-1] += f' in "{module}"'
+            return graph("\n".join([*lines, f"return %{value}"]))
+
+        return difference(chain(""), chain("x"))
+
+    diffs = [("a", diff(0, "01")), ("b", diff(2, "01")), ("c", diff(0, "0123"))]
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "c"), ("b",)]
 
 
 def test_an_op_that_is_replaced_in_one_place_of_several_is_a_cause_of_its_own() -> None:

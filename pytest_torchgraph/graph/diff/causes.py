@@ -84,10 +84,10 @@ def same_edits(
         k, other = sorted((find(k), find(other)))
         leader[other] = k
 
-    for kind in ("edit", "line"):
-        first: dict[str, int] = {}
-        for k, (_, identity) in enumerate(items):
-            if token := getattr(identity, kind):
+    first: dict[str, int] = {}
+    for k, (_, identity) in enumerate(items):
+        for token in (*identity.edits, identity.line):
+            if token:
                 join(first.setdefault(token, k), k)
     upgraded = frozenset(upgraded)
     rewrites: dict[str, list[int]] = {}

@@ -15,10 +15,14 @@ from .findings import Change, Finding, ops_of
 from .identity import Identity
 from .keys import EditKeys, without_derived
 from .origins import Origins
+from .paths import is_index, path_of
 
 ATEN = "aten."
 COPIES = ("_to_copy", "index_copy", "_foreach_copy")
 """Ops that copy by themselves: of other ones `_copy` is the form without an alias."""
+
+MAX_EDITS = 32
+"""How many tokens of its places a finding has at most."""
 
 
 def identified(
@@ -44,7 +48,7 @@ def identified(
     kinds = {graph.name: graph.kind for graph in (*before, *after)}
     found = []
     for finding in findings:
-        edit, line, rewrite, release = _edit(finding, keys, origins), "", "", ""
+        line, rewrite, release = "", "", ""
         if not (finding.summary or finding.of_graph):
             gone, came = _ops(finding)
             kind = kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
@@ -55,19 +59,30 @@ def identified(
                 release = _digest("release", *plain)
             if gone and came and ops_left(kind).isdisjoint(gone):
                 rewrite = _digest("rewrite", gone, came)
-        found.append(replace(finding, identity=Identity(edit, line, rewrite, release)))
+        found.append(
+            replace(
+                finding, identity=Identity(_edits(finding, keys, origins), line, rewrite, release)
+            )
+        )
     return found
 
 
-def _edit(finding: Finding, keys: EditKeys, origins: Origins) -> str:
+def _edits(finding: Finding, keys: EditKeys, origins: Origins) -> tuple[str, ...]:
     if finding.modules:
-        return _digest("modules", finding.kind, finding.modules, finding.like)
+        return (_digest("modules", finding.kind, finding.modules, finding.like),)
     if finding.summary or finding.of_graph:
-        return _digest("summary", finding.summary)
+        return (_digest("summary", finding.summary),)
     if not all(map(origins.knows, finding.changes)):
         nodes = [(c.kind, *_texts(c)) for c in finding.changes]
-        return _digest("nodes", finding.graph, *nodes)
-    return _digest("edit", keys.key(finding))
+        return (_digest("nodes", finding.graph, *nodes),)
+    key = keys.key(finding)
+    inner = dict.fromkeys(_inner_numbers(path_of(p.changes[0].node)) for p in finding.places)
+    return tuple(_digest("edit", key, numbers) for numbers in inner)[:MAX_EDITS]
+
+
+def _inner_numbers(path: str) -> tuple[str, ...]:
+    """The numbers in a path behind the first one, which is that of a layer."""
+    return tuple(part for part in path.split(".") if is_index(part))[1:]
 
 
 def _texts(change: Change) -> tuple[str, ...]:
