@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..settings import config as settings
+from ..settings.releases import running_release
+
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords, Described
     from ..snapshot.compare import Mismatch
@@ -106,8 +109,10 @@ class FailedComparisons:
         return [*dict.fromkeys(f"{old} -> {new}" for old, new in pairs)]
 
     def accept(self) -> str:
-        """The command that stores what all these tests captured; "" where none is known."""
-        return UPDATE_FAILED if self.config.pluginmanager.hasplugin("cacheprovider") else ""
+        """The command that stores what all these tests captured; "" where there is none."""
+        known = self.config.pluginmanager.hasplugin("cacheprovider")
+        stores = settings.get(self.config).releases.stores(running_release())
+        return UPDATE_FAILED if known and stores else ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:

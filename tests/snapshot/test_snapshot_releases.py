@@ -159,8 +159,12 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
         refused = on("2.14", "gelu", "--torchgraph-update", *workers, listed="2.13 2.15")
         assert refused.ret == pytest.ExitCode.USAGE_ERROR
         refused.stderr.fnmatch_lines([f"ERROR: --torchgraph-update: {why}"])
+    pytester.makepyfile(test_net=STEP.replace("test_step(", "test_other(") + STEP)
+    two = on("2.14", "gelu", listed="2.13 2.15")
+    two.assert_outcomes(failed=2)
+    assert "accept all" not in two.stdout.str(), "a command that would be refused"
     # syrupy's own flag is meant for other snapshots too.
-    on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=1)
+    on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=2)
     assert files(pytester) == before
 
 
