@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from projects import Run, files, section
+from projects import Run, files, section, stored_graphs
 
 HOME = "__snapshots__/test_net"
 BASE = f"{HOME}/test_step.tgraph"
@@ -41,16 +41,6 @@ def of(release: str, stem: str = "test_step") -> str:
     return f"{HOME}/{stem}@torch-{release}.tgraph"
 
 
-def told(result: pytest.RunResult) -> list[str]:
-    """What the section about stored graphs says."""
-    heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
-    if not heads:
-        return []
-    rest = result.outlines[heads[0] + 1 :]
-    end = next(i for i, line in enumerate(rest) if line.startswith("="))
-    return rest[:end]
-
-
 @pytest.fixture
 def on(pytester: pytest.Pytester, run: Run) -> On:
     """Run the project on a release of torch, with the graph of the ops that are named."""
@@ -82,13 +72,15 @@ def update(on: On) -> On:
 def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
-    assert told(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
+    assert stored_graphs(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
     base = files(pytester)
-    assert told(update("2.13", "relu")) == [f"unchanged  {BASE}"]
+    assert stored_graphs(update("2.13", "relu")) == [f"unchanged  {BASE}"]
     assert files(pytester) == base
 
     differs = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
-    assert told(update("2.13", "gelu")) == [f"created  {of('2.13')}: beside torch 2.11, {differs}"]
+    assert stored_graphs(update("2.13", "gelu")) == [
+        f"created  {of('2.13')}: beside torch 2.11, {differs}"
+    ]
     assert files(pytester).items() > base.items()
     assert files(pytester).keys() == {BASE, of("2.13")}
     for release, op in [("2.11", "relu"), ("2.13", "gelu"), ("2.15", "gelu")]:
@@ -96,7 +88,9 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
     for release, op in [("2.11", "gelu"), ("2.13", "relu"), ("2.15", "relu")]:
         on(release, op).assert_outcomes(failed=1)
 
-    assert told(update("2.13", "relu")) == [f"removed  {of('2.13')}: equal to that of torch 2.11"]
+    assert stored_graphs(update("2.13", "relu")) == [
+        f"removed  {of('2.13')}: equal to that of torch 2.11"
+    ]
     assert files(pytester) == base
 
 
@@ -188,7 +182,9 @@ def test_without_the_option_there_is_one_file_for_all_releases(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="")
-    assert told(update("2.99", "gelu", listed=""))[0].startswith(f"updated  {BASE}: 1 finding")
+    assert stored_graphs(update("2.99", "gelu", listed=""))[0].startswith(
+        f"updated  {BASE}: 1 finding"
+    )
     assert files(pytester).keys() == {BASE}
 
 
@@ -263,29 +259,33 @@ def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_
     before = files(pytester)
     assert len(before) == 6
     for release, op in [("2.11", "sin"), ("2.13", "cos"), ("2.15", "tan")]:
-        assert told(on(release, op, "--torchgraph-prune")) == ["nothing to remove"]
+        assert stored_graphs(on(release, op, "--torchgraph-prune")) == ["nothing to remove"]
     assert files(pytester) == before
 
     # A test that is gone: each release's run removes the file of that release.
     pytester.makepyfile(test_net=STEP)
-    assert told(on("2.13", "cos", "--torchgraph-prune")) == [
+    assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
         f"removed  {of('2.13', 'test_gone')}",
         f"kept {HOME}/test_gone.tgraph and 1 more: no test compares them here, and this run is "
         "not of torch 2.11, 2.15",
     ]
-    assert told(on("2.14", "cos", "--torchgraph-prune"))[0] == "nothing to remove"
-    assert told(on("2.11", "sin")) == [
+    assert stored_graphs(on("2.14", "cos", "--torchgraph-prune"))[0] == "nothing to remove"
+    assert stored_graphs(on("2.11", "sin")) == [
         f"stale, no test compares them: {HOME}/test_gone.tgraph (--torchgraph-prune removes them)"
     ]
-    assert told(on("2.11", "sin", "--torchgraph-prune"))[0] == (f"removed  {HOME}/test_gone.tgraph")
+    assert stored_graphs(on("2.11", "sin", "--torchgraph-prune"))[0] == (
+        f"removed  {HOME}/test_gone.tgraph"
+    )
 
     # A release that is not listed any more, and none at all.
-    assert told(on("2.13", "cos", "--torchgraph-prune", listed="2.11 2.13")) == [
+    assert stored_graphs(on("2.13", "cos", "--torchgraph-prune", listed="2.11 2.13")) == [
         f"removed  {of('2.15', 'test_gone')}",
         f"removed  {of('2.15')}",
     ]
     assert files(pytester).keys() == {BASE, of("2.13")}
-    assert told(on("2.11", "sin", "--torchgraph-prune", listed="")) == [f"removed  {of('2.13')}"]
+    assert stored_graphs(on("2.11", "sin", "--torchgraph-prune", listed="")) == [
+        f"removed  {of('2.13')}"
+    ]
     assert files(pytester).keys() == {BASE}
 
 
@@ -306,6 +306,27 @@ def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
     on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
 
 
+def test_many_files_beside_another_release_are_counted_and_their_causes_listed(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import os
+        import pytest
+        from graphs import Capture, graph
+
+        @pytest.mark.parametrize("k", range(11))
+        def test_step(k, graph_snapshot):
+            assert Capture(graph(*["sin"] * k, *os.environ["OP"].split())) == graph_snapshot
+        """
+    )
+    update("2.13", "relu cos", listed="2.13 2.15")
+    result = update("2.15", "gelu cos", listed="2.13 2.15")
+    assert stored_graphs(result) == ["created  11 files (-v lists them)"]
+    result.stdout.fnmatch_lines(["=* this update changes 11 of 11 stored graphs, by 1 cause =*"])
+    assert len(files(pytester)) == 22
+
+
 def test_a_graph_under_another_detail_is_stored_beside(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -314,7 +335,7 @@ def test_a_graph_under_another_detail_is_stored_beside(
         test_net=STEP.replace("== graph_snapshot", '== graph_snapshot(detail="ops")')
     )
     on("2.13", "relu").assert_outcomes(passed=1)
-    assert told(update("2.13", "relu")) == [
+    assert stored_graphs(update("2.13", "relu")) == [
         f"created  {of('2.13')}: beside torch 2.11, detail 'ops', was 'dataflow'"
     ]
 
