@@ -307,7 +307,7 @@ class GraphSnapshot(SnapshotAssertion):
         A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
         """
         __tracebackhide__ = True
-        from .compare import Mismatch, compare, parse_stored, read_stored
+        from .compare import Mismatch, compare, parse_stored, read_stored, same_flat_text
 
         config, result, files = self.item.config, comparison.result, comparison.files
         path = settings.shown(config, Path(result.snapshot_location))
@@ -325,6 +325,8 @@ class GraphSnapshot(SnapshotAssertion):
             return mismatch("no graph is stored for this comparison yet", known, is_new=True)
         mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
+        if same_flat_text(stored, self._current, self._detail):
+            return None
         if comparison.may_write:
             try:
                 document = read_stored(stored)
