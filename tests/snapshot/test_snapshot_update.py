@@ -143,12 +143,20 @@ def test_an_update_says_in_a_line_what_changed_in_each_file(
 
 RENAMED = """
 import os
-from graphs import Capture, text
+from graphs import Capture
 from pytest_torchgraph.graph import Graph
 
 def step():
-    name = os.environ.get("LAYER", "layer")
-    return Capture(Graph.from_text(text(*["relu"] * 9).replace("layer", name)))
+    layer, lines, last = os.environ.get("LAYER", "layer"), [], "x"
+    for number in range(9):
+        for op in ("sin", "cos", "tan", "exp"):
+            name = f"{layer}.{number}/{op}"
+            lines.append(f"  %{name} = aten.{op}.default(%{last}) : f32[2]")
+            last = name
+    body = ["  %x = input : f32[2]", *lines, f"  return %{last}"]
+    return Capture(
+        Graph.from_text("\\n".join(["torchgraph 1", "", "forward @ aot {", *body, "}", ""]))
+    )
 
 def test_step(graph_snapshot):
     assert step() == graph_snapshot
@@ -174,8 +182,8 @@ def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
     result.assert_outcomes(passed=3)
     home = "__snapshots__/test_net"
     assert listed(result) == [
-        f"renamed  {home}/test_full.tgraph: 9 names: layer -> block",
-        f"renamed  {home}/test_step.tgraph: 9 names: layer -> block",
+        f"renamed  {home}/test_full.tgraph: 36 names: layer -> block",
+        f"renamed  {home}/test_step.tgraph: 36 names: layer -> block",
         f"unchanged  {home}/test_counts.tgraph",
     ]
     after = files(pytester)
@@ -215,12 +223,12 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
     )
     path.write_text(flat)
     run().assert_outcomes(passed=3)
-    path.write_text(flat.replace("relu", "gelu"))
+    path.write_text(flat.replace("tan", "erf"))
     run().assert_outcomes(passed=2, failed=1)
     pytester.makeconftest("")
     path.write_text(folded)
     told = listed(run("--torchgraph-update", LAYER="block"))
-    assert f"renamed  {path.relative_to(pytester.path)}: 9 names: layer -> block" in told
+    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in told
 
 
 SUITE_WIDE = """
