@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..snapshot.changes import brief
+
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords, Described
     from ..snapshot.compare import Mismatch
@@ -85,7 +87,7 @@ class FailedComparisons:
                     yield test, problem_described(data["problem"])
 
     def heading(self) -> str:
-        """How many causes there are in how many tests, and which releases of torch."""
+        """How many causes there are in how many tests."""
         from ..graph.diff.cause_table import counted
 
         left = sum(data["left"] for every in self.tests.values() for data in every)
@@ -108,14 +110,24 @@ class FailedComparisons:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the causes behind everything else, so that they are seen without scrolling."""
         yield
+        try:
+            lines = [*self._lines()]
+            heading = f"graphs differ: {self.heading()}" if lines else ""
+        except Exception as error:  # the sections of the tests have it all
+            terminalreporter.line(f"torchgraph: the causes are not known: {brief(error)}")
+            return
+        if lines:
+            terminalreporter.section(heading)
+        for line in lines:
+            terminalreporter.line(line)
+
+    def _lines(self) -> Iterator[str]:
+        """The lines of the section; none where at most one comparison failed."""
         if not self.causes:
             return
         from ..graph.diff.cause_table import cause_lines
 
-        terminalreporter.section(f"graphs differ: {self.heading()}")
-        for pair in self.releases():
-            terminalreporter.line(f"torch {pair}")
-        for line in cause_lines(self.causes, "test"):
-            terminalreporter.line(line)
+        yield from (f"torch {pair}" for pair in self.releases())
+        yield from cause_lines(self.causes, "test")
         if accept := self.accept():
-            terminalreporter.line(f"accept all:  {accept}")
+            yield f"accept all:  {accept}"
