@@ -131,18 +131,19 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Compari
             "directories"
         )
     if not before.is_dir():
-        pair = _compare_files(before, after)
+        pair = _compare_files(before, after, {})
         return _comparison({after.name: pair})
     files, others = _files(before), _files(after)
     if not files and not others:
         raise TorchGraphError(f"there is no {SUFFIX} file in {before}, nor in {after}")
     pairs: dict[str, _Pair] = {}
+    known: dict[tuple[str, str], _Pair] = {}
     unreadable: dict[str, str] = {}
     for name in files:
         if name not in others:
             continue
         try:
-            pairs[name] = _compare_files(files[name], others[name])
+            pairs[name] = _compare_files(files[name], others[name], known)
         except GraphFormatError as error:
             unreadable[name] = str(error)
         except OSError as error:
@@ -191,14 +192,31 @@ def _comparison(pairs: Mapping[str, _Pair]) -> Comparison:
 def _files(directory: Path) -> dict[str, Path]:
     """The files below a directory by their paths relative to it, sorted by these."""
     found = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
-    named = {path.relative_to(directory).as_posix(): path for path in found}
+    named = {_shown(path.relative_to(directory).as_posix()): path for path in found}
     return dict(sorted(named.items()))
 
 
-def _compare_files(before: Path, after: Path) -> _Pair:
+def _shown(path: str) -> str:
+    """A path that can be printed: bytes in it that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair]) -> _Pair:
+    """Compare two files.
+
+    Args:
+        before, after: the files.
+        known: texts that were compared, for tests that store the same graphs; updated.
+    """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable(texts[0]) == _comparable(texts[1]):
         return _Pair()
+    if texts not in known:
+        known[texts] = _compare_texts(texts, before, after)
+    return known[texts]
+
+
+def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     old, new = parse_file(texts[0], before), parse_file(texts[1], after)
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None

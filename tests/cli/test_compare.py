@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def test_markdown_is_a_table_that_no_name_can_break(
         "",
         "- added: `c.tgraph`",
     ]
+
+
+def test_a_name_that_is_not_utf_8_can_be_printed(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(b"\xff.tgraph")
+    Path("old", name).write_text(OLD)
+    told = run("compare", "old", "new", code=1, capsys=capsys)
+    assert "- removed: \\xff.tgraph" in told.encode("utf-8").decode("utf-8")
 
 
 def test_long_lists_are_cut_unless_all_is_asked_for(
