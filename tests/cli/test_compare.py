@@ -67,10 +67,15 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [(("old", "none"), "none"), (("old", "new/a.tgraph"), "is a directory"), (("x", "x"), ".tgra")],
+    [
+        (("old",), "no test left its texts there"),
+        (("old", "none"), "none"),
+        (("old", "new/a.tgraph"), "is a directory"),
+        (("x", "x"), ".tgra"),
+    ],
 )
 def test_what_cannot_be_compared_is_trouble(
-    directories: Path, words: tuple[str, str], what: str, capsys: pytest.CaptureFixture[str]
+    directories: Path, words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x").mkdir()
     assert main(("compare", *words)) == 2

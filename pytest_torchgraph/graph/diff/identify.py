@@ -104,7 +104,7 @@ class _Identities:
             method = node.source.function.rpartition(".")[2] in METHODS
             own = self._modules_of_lines.get(line, "") if method else ""
             path = _starred(node.module)[len(own) :] if method else ""
-            lines.append((*line, path.removeprefix(".")))
+            lines.append((*line, node.source.code.strip(), path.removeprefix(".")))
         return tuple(dict.fromkeys(lines))
 
     @cached_property
