@@ -63,8 +63,10 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
     replaced = item.stash.get(REPLACED, [])
     if replaced:
+        from .causes import unknown_difference
+
         vars(report)["torchgraph_replaced"] = [
-            (path, data) for path, each in replaced if (data := _difference(each)) is not None
+            (path, _difference(each) or unknown_difference(each)) for path, each in replaced
         ]
         del item.stash[REPLACED]
     mismatches = item.stash.setdefault(MISMATCHES, {}).values()

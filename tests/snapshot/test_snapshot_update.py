@@ -306,6 +306,35 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
     assert sum(line.startswith("updated") for line in listed(result)) == 14
 
 
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ("graph.diff.report.diff_graphs", "! what differs could not be found out  (2 places, *"),
+        ("graph.diff.described.causes_in_words", "*causes of this update are not known: Run*: x"),
+    ],
+)
+def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
+    pytester: pytest.Pytester, run: Run, broken: str, told: str
+) -> None:
+    module, _, name = broken.rpartition(".")
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    run("--torchgraph-update", "-k", "test_two or 3")
+    pytester.makeconftest(
+        f"""
+        import pytest_torchgraph.{module} as module
+
+        def {name}(*args, **kwargs):
+            raise RuntimeError("x")
+
+        module.{name} = {name}
+        """
+    )
+    result = run("--torchgraph-update", "-k", "test_two", OTHER="exp")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([told])
+    assert sum(line.startswith("updated") for line in listed(result)) == 2
+
+
 def test_many_files_with_old_names_are_counted_by_their_names(
     pytester: pytest.Pytester, run: Run
 ) -> None:

@@ -16,17 +16,18 @@ class Cause:
     Attributes:
         finding: the finding of the first file, with its places there.
         files: the files, or whatever was compared, in the order given, each once.
-        findings: the findings of all files, in the order given: at least one for each.
+        findings: the findings of all files, in the order given: at least one for each; () where
+            they are not kept.
     """
 
     finding: Finding
     files: tuple[str, ...]
-    findings: tuple[Finding, ...] = field(repr=False, compare=False)
+    findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def places(self) -> int:
         """How many places the edit has over all files."""
-        return sum(len(finding.places) for finding in self.findings)
+        return sum(len(finding.places) for finding in self.findings or (self.finding,))
 
 
 def causes_of(

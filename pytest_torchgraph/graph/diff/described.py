@@ -135,7 +135,7 @@ def causes_in_words(
 
 def cause_in_words(cause: Cause) -> CauseInWords:
     """A cause in words."""
-    every = [described(finding) for finding in cause.findings]
+    every = [described(finding) for finding in cause.findings or (cause.finding,)]
     return CauseInWords(every[0], cause.files, _modules(every), cause.places)
 
 

@@ -104,9 +104,15 @@ class Page:
         }
 
     def _causes(self) -> Data | None:
-        """The causes of the failed comparisons, None where at most one comparison failed."""
+        """The causes of the failed comparisons; None where at most one failed.
+
+        None as well where they are not known, which the end of the run says.
+        """
         failed: FailedComparisons | None = self.config.pluginmanager.get_plugin(PLUGIN)
-        if failed is None or not failed.causes:
+        try:
+            if failed is None or not failed.causes:
+                return None
+        except Exception:
             return None
         return {
             "heading": failed.heading(),
