@@ -49,6 +49,15 @@ def section(result: pytest.RunResult) -> list[str]:
     return lines[: ends[0]]
 
 
+def stored_graphs(result: pytest.RunResult) -> list[str]:
+    """The lines of the section "stored graphs" of a run; none where there is no such section."""
+    heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
+    if not heads:
+        return []
+    rest = result.outlines[heads[0] + 1 :]
+    return rest[: next(i for i, line in enumerate(rest) if line.startswith("="))]
+
+
 def files(pytester: pytest.Pytester) -> dict[str, bytes]:
     """All stored files of a project and everything that lies beside them."""
     return {

@@ -27,6 +27,7 @@ CASES = (
     # The same without workers, or in the same process, is in every run.
     r"test_snapshot_kept\.py::test_nothing_is_lost_whatever_did_not_run\[(?!one test-).*n2\]",
     r"test_snapshot_releases\.py::test_what_a_release_compares_with.*\[(?!2\.11 2\.13 2\.15\])",
+    r"test_snapshot_releases\.py::.*\[n2\]",
     r"test_snapshot_releases\.py::test_after_an_edit_a_second_round_is_enough",
     r"test_snapshot_companions\.py::.*\[n2\]",
     r"test_isolation\.py::test_each_xdist_worker_compiles_into_directories_of_its_own",

@@ -106,14 +106,15 @@ class Comparison:
         return self.to_text()
 
 
-def compare(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Comparison:
+def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = None) -> Comparison:
     """What distinguishes two files, or all `.tgraph` files of two directories, without torch.
 
     In directories, and those below them, files of the same relative path are compared; one that
     only one side has is listed, and so is one that cannot be read. Of two files an error is raised.
 
     Args:
-        old, new: both files, or both directories.
+        old, new: both files, or both directories. Without `new`, `old` is a directory that
+            `--torchgraph-artifacts` wrote: what was stored is compared with what was captured.
 
     Raises:
         GraphFormatError: if one of two files is malformed, with line and column.
@@ -121,6 +122,10 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Compari
             file: nothing would have been compared.
         OSError: for a path that is not there or cannot be read.
     """
+    if new is None:
+        return _compare_directories(
+            *_artifacts(Path(old)), f"in {old}: no test left its texts there"
+        )
     before, after = Path(old), Path(new)
     if before.is_dir() != after.is_dir():
         for path in (before, after):
@@ -131,18 +136,30 @@ def compare(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Compari
             "directories"
         )
     if not before.is_dir():
-        pair = _compare_files(before, after)
+        pair = _compare_files(before, after, {})
         return _comparison({after.name: pair})
-    files, others = _files(before), _files(after)
+    return _compare_directories(_files(before), _files(after), f"in {before}, nor in {after}")
+
+
+def _compare_directories(
+    files: Mapping[str, Path], others: Mapping[str, Path], where: str
+) -> Comparison:
+    """Compare the files of two sides that have the same name.
+
+    Args:
+        files, others: the old files and the new ones, by their names.
+        where: where they were looked for, to say that there are none.
+    """
     if not files and not others:
-        raise TorchGraphError(f"there is no {SUFFIX} file in {before}, nor in {after}")
+        raise TorchGraphError(f"there is no {SUFFIX} file {where}")
     pairs: dict[str, _Pair] = {}
+    known: dict[tuple[str, str], _Pair] = {}
     unreadable: dict[str, str] = {}
     for name in files:
         if name not in others:
             continue
         try:
-            pairs[name] = _compare_files(files[name], others[name])
+            pairs[name] = _compare_files(files[name], others[name], known)
         except GraphFormatError as error:
             unreadable[name] = str(error)
         except OSError as error:
@@ -191,14 +208,44 @@ def _comparison(pairs: Mapping[str, _Pair]) -> Comparison:
 def _files(directory: Path) -> dict[str, Path]:
     """The files below a directory by their paths relative to it, sorted by these."""
     found = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
-    named = {path.relative_to(directory).as_posix(): path for path in found}
+    named = {_shown(path.relative_to(directory).as_posix()): path for path in found}
     return dict(sorted(named.items()))
 
 
-def _compare_files(before: Path, after: Path) -> _Pair:
+def _artifacts(directory: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The stored and the captured texts of a directory of artifacts, by their common names."""
+    if not directory.is_dir():
+        directory.stat()
+        raise TorchGraphError(f"{directory} is a file: say what to compare it with")
+    every = _files(directory)
+    expected, received = (
+        {name.removesuffix(end): path for name, path in every.items() if name.endswith(end)}
+        for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
+    )
+    return expected, received
+
+
+def _shown(path: str) -> str:
+    """A path that can be printed: bytes in it that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair]) -> _Pair:
+    """Compare two files.
+
+    Args:
+        before, after: the files.
+        known: texts that were compared, for tests that store the same graphs; updated.
+    """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable(texts[0]) == _comparable(texts[1]):
         return _Pair()
+    if texts not in known:
+        known[texts] = _compare_texts(texts, before, after)
+    return known[texts]
+
+
+def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     old, new = parse_file(texts[0], before), parse_file(texts[1], after)
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None

@@ -102,8 +102,8 @@ class Assertions:
         """Assert that no graph broke off.
 
         Args:
-            allow: regular expressions that are searched in `"kind: reason"`; breaks that match one
-                are tolerated.
+            allow: regular expressions that are searched in `"kind: reason"`, or parts of it as they
+                are; breaks that match one are tolerated.
             within: a path or an importable package, or several: breaks elsewhere are tolerated.
 
         Raises:
@@ -175,9 +175,9 @@ class Assertions:
         """Assert that Python never waits for the device; see `syncs` for what is known.
 
         Args:
-            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
-                line, `"kind: op"`; places that match one are tolerated. What comes behind a break
-                from which Dynamo cannot resume is `"behind line N of file in function"`.
+            allow: regular expressions or literal parts, of `"file:line in function: code"` and, in
+                the next line, `"kind: op"`; places that match one are tolerated. What comes behind
+                a break from which Dynamo cannot resume is `"behind line N of file in function"`.
 
         Raises:
             AssertionError: with each place, its code and why it waits, and the graph breaks at
@@ -191,8 +191,8 @@ class Assertions:
         """Assert that nothing is copied between devices; see `transfers` for what is known.
 
         Args:
-            allow: regular expressions, searched in `"file:line in function: code"` and, in the next
-                line, `"from cuda to cpu: op"`; places that match one are tolerated.
+            allow: regular expressions or literal parts, of `"file:line in function: code"` and, in
+                the next line, `"from cuda to cpu: op"`; places that match one are tolerated.
 
         Raises:
             AssertionError: with each place, its code and the devices, and the graph breaks at

@@ -10,7 +10,7 @@ from .. import devices
 from ..convert.source_lines import is_user_file, relative
 from ..graph.checks import bounds, device_of, device_types, format_bounds
 from ..graph.failures import Failure, failed
-from ..settings.within import inside, patterns
+from ..settings.within import allows, inside, patterns
 from ..watching.observe.entries import first_line
 from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 
@@ -150,8 +150,7 @@ def counted_breaks(
     return [
         each
         for each in record.breaks
-        if inside(each.path, within)
-        and not any(pattern.search(f"{each.kind}: {each.reason}") for pattern in allowed)
+        if inside(each.path, within) and not allows(allowed, f"{each.kind}: {each.reason}")
     ]
 
 

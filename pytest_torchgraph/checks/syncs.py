@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..settings.within import patterns
+from ..settings.within import allows, patterns
 from ..syncs.model import BREAKS, STARTS, THREADS, Sync, Transfer
 from .compilation import need_graphs
 
@@ -53,7 +53,7 @@ def _assert_none(
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)
-    wrong = [each for each in found if not any(one.search(str(each)) for one in allowed)]
+    wrong = [each for each in found if not allows(allowed, str(each))]
     if wrong:
         tolerated = len(found) - len(wrong)
         certain = sum(each.certain for each in wrong)

@@ -26,7 +26,13 @@ def add_command(commands: Any) -> None:
         "their relative paths, and print each edit once with the files that it is found in.",
     )
     parser.add_argument("old", type=Path, help="a directory, or a file")
-    parser.add_argument("new", type=Path, help="likewise")
+    parser.add_argument(
+        "new",
+        type=Path,
+        nargs="?",
+        help="likewise; without it, OLD is a directory that --torchgraph-artifacts wrote, and what "
+        "was stored is compared with what was captured",
+    )
     parser.add_argument("--all", action="store_true", help="every cause and every file")
     add_format(parser)
     parser.set_defaults(run=run)

@@ -63,8 +63,10 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
     replaced = item.stash.get(REPLACED, [])
     if replaced:
+        from .causes import unknown_difference
+
         vars(report)["torchgraph_replaced"] = [
-            (path, data) for path, each in replaced if (data := _difference(each)) is not None
+            (path, _difference(each) or unknown_difference(each)) for path, each in replaced
         ]
         del item.stash[REPLACED]
     mismatches = item.stash.setdefault(MISMATCHES, {}).values()
@@ -135,6 +137,8 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
+    if mismatch.is_new:
+        lines += mismatch.details
     lines += _accept_lines(snapshot.item, mismatch)
     if not mismatch.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")

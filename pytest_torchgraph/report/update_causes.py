@@ -5,8 +5,11 @@ Who accepts forty new graphs should see that two edits made them, and which.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from ..snapshot.changes import brief
 from ..snapshot.run import RunRecord
 from .causes import findings_of
 
@@ -15,6 +18,17 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
     """Print the causes, where an update replaced several stored graphs."""
     if len(run.replaced) < 2:
         return
+    try:
+        heading, *lines = _lines(run)
+    except Exception as error:  # the graphs are stored all the same
+        reporter.line(f"torchgraph: the causes of this update are not known: {brief(error)}")
+        return
+    reporter.section(heading, yellow=True)
+    for line in lines:
+        reporter.line(line)
+
+
+def _lines(run: RunRecord) -> Iterator[str]:
     from ..graph.diff.cause_table import MAX_CAUSES, cause_head, counted
     from ..graph.diff.described import causes_in_words
 
@@ -24,22 +38,16 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
         upgraded=[path for path, data in every if data["releases"]],
     )
     stored = {path for how, path, _ in run.stored if how != "created"} | run.replaced.keys()
-    reporter.section(
-        f"this update changes {len(run.replaced)} of {counted(len(stored), 'stored graph')}, "
-        f"by {counted(len(causes), 'cause')}",
-        yellow=True,
-    )
-    for pair in sorted({tuple(data["releases"]) for _, data in every if data["releases"]}):
-        reporter.line("torch {} -> {}".format(*pair))
+    graphs = counted(len(stored), "stored graph")
+    causes_known = counted(len(causes), "cause")
+    yield f"this update changes {len(run.replaced)} of {graphs}, by {causes_known}"
+    for old, new in sorted({tuple(data["releases"]) for _, data in every if data["releases"]}):
+        yield f"torch {old} -> {new}"
     for cause in causes[:MAX_CAUSES]:
         tests = {test for path in cause.files for test, _ in run.replaced[path]}
-        reporter.line(f"{cause_head(cause)} of {counted(len(tests), 'test')}")
-    left = causes[MAX_CAUSES:]
-    if left:
+        yield f"{cause_head(cause)} of {counted(len(tests), 'test')}"
+    if left := causes[MAX_CAUSES:]:
         files = {path for cause in left for path in cause.files}
-        reporter.line(
-            f"... and {counted(len(left), 'more cause')} in {counted(len(files), 'file')}"
-        )
-    lost = sum(data["left"] for _, data in every)
-    if lost:
-        reporter.line(f"{counted(lost, 'further finding')} not listed")
+        yield f"... and {counted(len(left), 'more cause')} in {counted(len(files), 'file')}"
+    if lost := sum(data["left"] for _, data in every):
+        yield f"{counted(lost, 'further finding')} not listed"

@@ -242,9 +242,11 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
         options: further options of pytest.
     """
     path, separator, test = item.nodeid.partition("::")
-    here = item.config.invocation_params.dir
-    if here != item.config.rootpath:
-        path = os.path.relpath(item.config.rootpath / path, here)
+    here, file = item.config.invocation_params.dir, item.config.rootpath / path
+    if not (file.exists() and file.samefile(item.path)):  # --pyargs, outside of the root directory
+        path = str(item.path)
+    elif here != item.config.rootpath:
+        path = os.path.relpath(file, here)
     import shlex
     import subprocess
 

@@ -34,6 +34,10 @@ class Releases:
         """The release that owns the file without a release in its name; "" where none is listed."""
         return self.listed[0] if self.listed else ""
 
+    def stores(self, running: str) -> bool:
+        """Whether a run on this release stores graphs: where none is listed, every one does."""
+        return not self.listed or running in self.listed
+
     def order(self, running: str) -> tuple[str, ...]:
         """The releases whose files a run compares with: the first of these that has a file.
 
@@ -86,7 +90,7 @@ def refuse_update(releases: Releases) -> None:
         pytest.UsageError: saying which releases are listed.
     """
     running = running_release()
-    if releases.listed and running not in releases.listed:
+    if not releases.stores(running):
         raise pytest.UsageError(f"--torchgraph-update: {why_no_update(releases, running)}")
 
 

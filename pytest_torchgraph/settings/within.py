@@ -59,6 +59,14 @@ def patterns(allow: Any) -> list[re.Pattern[str]]:
     return found
 
 
+def allows(allowed: Iterable[re.Pattern[str]], text: str) -> bool:
+    """Whether one of the `patterns` is found in a text, or stands in it as it is.
+
+    The kind of a graph break is a text with parentheses and dots, which is copied into an `allow`.
+    """
+    return any(each.search(text) or each.pattern in text for each in allowed)
+
+
 def _several(value: Any) -> bool:
     """Whether a value is a collection, and not one text or path."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Path)

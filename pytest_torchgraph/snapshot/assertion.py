@@ -307,7 +307,7 @@ class GraphSnapshot(SnapshotAssertion):
         A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
         """
         __tracebackhide__ = True
-        from .compare import Mismatch, compare, parse_stored, read_stored
+        from .compare import Mismatch, compare, parse_stored, read_stored, same_flat_text
 
         config, result, files = self.item.config, comparison.result, comparison.files
         path = settings.shown(config, Path(result.snapshot_location))
@@ -321,9 +321,12 @@ class GraphSnapshot(SnapshotAssertion):
             refused=files.why_not_written(),
         )
         if result.recalled_data is None:
-            return mismatch("no graph is stored for this comparison yet", is_new=True)
+            known = () if comparison.may_write else self._under_old_name(files)
+            return mismatch("no graph is stored for this comparison yet", known, is_new=True)
         mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
+        if same_flat_text(stored, self._current, self._detail):
+            return None
         if comparison.may_write:
             try:
                 document = read_stored(stored)
@@ -342,6 +345,11 @@ class GraphSnapshot(SnapshotAssertion):
         if comparison.key in self._settled:
             details = ("this very test stored another graph there: give each a name=", *details)
         return mismatch(problem, details, document)
+
+    def _under_old_name(self, files: ReleaseFiles) -> tuple[str, ...]:
+        from .old_names import under_old_name
+
+        return under_old_name(self.item, files, self._current, self._detail)
 
 
 @dataclass(frozen=True, slots=True)

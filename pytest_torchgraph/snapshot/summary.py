@@ -16,9 +16,9 @@ from .stale import Stale, remove
 PRUNE = "--torchgraph-prune"
 
 MOST = 10
-"""How many files are listed of those that were updated, renamed or left unchanged.
+"""How many files are listed of those that were replaced, renamed or left unchanged.
 
-More are only counted, unless the run is verbose.
+More are only counted, unless the run is verbose; of those that were replaced the causes are listed.
 """
 
 
@@ -43,16 +43,17 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """A line for each file that an update wrote or left unchanged."""
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
-    many = {how for how, count in Counter(how for _, how, _ in written).items() if count > MOST}
-    many = many & {"updated", "renamed"} if config.get_verbosity() <= 0 else set()
+    counted = Counter(how for path, how, _ in written if how == "renamed" or path in run.replaced)
+    many = {how: n for how, n in counted.items() if n > MOST and config.get_verbosity() <= 0}
     for path, how, what in written:
-        if how not in many:
+        if how not in many or (how != "renamed" and path not in run.replaced):
             yield f"{how}  {settings.shown(config, Path(path))}: {what}"
-    if "renamed" in many:
-        names = Counter(what.partition(": ")[2] for _, how, what in written if how == "renamed")
-        yield from (f"renamed  {_files(n)}: {what} (-v lists them)" for what, n in names.items())
-    if "updated" in many:
-        yield f"updated  {_files(sum(how == 'updated' for _, how, _ in written))} (-v lists them)"
+    names = Counter(what.partition(": ")[2] for _, how, what in written if how == "renamed")
+    for how, number in many.items():
+        if how == "renamed":
+            yield from (f"{how}  {_files(n)}: {what} (-v lists them)" for what, n in names.items())
+        else:
+            yield f"{how}  {_files(number)} (-v lists them)"
     paths = {path for path, _, _ in written}
     same = sorted({path for _, path, _ in run.stored} - paths)
     if len(same) > MOST and config.get_verbosity() <= 0:

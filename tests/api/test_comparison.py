@@ -165,6 +165,21 @@ def test_op_counts_are_compared_where_one_file_holds_them_alone(tmp_path: Path) 
     assert "op counts in a.tgraph" in str(found)
 
 
+def test_artifacts_are_compared_with_what_was_stored(tmp_path: Path) -> None:
+    files = {
+        "a.expected.tgraph": text("sin"),
+        "a.received.tgraph": text("cos"),
+        "b.received.tgraph": text("sin"),
+    }
+    found = compare(directory(tmp_path / "art", files))
+    assert [cause.files for cause in found.causes] == [("a",)]
+    assert found.added == ("b",)
+    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: no test left its texts"):
+        compare(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
+    with pytest.raises(TorchGraphError, match="is a file: say what to compare it with"):
+        compare(tmp_path / "none" / "a.tgraph")
+
+
 def test_comparing_imports_no_torch(tmp_path: Path) -> None:
     new = directory(tmp_path / "new", {"a.tgraph": text("sin")})
     old = directory(tmp_path / "old", {"a.tgraph": text("cos")})

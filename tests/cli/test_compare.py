@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,15 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
 
 @pytest.mark.parametrize(
     ("words", "what"),
-    [(("old", "none"), "none"), (("old", "new/a.tgraph"), "is a directory"), (("x", "x"), ".tgra")],
+    [
+        (("old",), "no test left its texts there"),
+        (("old", "none"), "none"),
+        (("old", "new/a.tgraph"), "is a directory"),
+        (("x", "x"), ".tgra"),
+    ],
 )
 def test_what_cannot_be_compared_is_trouble(
-    directories: Path, words: tuple[str, str], what: str, capsys: pytest.CaptureFixture[str]
+    directories: Path, words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x").mkdir()
     assert main(("compare", *words)) == 2
@@ -120,6 +126,15 @@ def test_markdown_is_a_table_that_no_name_can_break(
         "",
         "- added: `c.tgraph`",
     ]
+
+
+def test_a_name_that_is_not_utf_8_can_be_printed(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(b"\xff.tgraph")
+    Path("old", name).write_text(OLD)
+    told = run("compare", "old", "new", code=1, capsys=capsys)
+    assert "- removed: \\xff.tgraph" in told.encode("utf-8").decode("utf-8")
 
 
 def test_long_lists_are_cut_unless_all_is_asked_for(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
 from graph.build import difference, graph
 from graph.edited_layers import LAYERS, Layer, edits_of, model_of
 from graph.strategies import checked
@@ -82,6 +84,63 @@ def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
     assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
 
 
+def test_a_rewrite_in_14_models_that_have_nothing_else_in_common_is_one_cause() -> None:
+    """Each split of a value becomes slices of it, at one to three places of each model."""
+    rng = random.Random(14)
+
+    def both(number: int) -> GraphDiff:
+        texts: list[list[str]] = [[], []]
+        value = "x"
+        for k in range(rng.randrange(3, 9)):
+            module = f"{rng.choice('abc')}.{rng.choice('def')}{number}"
+            unary = f"%{module}/u{k} = aten.{rng.choice(['sin', 'cos', 'exp'])}.default(%{value})"
+            for text in texts:
+                text.append(f'{unary} : f32[2, 3] in "{module}"')
+            value, here = f"{module}/u{k}", f'in "{module}"'
+            if k % 3 == 0:
+                texts[0] += [
+                    f"%s{k} = aten.split.Tensor(%{value}, 2, 1) : (f32[2, 2], f32[2, 1]) {here}",
+                    f"%s{k}#0 = operator.getitem(%s{k}, 0) : f32[2, 2] {here}",
+                    f"%s{k}#1 = operator.getitem(%s{k}, 1) : f32[2, 1] {here}",
+                ]
+                texts[1] += [
+                    f"%s{k}#0 = aten.slice.Tensor(%{value}, 1, 0, 2) : f32[2, 2] {here}",
+                    f"%s{k}#1 = aten.slice.Tensor(%{value}, 1, 2, 3) : f32[2, 1] {here}",
+                ]
+                for text in texts:
+                    text.append(f"%j{k} = aten.cat.default([%s{k}#0, %s{k}#1], 1) : f32[2, 3]")
+                value = f"j{k}"
+        return difference(*(graph("\n".join([*text, f"return %{value}"])) for text in texts))
+
+    diffs = [(f"model {number}", both(number)) for number in range(14)]
+    assert sum(len(diff.findings) for _, diff in diffs) > 20
+    (cause,) = causes_of(diffs)
+    assert len(cause.files) == 14
+
+
+def test_the_numbers_of_modules_in_a_layer_tell_edits_apart() -> None:
+    """The same op behind the first and behind the third module of a sequence."""
+
+    def diff(number: int, layers: str) -> GraphDiff:
+        def chain(edited: str) -> Graph:
+            lines, value = [], "x"
+            for layer in layers:
+                for k in (0, 2):
+                    module = f"blocks.{layer}.{k}"
+                    words = ["mm", "erf"] if edited and k == number else ["mm"]
+                    for word in words:
+                        args = f"%{value}, %y" if word == "mm" else f"%{value}"
+                        value = f"{module}/{word}"
+                        lines.append(f"%{value} = aten.{word}.default({args}) : f32[2, 3]")
+                        lines[-1] += f' in "{module}"'
+            return graph("\n".join([*lines, f"return %{value}"]))
+
+        return difference(chain(""), chain("x"))
+
+    diffs = [("a", diff(0, "01")), ("b", diff(2, "01")), ("c", diff(0, "0123"))]
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "c"), ("b",)]
+
+
 def test_an_op_that_is_replaced_in_one_place_of_several_is_a_cause_of_its_own() -> None:
     def both(first: str, second: str) -> Graph:
         return graph(f"""
@@ -114,27 +173,59 @@ def test_two_edits_that_the_same_files_have_are_two_causes_though_their_ops_are_
     assert (cause.files, cause.places) == (("a", "b"), 3)
 
 
-def on_line(of: Graph, line: int) -> Graph:
-    """The graph with its ops on a line of the user's code."""
-    source = Source("nets/blocks.py", line, "x = act(x)", "activate")
-    return replace(of, nodes=tuple(replace(node, source=source) for node in of.nodes))
+def on_line(of: Graph, line: int, function: str = "activate") -> Graph:
+    """The graph with the ops of its modules on a line of the user's code."""
+    source = Source("nets/blocks.py", line, "x = act(x)", function)
+    nodes = (replace(node, source=source) if node.module else node for node in of.nodes)
+    return replace(of, nodes=tuple(nodes))
 
 
-def test_the_same_line_of_code_is_one_cause_in_different_models() -> None:
-    """Both still have another gelu, so that their ops alone say nothing."""
-
-    def diff(module: str, line: int, tail: str) -> GraphDiff:
-        before = activation(module, "tanh", tail)
-        after = model(
-            module,
-            f"""%{module}/more = aten.exp.default(%h) : f32[2, 3] in "{module}"
+def inserted(module: str, line: int, tail: str, function: str = "activate") -> GraphDiff:
+    """An op more behind the product, on a line."""
+    before = activation(module, "tanh", tail)
+    after = model(
+        module,
+        f"""%{module}/more = aten.exp.default(%h) : f32[2, 3] in "{module}"
         %{module}/act = aten.tanh.default(%{module}/more) : f32[2, 3] in "{module}\"""",
-            tail,
-        )
-        return difference(before, on_line(after, line))
+        tail,
+    )
+    return difference(before, on_line(after, line, function))
 
-    diffs = [("a", diff("p", 7, "sin")), ("b", diff("q.r", 7, "cos")), ("c", diff("s", 8, "log"))]
+
+@pytest.mark.parametrize("function", ["activate", "Block.forward"])
+def test_the_same_line_of_code_is_one_cause_in_different_models(function: str) -> None:
+    """An op more says nothing by itself, and nothing around it is the same."""
+    diffs = [
+        ("a", inserted("p", 7, "sin", function)),
+        ("b", inserted("q.r", 7, "cos", function)),
+        ("c", inserted("s", 8, "log", function)),
+    ]
     assert [cause.files for cause in causes_of(diffs)] == [("a", "b"), ("c",)]
+
+
+def test_modules_that_are_called_on_one_line_of_a_method_are_told_apart() -> None:
+    """`self.first(self.last(x))` in the forward of a block: one of the two is edited."""
+
+    def diff(block: str, edited: str, start: str) -> GraphDiff:
+        def model(new: bool) -> Graph:
+            lines, value = [f"%u = aten.{start}.default(%x) : f32[2, 3]"], "u"
+            for name in ("last", "first"):
+                module = f"{block}.{name}"
+                for word in ("tanh", "exp") if new and name == edited else ("tanh",):
+                    lines.append(f"%{module}/{word} = aten.{word}.default(%{value}) : f32[2, 3]")
+                    lines[-1] += f' in "{module}"'
+                    value = f"{module}/{word}"
+            made = graph("\n".join([*lines, f"return %{value}"]))
+            return on_line(made, 7, "Block.forward") if new else made
+
+        return difference(model(False), model(True))
+
+    diffs = [
+        ("a", diff("p", "first", "sin")),
+        ("b", diff("q", "last", "cos")),
+        ("c", diff("r.s", "first", "log")),
+    ]
+    assert [cause.files for cause in causes_of(diffs)] == [("a", "c"), ("b",)]
 
 
 def test_a_release_of_torch_that_drops_an_op_is_one_cause() -> None:

@@ -168,6 +168,20 @@ def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
     assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
 
 
+def test_causes_that_cannot_be_found_out_end_no_run(pytestconfig: pytest.Config) -> None:
+    gathered = FailedComparisons(pytestconfig)
+    gathered.tests = {"test_a": [{"findings": [{}], "releases": None}] * 2}
+    written: list[str] = []
+
+    class Reporter:
+        line = staticmethod(written.append)
+
+    around = gathered.pytest_terminal_summary(Reporter())  # type: ignore[arg-type]
+    next(around)
+    assert next(around, None) is None
+    assert written == ["torchgraph: the causes are not known: KeyError: 'identity'"]
+
+
 def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) -> None:
     gathered = FailedComparisons(pytestconfig)
     data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from projects import Run, files
+from projects import stored_graphs as lines
 
 SUITE = """
 import pytest
@@ -40,16 +41,6 @@ WORKERS = pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=[
 
 def suite(**parts: str) -> str:
     return SUITE.format(**{**PLAIN, **parts})
-
-
-def lines(result: pytest.RunResult) -> list[str]:
-    """What the section about stored graphs says."""
-    heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
-    if not heads:
-        return []
-    rest = result.outlines[heads[0] + 1 :]
-    end = next(i for i, line in enumerate(rest) if line.startswith("=") or " in " in line)
-    return rest[:end]
 
 
 def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes]:

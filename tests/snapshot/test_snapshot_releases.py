@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
+from pathlib import Path
 
 import pytest
-from projects import Run, files, section
+from projects import Run, files, section, stored_graphs
 
 HOME = "__snapshots__/test_net"
 BASE = f"{HOME}/test_step.tgraph"
@@ -40,16 +41,6 @@ def of(release: str, stem: str = "test_step") -> str:
     return f"{HOME}/{stem}@torch-{release}.tgraph"
 
 
-def told(result: pytest.RunResult) -> list[str]:
-    """What the section about stored graphs says."""
-    heads = [i for i, line in enumerate(result.outlines) if line.strip("= ") == "stored graphs"]
-    if not heads:
-        return []
-    rest = result.outlines[heads[0] + 1 :]
-    end = next(i for i, line in enumerate(rest) if line.startswith("="))
-    return rest[:end]
-
-
 @pytest.fixture
 def on(pytester: pytest.Pytester, run: Run) -> On:
     """Run the project on a release of torch, with the graph of the ops that are named."""
@@ -81,13 +72,15 @@ def update(on: On) -> On:
 def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
-    assert told(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
+    assert stored_graphs(update("2.11", "relu")) == [f"created  {BASE}: forward 1 op"]
     base = files(pytester)
-    assert told(update("2.13", "relu")) == [f"unchanged  {BASE}"]
+    assert stored_graphs(update("2.13", "relu")) == [f"unchanged  {BASE}"]
     assert files(pytester) == base
 
     differs = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
-    assert told(update("2.13", "gelu")) == [f"created  {of('2.13')}: beside torch 2.11, {differs}"]
+    assert stored_graphs(update("2.13", "gelu")) == [
+        f"created  {of('2.13')}: beside torch 2.11, {differs}"
+    ]
     assert files(pytester).items() > base.items()
     assert files(pytester).keys() == {BASE, of("2.13")}
     for release, op in [("2.11", "relu"), ("2.13", "gelu"), ("2.15", "gelu")]:
@@ -95,7 +88,9 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
     for release, op in [("2.11", "gelu"), ("2.13", "relu"), ("2.15", "relu")]:
         on(release, op).assert_outcomes(failed=1)
 
-    assert told(update("2.13", "relu")) == [f"removed  {of('2.13')}: equal to that of torch 2.11"]
+    assert stored_graphs(update("2.13", "relu")) == [
+        f"removed  {of('2.13')}: equal to that of torch 2.11"
+    ]
     assert files(pytester) == base
 
 
@@ -158,8 +153,12 @@ def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
         refused = on("2.14", "gelu", "--torchgraph-update", *workers, listed="2.13 2.15")
         assert refused.ret == pytest.ExitCode.USAGE_ERROR
         refused.stderr.fnmatch_lines([f"ERROR: --torchgraph-update: {why}"])
+    pytester.makepyfile(test_net=STEP.replace("test_step(", "test_other(") + STEP)
+    two = on("2.14", "gelu", listed="2.13 2.15")
+    two.assert_outcomes(failed=2)
+    assert "accept all" not in two.stdout.str(), "a command that would be refused"
     # syrupy's own flag is meant for other snapshots too.
-    on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=1)
+    on("2.14", "gelu", "--snapshot-update", listed="2.13 2.15").assert_outcomes(failed=2)
     assert files(pytester) == before
 
 
@@ -183,8 +182,162 @@ def test_without_the_option_there_is_one_file_for_all_releases(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
     update("2.13", "relu", listed="")
-    assert told(update("2.99", "gelu", listed=""))[0].startswith(f"updated  {BASE}: 1 finding")
+    assert stored_graphs(update("2.99", "gelu", listed=""))[0].startswith(
+        f"updated  {BASE}: 1 finding"
+    )
     assert files(pytester).keys() == {BASE}
+
+
+WHOLE = """
+import pytest
+from graphs import Capture, graph
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on(device, graph_snapshot, subtests):
+    with subtests.test("one"):
+        assert Capture(graph()) == graph_snapshot(name="one")
+    with subtests.test("two"):
+        assert Capture(graph("mm")) == graph_snapshot(name="two")
+
+def test_step(graph_snapshot):
+    assert Capture(graph()) == graph_snapshot
+    assert Capture(graph("mm")) == graph_snapshot
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
+def test_files_of_each_comparison_of_a_test_have_their_release(
+    pytester: pytest.Pytester, on: On, update: On, workers: tuple[str, ...]
+) -> None:
+    pytest.importorskip("_pytest.subtests", reason="pytest 9 has subtests")
+    pytester.makepyfile(test_net=WHOLE)
+    update("2.11", "relu", *workers)
+    stems = ["test_on[cpu][one]", "test_on[cuda][one]", "test_step"]
+    both = [*stems, "test_on[cpu][two]", "test_on[cuda][two]", "test_step.1"]
+    assert files(pytester).keys() == {f"{HOME}/{stem}.tgraph" for stem in both}
+    before = files(pytester)
+    update("2.13", "gelu", *workers)
+    assert files(pytester).keys() - before.keys() == {of("2.13", stem) for stem in stems}
+    assert files(pytester).items() > before.items()
+    assert on("2.13", "gelu", *workers).ret == 0
+    assert on("2.11", "relu", *workers).ret == 0
+
+
+def test_a_name_with_its_release_has_at_most_255_bytes(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import pytest
+        from graphs import graph
+
+        @pytest.mark.parametrize("n", range(218, 246), ids=lambda n: "x" * n)
+        def test_step(n, graph_snapshot):
+            assert graph() == graph_snapshot
+        """
+    )
+    update("2.13", "relu", listed="2.13 2.15")
+    base = files(pytester)
+    assert max(len(Path(path).name) for path in base) == 255
+    update("2.15", "gelu", listed="2.13 2.15")
+    added = files(pytester).keys() - base.keys()
+    assert len(added) == len(base) == 28
+    assert max(len(Path(path).name) for path in added) == 255
+    assert all(path.endswith("@torch-2.15.tgraph") for path in added)
+    update("2.15", "gelu", listed="")
+    assert files(pytester).keys() == base.keys() | added, "names are those without the option"
+    on("2.15", "gelu", listed="2.13 2.15").assert_outcomes(passed=28)
+
+
+def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_others(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    gone = "def test_gone(graph_snapshot):\n    assert Capture(graph()) == graph_snapshot\n"
+    pytester.makepyfile(test_net=f"{STEP}\n{gone}")
+    for release, op in [("2.11", "sin"), ("2.13", "cos"), ("2.15", "tan")]:
+        update(release, op)
+    before = files(pytester)
+    assert len(before) == 6
+    for release, op in [("2.11", "sin"), ("2.13", "cos"), ("2.15", "tan")]:
+        assert stored_graphs(on(release, op, "--torchgraph-prune")) == ["nothing to remove"]
+    assert files(pytester) == before
+
+    # A test that is gone: each release's run removes the file of that release.
+    pytester.makepyfile(test_net=STEP)
+    assert stored_graphs(on("2.13", "cos", "--torchgraph-prune")) == [
+        f"removed  {of('2.13', 'test_gone')}",
+        f"kept {HOME}/test_gone.tgraph and 1 more: no test compares them here, and this run is "
+        "not of torch 2.11, 2.15",
+    ]
+    assert stored_graphs(on("2.14", "cos", "--torchgraph-prune"))[0] == "nothing to remove"
+    assert stored_graphs(on("2.11", "sin")) == [
+        f"stale, no test compares them: {HOME}/test_gone.tgraph (--torchgraph-prune removes them)"
+    ]
+    assert stored_graphs(on("2.11", "sin", "--torchgraph-prune"))[0] == (
+        f"removed  {HOME}/test_gone.tgraph"
+    )
+
+    # A release that is not listed any more, and none at all.
+    assert stored_graphs(on("2.13", "cos", "--torchgraph-prune", listed="2.11 2.13")) == [
+        f"removed  {of('2.15', 'test_gone')}",
+        f"removed  {of('2.15')}",
+    ]
+    assert files(pytester).keys() == {BASE, of("2.13")}
+    assert stored_graphs(on("2.11", "sin", "--torchgraph-prune", listed="")) == [
+        f"removed  {of('2.13')}"
+    ]
+    assert files(pytester).keys() == {BASE}
+
+
+def test_a_file_that_is_equal_to_the_next_is_removed_whatever_its_names(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    update("2.11", "relu")
+    path = pytester.path / of("2.13")
+    path.write_text((pytester.path / BASE).read_text().replace("layer", "block"))
+    on("2.13", "relu").assert_outcomes(passed=1)
+    path.with_name("test_step.tgraph").write_text("not a graph")
+    assert on("2.13", "relu", "--torchgraph-update").ret == 0, "the file of 2.11 is not ours"
+    assert "layer.0" in path.read_text()
+    assert (pytester.path / BASE).read_text() == "not a graph"
+    failed = on("2.15", "relu")  # which compares with that of 2.13
+    failed.assert_outcomes(passed=1)
+    path.unlink()
+    on("2.13", "relu").stdout.fnmatch_lines(["*test_step.tgraph:1:1: *"])
+
+
+def test_many_files_beside_another_release_are_counted_and_their_causes_listed(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import os
+        import pytest
+        from graphs import Capture, graph
+
+        @pytest.mark.parametrize("k", range(11))
+        def test_step(k, graph_snapshot):
+            assert Capture(graph(*["sin"] * k, *os.environ["OP"].split())) == graph_snapshot
+        """
+    )
+    update("2.13", "relu cos", listed="2.13 2.15")
+    result = update("2.15", "gelu cos", listed="2.13 2.15")
+    assert stored_graphs(result) == ["created  11 files (-v lists them)"]
+    result.stdout.fnmatch_lines(["=* this update changes 11 of 11 stored graphs, by 1 cause =*"])
+    assert len(files(pytester)) == 22
+
+
+def test_a_graph_under_another_detail_is_stored_beside(
+    pytester: pytest.Pytester, on: On, update: On
+) -> None:
+    update("2.11", "relu")
+    pytester.makepyfile(
+        test_net=STEP.replace("== graph_snapshot", '== graph_snapshot(detail="ops")')
+    )
+    on("2.13", "relu").assert_outcomes(passed=1)
+    assert stored_graphs(update("2.13", "relu")) == [
+        f"created  {of('2.13')}: beside torch 2.11, detail 'ops', was 'dataflow'"
+    ]
 
 
 # -- in every order --------------------------------------------------------------------------------
@@ -193,6 +346,7 @@ ORDERS = """
 import importlib.metadata
 import os
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from graphs import Capture, graph

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from projects import Run, files
 
-from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.text.format import format_document
+from pytest_torchgraph.graph.text.parse import parse_document
 
 SUITE = """
 import pytest
@@ -142,12 +143,20 @@ def test_an_update_says_in_a_line_what_changed_in_each_file(
 
 RENAMED = """
 import os
-from graphs import Capture, text
+from graphs import Capture
 from pytest_torchgraph.graph import Graph
 
 def step():
-    name = os.environ.get("LAYER", "layer")
-    return Capture(Graph.from_text(text(*["relu"] * 9).replace("layer", name)))
+    layer, lines, last = os.environ.get("LAYER", "layer"), [], "x"
+    for number in range(9):
+        for op in ("sin", "cos", "tan", "exp"):
+            name = f"{layer}.{number}/{op}"
+            lines.append(f"  %{name} = aten.{op}.default(%{last}) : f32[2]")
+            last = name
+    body = ["  %x = input : f32[2]", *lines, f"  return %{last}"]
+    return Capture(
+        Graph.from_text("\\n".join(["torchgraph 1", "", "forward @ aot {", *body, "}", ""]))
+    )
 
 def test_step(graph_snapshot):
     assert step() == graph_snapshot
@@ -173,8 +182,8 @@ def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
     result.assert_outcomes(passed=3)
     home = "__snapshots__/test_net"
     assert listed(result) == [
-        f"renamed  {home}/test_full.tgraph: 9 names: layer -> block",
-        f"renamed  {home}/test_step.tgraph: 9 names: layer -> block",
+        f"renamed  {home}/test_full.tgraph: 36 names: layer -> block",
+        f"renamed  {home}/test_step.tgraph: 36 names: layer -> block",
         f"unchanged  {home}/test_counts.tgraph",
     ]
     after = files(pytester)
@@ -190,8 +199,10 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
     pytester.makepyfile(test_net=RENAMED)
     run("--torchgraph-update").assert_outcomes(passed=3)
     path = pytester.path / "__snapshots__" / "test_net" / "test_step.tgraph"
-    flat = path.read_text()
-    folded = Graph.from_text(flat).to_text(fold=True)
+    document = parse_document(path.read_text())
+    flat, folded = (
+        format_document(document.graphs, document.header, fold=fold) for fold in (False, True)
+    )
     assert len(folded.splitlines()) < len(flat.splitlines())
     for text in (folded, flat, flat.replace("torchgraph 1", "torchgraph 2")):
         path.write_text(text)
@@ -199,9 +210,25 @@ def test_a_file_that_is_only_written_in_another_way_is_left_alone(
         told = listed(run("--torchgraph-update"))
         assert {line.split()[0] for line in told} == {"unchanged"}
         assert files(pytester) == before
+    # Neither form has to be read where it is what would be written: that takes many times as long.
+    pytester.makeconftest(
+        """
+        import pytest_torchgraph.snapshot.compare
+
+        def broken(text):
+            raise AssertionError("read")
+
+        pytest_torchgraph.snapshot.compare.parse_document = broken
+        """
+    )
+    path.write_text(flat)
+    run().assert_outcomes(passed=3)
+    path.write_text(flat.replace("tan", "erf"))
+    run().assert_outcomes(passed=2, failed=1)
+    pytester.makeconftest("")
     path.write_text(folded)
     told = listed(run("--torchgraph-update", LAYER="block"))
-    assert f"renamed  {path.relative_to(pytester.path)}: 9 names: layer -> block" in told
+    assert f"renamed  {path.relative_to(pytester.path)}: 36 names: layer -> block" in told
 
 
 SUITE_WIDE = """
@@ -277,6 +304,35 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
         "torch 2.13.0 -> 2.15.0",
     ]
     assert sum(line.startswith("updated") for line in listed(result)) == 14
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ("graph.diff.report.diff_graphs", "! what differs could not be found out  (2 places, *"),
+        ("graph.diff.described.causes_in_words", "*causes of this update are not known: Run*: x"),
+    ],
+)
+def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(
+    pytester: pytest.Pytester, run: Run, broken: str, told: str
+) -> None:
+    module, _, name = broken.rpartition(".")
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    run("--torchgraph-update", "-k", "test_two or 3")
+    pytester.makeconftest(
+        f"""
+        import pytest_torchgraph.{module} as module
+
+        def {name}(*args, **kwargs):
+            raise RuntimeError("x")
+
+        module.{name} = {name}
+        """
+    )
+    result = run("--torchgraph-update", "-k", "test_two", OTHER="exp")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([told])
+    assert sum(line.startswith("updated") for line in listed(result)) == 2
 
 
 def test_many_files_with_old_names_are_counted_by_their_names(

@@ -435,6 +435,16 @@ def test_the_others_are_said_to_be_allowed() -> None:
     seen.assert_no_syncs(allow=["reads a value back", "aten.nonzero"])
 
 
+def test_a_line_can_be_allowed_as_it_is() -> None:
+    def one(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    seen = capture(one, example(), via="dispatch")
+    seen.assert_no_syncs(allow="x * x.sum().item()")
+    with pytest.raises(AssertionError, match="expected none, found 1"):
+        seen.assert_no_syncs(allow="x + x.sum().item()")
+
+
 def test_what_is_no_expression_is_a_mistake() -> None:
     seen = capture(torch.relu, example())
     with pytest.raises(ValueError, match=r"allow='\(' is no regular expression"):

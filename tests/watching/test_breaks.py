@@ -289,6 +289,16 @@ def test_kinds_can_be_allowed() -> None:
         seen.assert_graph_breaks(1, allow="print")
 
 
+def test_a_kind_can_be_allowed_as_it_is() -> None:
+    seen = compiled(break_cases.item)
+    (found,) = seen.breaks
+    assert "()" in found.kind, "no regular expression that matches itself"
+    seen.assert_no_graph_breaks(allow=[found.kind])
+    seen.assert_no_graph_breaks(allow=f"{found.kind}: {found.reason[:20]}")
+    with pytest.raises(AssertionError, match="expected 0, found 1"):
+        seen.assert_no_graph_breaks(allow=f"{found.kind}.")
+
+
 def test_the_others_are_said_to_be_allowed() -> None:
     def run() -> None:
         for function in (break_cases.printed, break_cases.item):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .described import CauseInWords
+from .described import CauseInWords, shortened
 
 MAX_CAUSES = 10
 """How many causes are listed; the others are counted."""
@@ -45,9 +45,10 @@ def cause_head(cause: CauseInWords, noun: str = "file") -> str:
 
 
 def some(items: Sequence[str], limit: int | None) -> str:
-    """The first of several texts, and how many more there are."""
+    """The first of several texts, long ones cut, and how many more there are; None for all."""
     more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
-    return ", ".join(items[:limit]) + more
+    named = items if limit is None else [shortened(item) for item in items[:limit]]
+    return ", ".join(named) + more
 
 
 def counted(count: int, noun: str) -> str:

@@ -16,17 +16,18 @@ class Cause:
     Attributes:
         finding: the finding of the first file, with its places there.
         files: the files, or whatever was compared, in the order given, each once.
-        findings: the findings of all files, in the order given: at least one for each.
+        findings: the findings of all files, in the order given: at least one for each; () where
+            they are not kept.
     """
 
     finding: Finding
     files: tuple[str, ...]
-    findings: tuple[Finding, ...] = field(repr=False, compare=False)
+    findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def places(self) -> int:
         """How many places the edit has over all files."""
-        return sum(len(finding.places) for finding in self.findings)
+        return sum(len(finding.places) for finding in self.findings or (self.finding,))
 
 
 def causes_of(
@@ -84,10 +85,10 @@ def same_edits(
         k, other = sorted((find(k), find(other)))
         leader[other] = k
 
-    for kind in ("edit", "line"):
-        first: dict[str, int] = {}
-        for k, (_, identity) in enumerate(items):
-            if token := getattr(identity, kind):
+    first: dict[str, int] = {}
+    for k, (_, identity) in enumerate(items):
+        for token in (*identity.edits, identity.line):
+            if token:
                 join(first.setdefault(token, k), k)
     upgraded = frozenset(upgraded)
     rewrites: dict[str, list[int]] = {}

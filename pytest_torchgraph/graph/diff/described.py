@@ -49,7 +49,7 @@ class Described:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Described:
         """What `data` gave."""
-        identity = Identity(**data["identity"])
+        identity = Identity(**{**data["identity"], "edits": tuple(data["identity"]["edits"])})
         return cls(**{**data, "modules": tuple(data["modules"]), "identity": identity})
 
 
@@ -95,20 +95,20 @@ def described(finding: Finding) -> Described:
     simple = not finding.summary
     return Described(
         sign=SIGNS[finding.kind],
-        what=_cut(edit_name(finding)),
+        what=shortened(edit_name(finding)),
         modules=tuple(modules)[:MAX_MODULES] if simple else (),
         places=len(finding.places),
-        source=_cut(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
-        before=_cut(format_node(finding.before)) if simple and finding.before else "",
-        after=_cut(format_node(finding.after)) if simple and finding.after else "",
+        source=shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
+        before=shortened(format_node(finding.before)) if simple and finding.before else "",
+        after=shortened(format_node(finding.after)) if simple and finding.after else "",
         identity=finding.identity,
     )
 
 
 def problem_described(problem: str) -> Described:
     """A problem in words, where a comparison failed without any finding: equal ones are one."""
-    problem = _cut(" ".join(problem.split()))
-    return Described("!", problem, (), 1, "", "", "", Identity(edit=f"problem {problem}"))
+    problem = shortened(" ".join(problem.split()))
+    return Described("!", problem, (), 1, "", "", "", Identity(edits=(f"problem {problem}",)))
 
 
 def causes_in_words(
@@ -135,7 +135,7 @@ def causes_in_words(
 
 def cause_in_words(cause: Cause) -> CauseInWords:
     """A cause in words."""
-    every = [described(finding) for finding in cause.findings]
+    every = [described(finding) for finding in cause.findings or (cause.finding,)]
     return CauseInWords(every[0], cause.files, _modules(every), cause.places)
 
 
@@ -143,5 +143,6 @@ def _modules(findings: Iterable[Described]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for each in findings for path in each.modules))
 
 
-def _cut(text: str) -> str:
+def shortened(text: str) -> str:
+    """A text, or its beginning where it is longer than `MAX_TEXT`."""
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ..model import Graph
+from ..module_paths import common_path
 from ..ops import calls
 from ..text.format import format_node
 from .calls import METHODS
@@ -15,10 +17,14 @@ from .findings import Change, Finding, ops_of
 from .identity import Identity
 from .keys import EditKeys, without_derived
 from .origins import Origins
+from .paths import is_index, path_of
 
 ATEN = "aten."
 COPIES = ("_to_copy", "index_copy", "_foreach_copy")
 """Ops that copy by themselves: of other ones `_copy` is the form without an alias."""
+
+MAX_EDITS = 32
+"""How many tokens of its places a finding has at most."""
 
 
 def identified(
@@ -31,43 +37,97 @@ def identified(
         before, after: all graphs of the two captures.
         origins: where the changes come from.
     """
-    keys = EditKeys(origins)
-    left: dict[str, frozenset[str]] = {}
-
-    def ops_left(kind: str) -> frozenset[str]:
-        if kind not in left:
-            left[kind] = frozenset(
-                node.op for node in calls(graph for graph in after if graph.kind == kind)
-            )
-        return left[kind]
-
-    kinds = {graph.name: graph.kind for graph in (*before, *after)}
-    found = []
-    for finding in findings:
-        edit, line, rewrite, release = _edit(finding, keys, origins), "", "", ""
-        if not (finding.summary or finding.of_graph):
-            gone, came = _ops(finding)
-            kind = kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
-            if (lines := _lines(finding)) is not None:
-                line = _digest("line", lines, gone, came)
-            if gone or came:
-                plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
-                release = _digest("release", *plain)
-            if gone and came and ops_left(kind).isdisjoint(gone):
-                rewrite = _digest("rewrite", gone, came)
-        found.append(replace(finding, identity=Identity(edit, line, rewrite, release)))
-    return found
+    identities = _Identities(before, after, origins)
+    return [replace(finding, identity=identities.of(finding)) for finding in findings]
 
 
-def _edit(finding: Finding, keys: EditKeys, origins: Origins) -> str:
-    if finding.modules:
-        return _digest("modules", finding.kind, finding.modules, finding.like)
-    if finding.summary or finding.of_graph:
-        return _digest("summary", finding.summary)
-    if not all(map(origins.knows, finding.changes)):
-        nodes = [(c.kind, *_texts(c)) for c in finding.changes]
-        return _digest("nodes", finding.graph, *nodes)
-    return _digest("edit", keys.key(finding))
+class _Identities:
+    """The identities of the findings of one comparison."""
+
+    def __init__(self, before: Sequence[Graph], after: Sequence[Graph], origins: Origins):
+        self.after = after
+        self.origins = origins
+        self.kinds = {graph.name: graph.kind for graph in (*before, *after)}
+        self.keys = EditKeys(origins)
+        self._left: dict[str, frozenset[str]] = {}
+
+    def of(self, finding: Finding) -> Identity:
+        """The identity of a finding."""
+        edits = self._edits(finding)[:MAX_EDITS]
+        if finding.summary or finding.of_graph:
+            return Identity(edits)
+        gone, came = _ops(finding)
+        lines = self._lines(finding)
+        plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
+        everywhere = gone and came and self._ops_left(finding).isdisjoint(gone)
+        return Identity(
+            edits,
+            line=_digest("line", lines, gone, came) if lines else "",
+            rewrite=_digest("rewrite", gone, came) if everywhere else "",
+            release=_digest("release", *plain) if gone or came else "",
+        )
+
+    def _ops_left(self, finding: Finding) -> frozenset[str]:
+        """The ops that there are in graphs of the kind that a finding is in."""
+        kind = self.kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
+        if kind not in self._left:
+            graphs = (graph for graph in self.after if graph.kind == kind)
+            self._left[kind] = frozenset(node.op for node in calls(graphs))
+        return self._left[kind]
+
+    def _edits(self, finding: Finding) -> tuple[str, ...]:
+        if finding.modules:
+            return (_digest("modules", finding.kind, finding.modules, finding.like),)
+        if finding.summary or finding.of_graph:
+            return (_digest("summary", finding.summary),)
+        if not all(map(self.origins.knows, finding.changes)):
+            nodes = [(change.kind, *_texts(change)) for change in finding.changes]
+            return (_digest("nodes", finding.graph, *nodes),)
+        key = self.keys.key(finding)
+        inner = dict.fromkeys(_inner_numbers(path_of(p.changes[0].node)) for p in finding.places)
+        return tuple(_digest("edit", key, numbers) for numbers in inner)
+
+    def _lines(self, finding: Finding) -> Sequence[Hashable]:
+        """The lines of code that an edit is on; none where these are not all known.
+
+        Of what is gone no line is known: stored graphs have none. On the line of a method may stand
+        several modules that it calls: their paths from its own module tell these apart.
+        """
+        lines = []
+        for change in ops_of(without_derived(finding.changes)):
+            node = change.after
+            if node is None:
+                continue
+            if node.source is None:
+                return ()
+            line = node.source.file, node.source.line
+            method = node.source.function.rpartition(".")[2] in METHODS
+            own = self._modules_of_lines.get(line, "") if method else ""
+            path = _starred(node.module)[len(own) :] if method else ""
+            lines.append((*line, node.source.code.strip(), path.removeprefix(".")))
+        return tuple(dict.fromkeys(lines))
+
+    @cached_property
+    def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
+        """For each line of code the module that all its ops are in, `_starred`."""
+        modules: dict[tuple[str, int], set[str]] = {}
+        for node in calls(self.after):
+            if node.source is not None:
+                line = node.source.file, node.source.line
+                modules.setdefault(line, set()).add(node.module)
+        return {line: common_path(map(_starred, paths)) for line, paths in modules.items()}
+
+
+def _starred(path: str) -> str:
+    """A path with `*` in the place of its first number, which is that of a layer."""
+    parts = path.split(".")
+    first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
+    return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
+
+
+def _inner_numbers(path: str) -> tuple[str, ...]:
+    """The numbers in a path behind the first one, which is that of a layer."""
+    return tuple(part for part in path.split(".") if is_index(part))[1:]
 
 
 def _texts(change: Change) -> tuple[str, ...]:
@@ -104,22 +164,6 @@ def _plain(op: str) -> str:
     if packet not in COPIES:
         packet = packet.removesuffix("_copy")
     return f"{ATEN}{packet}{dot}{overload}"
-
-
-def _lines(finding: Finding) -> Hashable | None:
-    """The lines of code that an edit is on; None where these are not all known.
-
-    On the line of a method stand all the modules that it calls: their own names tell these apart.
-    """
-    lines = []
-    for change in ops_of(without_derived(finding.changes)):
-        source = change.node.source
-        if source is None:
-            return None
-        method = source.function.rpartition(".")[2] in METHODS
-        name = change.node.module.rpartition(".")[2] if method else ""
-        lines.append((source.file, source.line, name))
-    return tuple(dict.fromkeys(lines)) or None
 
 
 def _digest(*parts: Hashable) -> str:

@@ -4,8 +4,10 @@
 // own, so that ids and classes in it cannot clash with those of the page.
 const data = JSON.parse(document.getElementById("data").textContent);
 const tests = data.tests;
+const causes = data.causes;
 const OUTCOMES = ["failed", "error", "crashed", "xpassed", "passed", "xfailed", "skipped"];
 const ROWS = 200; // rows of the table of nodes; the search reaches the others
+const TESTS = 10; // tests that are listed of a cause; a click shows the others
 const COPIED_MS = 1500; // how long a button says that its text was copied
 const DRAG_PX = 4; // a pointer that moved no further has clicked
 const WHEEL_ZOOM = 1.2; // factor of one step of the wheel
@@ -95,13 +97,14 @@ function list() {
     onclick: () => select(test.number),
   }, ...title(test), badges(test))));
   const nav = document.querySelector("nav");
-  nav.replaceChildren(rows.length ? element("ol", {}, rows)
+  nav.replaceChildren(...(causes ? [causesButton] : []), rows.length ? element("ol", {}, rows)
     : element("p", { class: "none" }, tests.length ? "No test matches." : "No test used graphs."));
   document.getElementById("count").textContent = `${matches.length} of ${plural(tests.length, "test")}`;
 }
 
 function select(number) {
   current = number;
+  if (causes) causesButton.removeAttribute("aria-current");
   for (const button of document.querySelectorAll("nav button")) {
     const chosen = Number(button.dataset.test) === number;
     if (chosen) button.setAttribute("aria-current", "true");
@@ -113,6 +116,46 @@ function select(number) {
   document.querySelector("main").replaceChildren(...detail(tests[number]));
   document.querySelector("main").scrollTop = 0;
   for (const view of views) if (view.start) view.start();
+}
+
+// -- causes: each edit once, with the tests that it fails --------------------------------------------
+
+const causesButton = element("button", { id: "all-causes", onclick: () => showCauses() },
+  element("strong", {}, causes ? causes.heading : ""));
+
+function showCauses() {
+  current = -1;
+  views = [];
+  for (const button of document.querySelectorAll("nav button")) button.removeAttribute("aria-current");
+  causesButton.setAttribute("aria-current", "true");
+  history.replaceState(null, "", "#causes");
+  document.querySelector("main").replaceChildren(
+    element("h2", {}, causes.heading),
+    ...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
+    ...causes.list.map(cause),
+    ...(causes.accept ? [element("p", {}, "Is all of it intended? Then store it:"), command(causes.accept)] : []));
+  document.querySelector("main").scrollTop = 0;
+}
+
+function cause(each) {
+  const change = [["del", each.before], ["add", each.after]].filter(([, line]) => line);
+  const buttons = each.files.map((id) => testButton(id));
+  return element("section", { class: "card cause" },
+    element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
+    element("p", {}, each.where ? ["in ", name(each.where), " · "] : "",
+      `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`),
+    each.source ? element("p", { class: "where" }, name(each.source)) : null,
+    change.length ? element("pre", {}, change.map(([kind, line]) =>
+      element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,
+    element("ul", { class: "tests" }, buttons.slice(0, TESTS)),
+    buttons.length > TESTS ? element("details", {},
+      element("summary", {}, `${buttons.length - TESTS} more`),
+      element("ul", { class: "tests" }, buttons.slice(TESTS))) : null);
+}
+
+function testButton(id) {
+  const test = tests.find((other) => other.id === id);
+  return element("li", {}, test ? element("button", { onclick: () => select(test.number) }, name(id)) : name(id));
 }
 
 // -- one test -------------------------------------------------------------------------------------
@@ -411,4 +454,5 @@ list();
 const wanted = Number.parseInt(location.hash.slice(1), 10);
 const first = matching().findIndex((test) => ["failed", "error", "crashed"].includes(test.outcome));
 if (tests[wanted]) select(wanted);
+else if (causes) showCauses();
 else if (tests.length) select(matching()[Math.max(first, 0)].number);

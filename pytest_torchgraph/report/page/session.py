@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ...snapshot.files import write_text
+from ..causes import PLUGIN, FailedComparisons
 from .collect import Data
 
 ATTRIBUTE = "torchgraph_page"
@@ -98,7 +99,26 @@ class Page:
         return {
             "about": about,
             "warning": f"{workers} crashed" if crashed else "",
+            "causes": self._causes(),
             "tests": sorted(self.tests.values(), key=lambda test: (test["place"], test["id"])),
+        }
+
+    def _causes(self) -> Data | None:
+        """The causes of the failed comparisons; None where at most one failed.
+
+        None as well where they are not known, which the end of the run says.
+        """
+        failed: FailedComparisons | None = self.config.pluginmanager.get_plugin(PLUGIN)
+        try:
+            if failed is None or not failed.causes:
+                return None
+        except Exception:
+            return None
+        return {
+            "heading": failed.heading(),
+            "releases": failed.releases(),
+            "accept": failed.accept(),
+            "list": [cause.to_json() for cause in failed.causes],
         }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

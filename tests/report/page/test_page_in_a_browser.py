@@ -106,6 +106,54 @@ def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
     assert box["height"] > 20  # large enough to be read
 
 
+CAUSE = {
+    "sign": "~",
+    "what": "aten.gelu -> aten.relu",
+    "where": "layers.{0 … 11}.act",
+    "places": 480,
+    "source": "nets/blocks.py:31: x = <b>act</b>(x)",
+    "before": "%gelu = aten.gelu.default(%x)",
+    "after": "%relu = aten.relu.default(%x)",
+    "files": [f"test_a.py::test_step[{k}]" for k in range(40)],
+}
+
+
+def test_a_page_opens_with_the_causes_where_there_are_some(
+    opened: Any, tmp_path: Path, failed: dict[str, Any]
+) -> None:
+    tests = [{**failed, "id": test} for test in CAUSE["files"]]
+    causes = {
+        "heading": "1 cause in 40 tests",
+        "releases": ["2.13.0 -> 2.15.0"],
+        "accept": "pytest --lf --torchgraph-update",
+        "list": [CAUSE],
+    }
+    path = written(tmp_path, *tests, causes=causes)
+    page = opened.open(path)
+    assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
+    assert page.locator("main .where").first.inner_text() == "torch 2.13.0 -> 2.15.0"
+    (told,) = page.locator(".cause").all_inner_texts()
+    for what in ("~aten.gelu -> aten.relu", "480 places in 40 tests", "layers.{0 … 11}.act"):
+        assert what in told.replace("\n", "")
+    assert CAUSE["source"] in told
+    assert page.locator(".cause pre .add").inner_text() == "+ %relu = aten.relu.default(%x)"
+    assert page.locator("main .command pre").inner_text() == causes["accept"]
+    assert page.locator("#all-causes").get_attribute("aria-current") == "true"
+
+    assert page.locator(".tests button:visible").count() == 10
+    page.locator(".cause summary").click()
+    assert page.locator(".tests button:visible").count() == 40
+    page.locator(".tests button").nth(3).click()
+    assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[3]"
+    assert page.locator("#all-causes").get_attribute("aria-current") is None
+    page.locator("#all-causes").click()
+    assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
+
+    page.goto(f"{path.as_uri()}#5")
+    page.reload()
+    assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[5]"
+
+
 def test_a_click_on_a_node_tells_of_it(opened: Any, tmp_path: Path, failed: dict[str, Any]) -> None:
     page = opened.open(written(tmp_path, failed))
     page.locator(".view .chosen text").first.click()

@@ -51,6 +51,23 @@ def project(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
+def test_a_page_with_several_failed_comparisons_has_their_causes(
+    pytester: pytest.Pytester, project: Run
+) -> None:
+    project("--torchgraph-report=page.html", OP="gelu").assert_outcomes(failed=7, passed=1)
+    causes = data_of(pytester)["causes"]
+    assert causes["heading"] == "1 cause in 7 tests"
+    assert causes["accept"] == "pytest --lf --torchgraph-update"
+    (cause,) = causes["list"]
+    assert cause["what"] == "aten.relu -> aten.gelu"
+    assert cause["files"] == ["test_net.py::test_chain[0]", *cause["files"][1:]]
+    assert {test["id"] for test in data_of(pytester)["tests"]} == set(cause["files"])
+    project("-k", "crash", "--torchgraph-report=page.html", OP="gelu").assert_outcomes(
+        failed=1, deselected=7
+    )
+    assert data_of(pytester)["causes"] is None
+
+
 WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
 
 
@@ -223,7 +240,7 @@ def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, op
     page = opened.open(inside / "page.html")
     assert page.locator("nav li").count() == len(HOSTILE)
     for number in range(len(HOSTILE)):
-        page.locator("nav button").nth(number).click()
+        page.locator("nav li button").nth(number).click()
         assert "1 edit: aten.tanh added in" in page.locator("main").inner_text()
         assert page.locator(".view .chosen").count() >= 1
 
