@@ -15,7 +15,7 @@ from .identity import Identity
 
 MAX_TEXT = 160
 """How many characters of a node or a line of code are kept."""
-MAX_MODULES = 200
+MAX_MODULES = 64
 """How many modules of a finding are kept."""
 
 
