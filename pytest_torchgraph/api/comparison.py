@@ -64,6 +64,13 @@ class Comparison:
         """The causes in words."""
         return [cause_in_words(cause) for cause in self.causes]
 
+    def files_by_counts(self) -> dict[tuple[str, ...], list[str]]:
+        """The files whose op counts differ, by the lines that differ."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for file, lines in self.counts.items():
+            found.setdefault(lines, []).append(file)
+        return found
+
     def heading(self) -> str:
         """What differs, counted, in one line: `14 of 200 files differ by 1 cause; 1 file added`."""
         parts = []
@@ -90,8 +97,8 @@ class Comparison:
             pairs = [f"{old} -> {new}" for old, new in releases]
             lines.append(f"torch {some(pairs, limit)}")
         lines += cause_lines(self.in_words(), limit=limit)
-        for file, differing in [*self.counts.items()][:limit]:
-            lines.append(f"~ op counts in {file}: {some(differing, limit)}")
+        for differing, named in [*self.files_by_counts().items()][:limit]:
+            lines += [f"~ op counts: {some(differing, limit)}", f"    in {some(named, limit)}"]
         for sign, word, files in (
             ("+", "added", self.added),
             ("-", "removed", self.removed),

@@ -78,7 +78,10 @@ def _markdown(found: Comparison) -> list[str]:
     table = markdown_table(found.in_words())
     lines += ["", *table] if table else []
     listed = [
-        *((f"op counts: {'; '.join(lines)}", (file,)) for file, lines in found.counts.items()),
+        *(
+            (f"op counts: {'; '.join(map(markdown_code, counts))}", files)
+            for counts, files in found.files_by_counts().items()
+        ),
         ("added", found.added),
         ("removed", found.removed),
         ("other names, strides or devices alone", found.renamed),

@@ -41,8 +41,8 @@ def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[s
     lines = [f"| change | where | places | {noun}s |", "|---|---|---:|---|"]
     for cause in causes:
         where = markdown_code(cause.where)
-        if cause.first.source:
-            where += f"<br>{markdown_code(cause.first.source)}"
+        if cause.sources:
+            where += f"<br>{some([markdown_code(line) for line in cause.sources], 1)}"
         files = some([markdown_code(each) for each in cause.files], MAX_FILES)
         what = markdown_code(f"{cause.first.sign} {cause.first.what}")
         lines.append(f"| {what} | {where} | {cause.places:,} | {len(cause.files):,}: {files} |")

@@ -99,7 +99,7 @@ def test_json_of_compare_has_everything(
         "what": "aten.relu -> aten.tanh",
         "where": "fc",
         "places": 2,
-        "source": "",
+        "sources": [],
         "before": "%fc/relu = aten.relu.default(%x) : f32[2, 4]",
         "after": "%fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "files": ["a.tgraph", "sub/b.tgraph"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -13,7 +14,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, GraphDiff
+from pytest_torchgraph.graph.diff.cause_table import MAX_CAUSES, cause_lines
 from pytest_torchgraph.graph.diff.causes import causes_of
+from pytest_torchgraph.graph.diff.described import (
+    Described,
+    cause_in_words,
+    causes_in_words,
+    described,
+)
 from pytest_torchgraph.graph.model import Source
 
 COUNT = 6
@@ -71,8 +79,9 @@ def activation(module: str, word: str, tail: str = "cos") -> Graph:
     return model(module, f'%{module}/act = aten.{word}.default(%h) : f32[2, 3] in "{module}"', tail)
 
 
-def swapped(module: str, before: str, after: str, tail: str = "cos") -> GraphDiff:
-    return difference(activation(module, before, tail), activation(module, after, tail))
+def swapped(module: str, before: str, after: str, tail: str = "cos", line: int = 0) -> GraphDiff:
+    new = activation(module, after, tail)
+    return difference(activation(module, before, tail), on_line(new, line) if line else new)
 
 
 def test_an_op_that_is_replaced_wherever_it_was_is_one_cause() -> None:
@@ -254,3 +263,40 @@ def test_a_module_that_came_is_one_cause(layer: Layer) -> None:
     (cause,) = causes_of([("a", diff), ("b", diff)])
     assert cause.finding.modules == ("model.layers.3",)
     assert cause.files == ("a", "b")
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+
+def test_a_cause_in_words_names_all_its_modules_and_counts_its_lines() -> None:
+    diffs = [
+        ("a", swapped("layers.0.act", "gelu", "relu", line=7)),
+        ("b", swapped("layers.1.act", "gelu", "relu", line=8)),
+    ]
+    words = [(label, described(each)) for label, diff in diffs for each in diff.findings]
+    (cause,) = causes_in_words(words)
+    assert [*cause_lines([cause], "test")] == [
+        "~ aten.gelu -> aten.relu in layers.{0, 1}.act  (2 places, 2 tests)",
+        "    nets/blocks.py:7: x = act(x) and 1 more",
+        "    before  %layers.0.act/act = aten.gelu.default(%h) : f32[2, 3]",
+        "    after   %layers.0.act/act = aten.relu.default(%h) : f32[2, 3]",
+        "    in a, b",
+    ]
+    assert cause == cause_in_words(causes_of(diffs)[0])
+
+
+def test_a_finding_in_words_is_plain_data_and_back() -> None:
+    diff = swapped("layers.0.act", "gelu", "relu", line=7)
+    (finding,) = map(described, diff.findings)
+    assert Described.from_data(json.loads(json.dumps(finding.data()))) == finding
+
+
+def test_long_texts_are_cut_and_many_causes_counted() -> None:
+    diffs = [
+        (f"test {'x' * 500} {k}", swapped("m" * 500, "gelu", f"{'w' * 500}{k}"))
+        for k in range(MAX_CAUSES + 2)
+    ]
+    words = [(label, described(each)) for label, diff in diffs for each in diff.findings]
+    lines = [*cause_lines(causes_in_words(words))]
+    assert lines[-1] == "... and 2 more causes in 2 files"
+    assert max(map(len, lines)) < 1000

@@ -8,6 +8,8 @@ from .described import CauseInWords, shortened
 
 MAX_CAUSES = 10
 """How many causes are listed; the others are counted."""
+MAX_LINES = 1
+"""How many lines of code are shown of a cause."""
 MAX_FILES = 3
 """How many files, or tests, are named of a cause."""
 
@@ -24,8 +26,8 @@ def cause_lines(
     """
     for cause in causes[:limit]:
         yield cause_head(cause, noun)
-        if cause.first.source:
-            yield f"    {cause.first.source}"
+        if cause.sources:
+            yield f"    {some(cause.sources, None if limit is None else MAX_LINES)}"
         if cause.first.before:
             yield f"    before  {cause.first.before}"
         if cause.first.after:

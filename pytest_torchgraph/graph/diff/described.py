@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from .identity import Identity
 
 MAX_TEXT = 160
 """How many characters of a node or a line of code are kept."""
-MAX_MODULES = 200
+MAX_MODULES = 64
 """How many modules of a finding are kept."""
 
 
@@ -58,16 +58,32 @@ class CauseInWords:
     """A cause in words.
 
     Attributes:
-        first: its first finding.
+        findings: what was found of it, at least one for each file.
         files: the files, or tests, that it is found in.
-        modules: the modules that it is in, each once.
-        places: how many places it has over all files.
     """
 
-    first: Described
+    findings: tuple[Described, ...]
     files: tuple[str, ...]
-    modules: tuple[str, ...]
-    places: int
+
+    @property
+    def first(self) -> Described:
+        """The first finding."""
+        return self.findings[0]
+
+    @property
+    def places(self) -> int:
+        """How many places it has over all files."""
+        return sum(finding.places for finding in self.findings)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The lines of the user's code that are known, each once."""
+        return tuple(dict.fromkeys(each.source for each in self.findings if each.source))
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that it is in, each once."""
+        return tuple(dict.fromkeys(path for each in self.findings for path in each.modules))
 
     @property
     def where(self) -> str:
@@ -81,7 +97,7 @@ class CauseInWords:
             "what": self.first.what,
             "where": self.where,
             "places": self.places,
-            "source": self.first.source,
+            "sources": list(self.sources),
             "before": self.first.before,
             "after": self.first.after,
             "files": list(self.files),
@@ -123,10 +139,8 @@ def causes_in_words(
     groups = same_edits([(label, each.identity) for label, each in items], upgraded=upgraded)
     causes = [
         CauseInWords(
-            items[group[0]][1],
+            tuple(items[k][1] for k in group),
             tuple(dict.fromkeys(items[k][0] for k in group)),
-            _modules(items[k][1] for k in group),
-            sum(items[k][1].places for k in group),
         )
         for group in groups
     ]
@@ -135,12 +149,7 @@ def causes_in_words(
 
 def cause_in_words(cause: Cause) -> CauseInWords:
     """A cause in words."""
-    every = [described(finding) for finding in cause.findings or (cause.finding,)]
-    return CauseInWords(every[0], cause.files, _modules(every), cause.places)
-
-
-def _modules(findings: Iterable[Described]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for each in findings for path in each.modules))
+    return CauseInWords(tuple(map(described, cause.findings or (cause.finding,))), cause.files)
 
 
 def shortened(text: str) -> str:

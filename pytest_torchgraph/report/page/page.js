@@ -144,7 +144,7 @@ function cause(each) {
     element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
     element("p", {}, each.where ? ["in ", name(each.where), " · "] : "",
       `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`),
-    each.source ? element("p", { class: "where" }, name(each.source)) : null,
+    ...each.sources.map((line) => element("p", { class: "where" }, name(line))),
     change.length ? element("pre", {}, change.map(([kind, line]) =>
       element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,
     element("ul", { class: "tests" }, buttons.slice(0, TESTS)),
