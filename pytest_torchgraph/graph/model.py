@@ -300,13 +300,14 @@ class Graph:
 
     # -- text and pictures -----------------------------------------------------------------------
 
-    def to_text(self, detail: Detail = "dataflow", fold: bool = False) -> str:
+    def to_text(self, detail: Detail = "dataflow", fold: bool = True) -> str:
         """The `.tgraph` text of this graph.
 
         Args:
             detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
                 the default) or "full" (also strides and devices).
-            fold: whether repeated modules are written once; else there is one line a node.
+            fold: whether repeated modules are written once, as they are stored; False gives one
+                line a node, for comparisons line by line.
         """
         from .text.format import format_document
 

@@ -122,7 +122,7 @@ def format_document(
     header: Header | None = None,
     detail: Detail = "dataflow",
     *,
-    fold: bool = False,
+    fold: bool = True,
 ) -> str:
     """The text of several graphs as one `.tgraph` document.
 
