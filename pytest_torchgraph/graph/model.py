@@ -332,7 +332,7 @@ class Graph:
 
     def to_table(self) -> str:
         """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
-        from .text.format import format_table
+        from .text.table import format_table
 
         return format_table(self)
 

@@ -300,6 +300,7 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
     folded = folded_unchecked(text)
     assert folded is None or expand(folded) == text
     assert fold(text) == (folded or text)
+    assert graph.to_text() == fold(graph.to_text(fold=False))
     for fold_it in (False, True):
         read = Graph.from_text(graph.to_text(fold=fold_it))
         assert read == graph
@@ -311,6 +312,7 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
 def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
     flat, folded = (graph.to_text(detail, fold=fold_it) for fold_it in (False, True))
     assert expand(folded) == flat
+    assert detail == "ops" or fold(flat) == folded, "the lines of a graph, and those of its text"
 
 
 @given(SEEDS, st.integers(0, 2**32))
