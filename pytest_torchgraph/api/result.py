@@ -295,13 +295,14 @@ class Capture(Assertions):
 
         return to_graph_module(converted)
 
-    def to_text(self, detail: Detail = "dataflow", fold: bool = False) -> str:
+    def to_text(self, detail: Detail = "dataflow", fold: bool = True) -> str:
         """The `.tgraph` text of all graphs of the `program`.
 
         Args:
             detail: "ops" has op counts alone, "dataflow" what is compared, "full" also strides and
                 devices.
-            fold: whether repeated modules are written once; else there is one line a node.
+            fold: whether repeated modules are written once, as they are stored; False gives one
+                line a node, for comparisons line by line.
         """
         return format_document(self.program, self.header, detail, fold=fold)
 

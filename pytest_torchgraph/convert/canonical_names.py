@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -144,7 +145,9 @@ class CanonicalNames:
 class NodeNamer:
     """Names for the nodes of one graph: module path, op, and a number among equal ones.
 
-    So an op that is inserted in one module renames nothing in another.
+    So an op that is inserted in one module renames nothing in another. What a backward computes
+    goes on with the numbers of its forward, so that a value which is saved, or no longer, renames
+    nothing, and no name stands for two values of a step.
 
     Attributes:
         taken: all names that are given.
@@ -154,6 +157,10 @@ class NodeNamer:
     def __init__(self) -> None:
         self.taken = {"output"}  # the name of the output node
         self.counts: dict[str, int] = {}
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Give none of these names from now on."""
+        self.taken.update(names)
 
     def claim(self, name: str) -> str:
         """`name` itself or, where it is taken, with the next number."""

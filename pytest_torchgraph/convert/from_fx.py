@@ -19,12 +19,13 @@ import torch
 import torch.fx
 
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
-from ..graph.module_paths import common_path, module_of
+from ..graph.module_paths import module_of
 from ..ops.levels import Level
 from ..ops.names import base_name
 from ..ops.qualified import class_name, op_name
 from . import node_meta, normalize, source_lines
 from .aot_descriptors import is_saved
+from .backward_modules import BackwardModules
 from .canonical_names import CanonicalNames, NodeNamer
 from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
@@ -47,6 +48,7 @@ class Naming:
             itself says which of them it saves.
         plain: whether `nn_module_stack` holds module paths, as torch.fx writes it, and not Dynamo's
             sources.
+        forward: for a backward, the graph that it belongs to.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Naming:
     dynamo: Sequence[tuple[str, str]] = ()
     body: bool = False
     plain: bool = False
+    forward: Converted | None = None
 
 
 @dataclass
@@ -127,6 +130,7 @@ class GraphConverter:
         namer: gives the names of nodes.
         names: the name that each node got.
         paths: the module path of each node but the inputs.
+        positions: the position of each of these among them.
         results: the result of each node.
         subgraphs: bodies of higher-order ops, by their attribute paths.
         returned: see `Converted`.
@@ -144,11 +148,13 @@ class GraphConverter:
         self.namer = NodeNamer()
         self.names: dict[torch.fx.Node, str] = {}
         self.paths: dict[torch.fx.Node, str] = {}
+        self.positions: dict[torch.fx.Node, int] = {}
         self.results: dict[torch.fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.returned: list[int] | None = None
         self._tracker = EffectTracker(self.names)
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
+        self._backward = BackwardModules(naming.forward) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         """The converted graph; to be called once."""
@@ -191,6 +197,8 @@ class GraphConverter:
             role, wanted = self.naming.inputs.get(node.name, ("input", node.name))
             self.names[node] = self.namer.claim(wanted)
             roles.append((node, role))
+        if self.naming.forward is not None:
+            self.namer.reserve(self.naming.forward.names.values())
         return roles
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -206,6 +214,7 @@ class GraphConverter:
     def node(self, node: torch.fx.Node) -> Node:
         """The node of a call or of a get_attr."""
         path = self.paths[node] = self.module_path(node)
+        self.positions[node] = len(self.positions)
         op, target = self.op(node)
         self.names[node] = self.name(node, path, op, target)
         effects, after = self.effects(node)
@@ -261,9 +270,9 @@ class GraphConverter:
         return isinstance(self.results.get(producer), tuple)
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """`Node.module`; of a sum of gradients, the innermost module with all its operands."""
+        """`Node.module`; of an op that torch notes none for, the one that it runs for."""
         if normalize.sums_gradients(node, self.kind):
-            return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
+            return self.path_of_sum(node)
         stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
         if stack and (self.naming.plain or self.level == "fx"):
             return str(list(stack.values())[-1][0])
@@ -275,7 +284,17 @@ class GraphConverter:
         producer = node.args[0] if node.args else None
         if op_name(node.target) == "operator.getitem" and producer in self.paths:
             return self.paths[producer]  # type: ignore[index]
-        return ""
+        return self._backward.path(node) if self._backward is not None else ""
+
+    def path_of_sum(self, node: torch.fx.Node) -> str:
+        """`Node.module` of a sum of gradients: that of the operand that was computed last.
+
+        Autograd adds a gradient to the others as it comes in, so this is the module whose backward
+        runs while it adds; a recording of what runs (`via="dispatch"`) says the same.
+        """
+        operands = [operand for operand in node.all_input_nodes if operand in self.paths]
+        last = max(operands, key=self.positions.__getitem__, default=None)
+        return "" if last is None else self.paths[last]
 
     def result(self, node: torch.fx.Node) -> Result:
         """`Node.result`."""

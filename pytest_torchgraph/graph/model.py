@@ -300,13 +300,14 @@ class Graph:
 
     # -- text and pictures -----------------------------------------------------------------------
 
-    def to_text(self, detail: Detail = "dataflow", fold: bool = False) -> str:
+    def to_text(self, detail: Detail = "dataflow", fold: bool = True) -> str:
         """The `.tgraph` text of this graph.
 
         Args:
             detail: "ops" (how often which op), "dataflow" (ops, edges, constants, dtypes, shapes;
                 the default) or "full" (also strides and devices).
-            fold: whether repeated modules are written once; else there is one line a node.
+            fold: whether repeated modules are written once, as they are stored; False gives one
+                line a node, for comparisons line by line.
         """
         from .text.format import format_document
 
@@ -331,7 +332,7 @@ class Graph:
 
     def to_table(self) -> str:
         """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
-        from .text.format import format_table
+        from .text.table import format_table
 
         return format_table(self)
 

@@ -201,14 +201,18 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
 
 
 def _write_texts(item: pytest.Item, mismatch: Mismatch) -> None:
-    """Write the expected text, the received one and their diff, where `artifacts` is set."""
+    """Write the expected text, the received one and their diff, where `artifacts` is set.
+
+    They have one line a node: a line of the diff is one of them.
+    """
     if settings.get(item.config).artifacts is None:
         return
     stored = mismatch.stored
     detail = stored.header.detail if stored is not None else "dataflow"
-    texts = {".received.tgraph": mismatch.subject.to_text(detail)}
+    texts = {".received.tgraph": mismatch.subject.to_text(detail, fold=False)}
     if stored is not None and stored.graphs:
-        texts[".expected.tgraph"] = format_document(stored.graphs, stored.header, detail)
+        expected = format_document(stored.graphs, stored.header, detail, fold=False)
+        texts[".expected.tgraph"] = expected
         texts[".diff"] = "".join(f"{line}\n" for line in mismatch.text_diff)
     for suffix, text in texts.items():
         artifacts.path(item, mismatch.name, suffix).write_text(text, encoding="utf-8")

@@ -63,9 +63,9 @@ class Subject:
     graphs: tuple[Graph, ...]
     header: Header
 
-    def to_text(self, detail: Detail) -> str:
-        """The document that would be stored."""
-        return format_document(self.graphs, self.header, detail)
+    def to_text(self, detail: Detail, fold: bool = True) -> str:
+        """The document that would be stored; with `fold=False`, with one line a node."""
+        return format_document(self.graphs, self.header, detail, fold=fold)
 
 
 def subject_of(value: object) -> Subject:
@@ -174,12 +174,12 @@ class Mismatch:
 
     @property
     def text_diff(self) -> list[str]:
-        """The difference of the texts, as unified diff; empty where no graph is stored."""
+        """The difference of the texts with one line a node; empty where no graph is stored."""
         if self.stored is None or not self.stored.graphs:
             return []
         detail = self.stored.header.detail
-        old = format_document(self.stored.graphs, self.stored.header, detail).splitlines()
-        new = self.subject.to_text(detail).splitlines()
+        stored = format_document(self.stored.graphs, self.stored.header, detail, fold=False)
+        old, new = stored.splitlines(), self.subject.to_text(detail, fold=False).splitlines()
         return list(unified_diff(old, new, "stored", "now", lineterm=""))
 
     @cached_property
@@ -382,6 +382,7 @@ def _counts(graphs: tuple[Graph, ...]) -> tuple[tuple[str, dict[str, int]], ...]
 
 def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
     """The lines that differ in the texts with strides and devices, each with `-` or `+`."""
-    old, new = (format_document(g, detail="full").splitlines() for g in (before, after))
+    texts = (format_document(g, detail="full", fold=False) for g in (before, after))
+    old, new = (text.splitlines() for text in texts)
     lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
     return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))

@@ -185,7 +185,7 @@ def captured(via: str, path: str = "", op: Op | None = None) -> Capture:
 
 def text(capture: Capture, detail: str) -> list[str]:
     """The lines that a snapshot of the capture has."""
-    return subject_of(capture).to_text(detail).splitlines()  # type: ignore[arg-type]
+    return subject_of(capture).to_text(detail, fold=False).splitlines()  # type: ignore[arg-type]
 
 
 def counts(lines: list[str]) -> tuple[int, int, int]:

@@ -28,7 +28,7 @@ def main() -> None:
             many, _ = scattered(base, 10 if size == 1_000 else 100, seed=0)
             one = insert(base, len(base) // 2, random.Random(0)).nodes
             before = graph(base)
-            text = before.to_text()
+            text = before.to_text(fold=False)
             same = graph(topologically_shuffled(base, random.Random(0)))
             for name, edited in (
                 ("1 insert", one),

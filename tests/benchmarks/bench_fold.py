@@ -118,7 +118,7 @@ MODELS = {
 def stored(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> str:
     """The text that a comparison would store."""
     capture = pytest_torchgraph.capture(model, **inputs, via="aot", backward=True)
-    return subject_of(capture).to_text("dataflow")
+    return subject_of(capture).to_text("dataflow", fold=False)
 
 
 def replaced(model: nn.Module, path: str) -> None:
@@ -195,7 +195,7 @@ def times(folded: str) -> None:
         graphs = parse_document(flat).graphs
         taken = medians(
             {
-                "write": lambda g=graphs: format_document(g),
+                "write": lambda g=graphs: format_document(g, fold=False),
                 "write folded": lambda g=graphs: format_document(g, fold=True),
                 "read": lambda t=flat: parse_document(t),
                 "read folded": lambda t=text: parse_document(t),

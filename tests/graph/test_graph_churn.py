@@ -66,7 +66,9 @@ def base(via: str) -> Capture:
 
 def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
     """The lines that went and those that came."""
-    texts = [subject_of(found).to_text("full").splitlines() for found in (before, after)]
+    texts = [
+        subject_of(found).to_text("full", fold=False).splitlines() for found in (before, after)
+    ]
     lines = list(unified_diff(*texts, n=0, lineterm=""))[2:]
     return [line[1:] for line in lines if line[0] == "-"], [
         line[1:] for line in lines if line[0] == "+"

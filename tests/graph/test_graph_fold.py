@@ -15,12 +15,16 @@ from hypothesis import strategies as st
 
 import pytest_torchgraph
 from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.equality.canonical import canonical
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
-from pytest_torchgraph.graph.text.format import format_document
+from pytest_torchgraph.graph.text.format import Header, format_document
 from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.snapshot.compare import Subject, compare
 
 ROOT = Path(__file__).parents[2]
+OLD = sorted((Path(__file__).parent / "stored").glob("*.tgraph"))
+"""Files as they were stored before anything was folded."""
 STORED = [
     file
     for file in sorted((ROOT / "examples").rglob("*.tgraph"))
@@ -242,16 +246,37 @@ def test_an_eager_graph_keeps_version_2() -> None:
 
 @pytest.mark.parametrize("file", STORED, ids=[file.stem for file in STORED])
 def test_stored_graphs_fold(file: Path) -> None:
+    folded = file.read_bytes().decode()
+    document = parse_document(folded)
+    flat = format_document(document.graphs, document.header, document.header.detail, fold=False)
+    assert format_document(document.graphs, document.header, document.header.detail) == folded
+    assert expand(folded) == flat
+    assert parse_document(flat).graphs == document.graphs
+    assert document.folded == (folded != flat)
+    loaded = pytest_torchgraph.load(file)
+    assert loaded.to_text(document.header.detail) == folded
+    assert loaded.to_text(document.header.detail, fold=False) == flat
+    if file.parent.name == "test_bert":
+        assert document.folded
+        assert len(folded.encode()) <= 0.12 * len(flat.encode())
+
+
+@pytest.mark.parametrize("file", OLD, ids=[file.stem for file in OLD])
+def test_graphs_that_were_stored_flat_are_read_and_equal_what_is_stored_now(file: Path) -> None:
     text = file.read_bytes().decode()
     document = parse_document(text)
-    folded = format_document(document.graphs, document.header, document.header.detail, fold=True)
-    again = parse_document(folded)
-    assert expand(folded) == text
-    assert again.graphs == document.graphs
-    assert again.folded == (folded != text)
-    assert pytest_torchgraph.load(file).to_text(document.header.detail, fold=True) == folded
-    if file.parent.name == "test_bert":
-        assert len(folded.encode()) <= 0.12 * len(text.encode())
+    assert text.startswith(f"torchgraph {file.stem.split('_')[1]}\n")
+    assert not document.folded
+    assert format_document(document.graphs, document.header, fold=False) == text
+    now = Subject(canonical(document.graphs), document.header)
+    assert parse_document(now.to_text("dataflow")).graphs == now.graphs
+    assert compare(document, now, "dataflow") is None
+
+
+def test_what_a_test_stores_is_folded() -> None:
+    graph = Graph.from_text(layers(12))
+    assert graph.to_text() == Subject((graph,), Header()).to_text("dataflow") == fold(layers(12))
+    assert graph.to_text(fold=False) == layers(12)
 
 
 def test_a_folded_graph_of_twice_as_many_layers_is_as_long() -> None:
@@ -275,6 +300,7 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
     folded = folded_unchecked(text)
     assert folded is None or expand(folded) == text
     assert fold(text) == (folded or text)
+    assert graph.to_text() == fold(graph.to_text(fold=False))
     for fold_it in (False, True):
         read = Graph.from_text(graph.to_text(fold=fold_it))
         assert read == graph
@@ -286,6 +312,7 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
 def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
     flat, folded = (graph.to_text(detail, fold=fold_it) for fold_it in (False, True))
     assert expand(folded) == flat
+    assert detail == "ops" or fold(flat) == folded, "the lines of a graph, and those of its text"
 
 
 @given(SEEDS, st.integers(0, 2**32))

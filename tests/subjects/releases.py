@@ -39,7 +39,7 @@ def store(directory: Path, names: list[str]) -> None:
             with torch.set_grad_enabled(subject.grad):
                 try:
                     captured = capture(subject.model, *subject.args, via=via, **subject.kwargs)
-                    text = subject_of(captured).to_text("dataflow")
+                    text = subject_of(captured).to_text("dataflow", fold=False)
                 except CaptureError as refusal:
                     text = f"{REFUSED}{reason(refusal)}\n"
             (directory / f"{name}.{via}.txt").write_text(text)

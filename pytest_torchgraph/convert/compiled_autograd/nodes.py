@@ -13,7 +13,7 @@ import torch.fx
 
 from ... import torch_private
 from ...graph.model import Effect, Node, Ref, Result, Source
-from ...graph.module_paths import common_path, module_of
+from ...graph.module_paths import module_of
 from ...ops.names import base_name
 from ..canonical_names import CanonicalNames
 from ..from_fx import GraphConverter, HasGraph, Naming
@@ -65,14 +65,14 @@ class FoldedConverter(GraphConverter):
         self.notes = notes or {}
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """`Node.module`; of a sum of gradients, the innermost module with all of them."""
+        """`Node.module`; of a sum of gradients, that of the one that came last."""
         if self.naming.plain:
             return super().module_path(node)
         note = self.notes.get(node.name, Note())
         if note.path or node.target not in (torch.add, operator.getitem):
             return note.path
         if node.target is torch.add:
-            return common_path(self.paths[o] for o in node.all_input_nodes if o in self.paths)
+            return self.path_of_sum(node)
         return self.paths.get(node.args[0], "")  # type: ignore[arg-type]
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:

@@ -9,36 +9,40 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ...errors import GraphFormatError
 from ..model import INPUT_OPS
 from .expand import expand
 from .fold_series import MIN_SAVED, fold_series
-from .folded_names import PATH, STRING
+from .folded_names import NAME, STRING
 from .format import EAGER_VERSION, VERSION
 from .ranges import Instance, ranges_of
-from .runs import MIN_INSTANCES, OTHER, OWN, Line, Run, runs_of
+from .runs import MIN_INSTANCES, OTHER, OWN, Lines, Run, runs_of
 
 MAX_INSIDE = 20
 """How many instances around each other are looked into; a network has three or four."""
 
-_VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}]\Z")
+_VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}](?:\n|\Z)")
 _LINE = re.compile(
-    rf"( +)(?:%({STRING}|(?:{PATH}|/)+)(?: = (\w+(\.)?)|,\Z)|save %({STRING}|(?:{PATH}|/)+)\Z|"
+    rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
 )
 
 
-def fold(text: str) -> str:
+def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     """The text with repeated modules written once, in version 2 of the format.
 
     `expand` gives back the same text, byte for byte. A text in which nothing repeats is returned
     as it is, and so are one that is folded already, one that is malformed and one that would stand
     for more than `expand` reads.
+
+    Args:
+        parts: the text as `parts_of` gives it, where it is known.
     """
     if OWN in text or OTHER in text or "\r" in text:
         return text
-    folded = folded_unchecked(text)
+    folded = folded_unchecked(text, parts)
     if folded is None:
         return text
     try:
@@ -47,47 +51,54 @@ def fold(text: str) -> str:
         return text
 
 
-def folded_unchecked(text: str) -> str | None:
+def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
     """The folded text, before it is compared with what it stands for; None if nothing repeats."""
-    lines = text.split("\n")
-    if not _VERSION.match(lines[0]):
+    if not _VERSION.match(text):
         return None
     out: list[str] = []
-    section: list[Line] = []
-    kind: object = None
     changed = False
-
-    def flush() -> None:
-        nonlocal changed
-        if section:
-            folded = _fold_lines(section, "", 1)
-            changed = changed or len(folded) != len(section)
-            out.extend(folded)
-            section.clear()
-
-    for text_line in lines:
-        match = _LINE.match(text_line)
-        if match is None:
-            flush()
-            kind = None
-            out.append(text_line)
-            continue
-        indent, name, op, dot, saved = match.groups()
-        if op:
-            own: object = (len(indent), "input" if not dot and op in INPUT_OPS else "node")
+    for part in parts_of(text) if parts is None else parts:
+        if isinstance(part, str):
+            out.append(part)
         else:
-            own = (len(indent), "save" if saved else "value")
-        if own != kind:
-            flush()
-            kind = own
-        section.append(_line(text_line, name or saved))
-    flush()
+            folded = _fold_lines(part, "", 1)
+            changed = changed or len(folded) != len(part)
+            out.extend(folded)
     if not changed:
         return None
     return "\n".join([f"torchgraph {EAGER_VERSION}", *out[1:]])
 
 
-def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> list[str]:
+def parts_of(text: str) -> list[str | Lines]:
+    """The lines of a text, those together in which modules may repeat.
+
+    These are the inputs of a graph, its other nodes, the values of a long return, and what is
+    saved.
+    """
+    parts: list[str | Lines] = []
+    section = Lines([], [])
+    kind: object = None
+    for text_line in text.split("\n"):
+        match = _LINE.match(text_line)
+        if match is None:
+            kind = None
+            parts.append(text_line)
+            continue
+        indent, name, op, saved = match.groups()
+        if op:
+            own: object = (len(indent), "input" if op in INPUT_OPS else "node")
+        else:
+            own = (len(indent), "save" if saved else "value")
+        if own != kind:
+            kind = own
+            section = Lines([], [])
+            parts.append(section)
+        section.texts.append(text_line)
+        section.names.append(_plain(name or saved))
+    return parts
+
+
+def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[str]:
     """The lines with repeated instances folded.
 
     Args:
@@ -96,7 +107,7 @@ def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> 
         inside: how many instances they are inside of, folded or not.
     """
     if inside == MAX_INSIDE or len(lines) < MIN_SAVED:
-        return [line.text for line in lines]
+        return lines.texts
     runs = runs_of(lines, prefix)
     found: dict[int, Instance] = {}
     heads: dict[int, list[str]] = {}
@@ -110,8 +121,7 @@ def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> 
                 if id(run) in instances and instances[id(run)].letter == pattern.letter
             )
             letter = f" {pattern.letter}" if pattern.letter else ""
-            block = [_relative_line(line) for line in pattern.lines()]
-            body = _fold_lines(block, "", depth + 1, inside + 1)
+            body = _fold_lines(_of_block(pattern.lines()), "", depth + 1, inside + 1)
             heads[id(first)] = [
                 f"{first.indent}each {first.container}*{letter} {{",
                 *(f"  {line}" for line in body),
@@ -129,10 +139,10 @@ def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> 
         instance = found.get(id(run)) if isinstance(run, Run) else None
         if instance is None or id(run) in heads:
             flush()
-        if isinstance(run, Line):
-            out.append(run.text)
+        if not isinstance(run, Run):
+            out.extend(run.texts)
         elif instance is None:
-            out.extend(_fold_lines(run.lines, run.instance, depth, inside + 1))
+            out.extend(_fold_lines(run, run.instance, depth, inside + 1))
         else:
             out.extend(heads.get(id(run), ()))
             waiting.append(instance)
@@ -140,13 +150,13 @@ def _fold_lines(lines: list[Line], prefix: str, depth: int, inside: int = 0) -> 
     return out
 
 
-def _series(runs: list[Run | Line]) -> list[list[Run]]:
+def _series(runs: list[Run | Lines]) -> list[list[Run]]:
     """The runs of each container, in series in which each instance is once."""
     series: list[list[Run]] = []
     current: dict[str, list[Run]] = {}
     numbers: defaultdict[str, set[int]] = defaultdict(set)
     for run in runs:
-        if isinstance(run, Line):
+        if not isinstance(run, Run):
             continue
         if run.container not in current or run.number in numbers[run.container]:
             current[run.container] = []
@@ -157,12 +167,12 @@ def _series(runs: list[Run | Line]) -> list[list[Run]]:
     return [each for each in series if len(each) >= MIN_INSTANCES]
 
 
-def _relative_line(text: str) -> Line:
-    """A line of a block; its name begins with a dot or slash if it is one of the instance."""
-    match = _LINE.match(text)
-    return _line(text, match and (match[2] or match[5]))
+def _of_block(texts: list[str]) -> Lines:
+    """The lines of a block; a name begins with a dot or slash if it is one of the instance."""
+    matches = map(_LINE.match, texts)
+    return Lines(texts, [_plain(match and (match[2] or match[4])) for match in matches])
 
 
-def _line(text: str, name: str | None) -> Line:
-    """A line with its name; a quoted name is of no instance."""
-    return Line(text, "" if name is None or name[0] == '"' else name)
+def _plain(name: str | None) -> str:
+    """The name of a line; a quoted name is of no instance."""
+    return "" if name is None or name[0] == '"' else name

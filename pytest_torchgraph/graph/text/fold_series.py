@@ -105,7 +105,7 @@ class Pattern:
             return filled(run.skeleton[j], names).lstrip(" ")
 
         lines = [self.line(k).lstrip(" ") for k in range(len(self.slots))]
-        changes = tuple(_changes(lines, same, len(run.lines), written))
+        changes = tuple(_changes(lines, same, len(run), written))
         return tuple(given.get(slot) for slot in range(self.size)), changes
 
 
@@ -228,7 +228,7 @@ def _worth(
     worth: list[Pattern] = []
     for pattern in patterns:
         mine = [run for run in runs if id(run) in found and found[id(run)].letter == pattern.letter]
-        flat = sum(len(run.lines) for run in mine)
+        flat = sum(map(len, mine))
         cost = len(pattern.slots) + 2
         cost += sum(len(each.lines()) for each in ranges_of(found[id(run)] for run in mine))
         if len(mine) > 1 and flat - cost >= max(MIN_SAVED, MIN_SHARE * flat):

@@ -21,18 +21,20 @@ STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
 """A JSON string in a line; an unclosed one takes the rest, so that no search begins again in it."""
 PATH = r"[A-Za-z0-9_.\-#<>]"
 """A character of a module path in a name that is not quoted."""
+NAME = r"[A-Za-z0-9_.\-#<>/]+"
+"""A name that is not quoted, without its sign."""
 NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 """The number of an instance, as Python prints it."""
 
 TOKEN = re.compile(
-    rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|(?:{PATH}|/)+)|\$+[0-9]+",
+    rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",
 )
 """Names, and the strings and symbols that only look as if they had names in them."""
 FORMAL = re.compile(r"(\$+)([0-9]+)\Z")
 EXPRESSION = re.compile(r"\[(?:([0-9]{0,9})n(?:([+-])([0-9]{1,9}))?|([0-9]{1,9})-([0-9]{0,9})n)\]")
 """A number in a name as a function of n: `[n]`, `[n-1]`, `[2n+1]`, `[31-2n]`."""
 _COMPONENT = re.compile(rf"(?<![A-Za-z0-9]){NUMBER}(?![A-Za-z0-9])")
-_DEFINED = re.compile(rf"(%(?:{STRING}|(?:{PATH}|/)+)|\$+[0-9]+) = ")
+_DEFINED = re.compile(rf"(%(?:{STRING}|{NAME})|\$+[0-9]+) = ")
 STEEPEST = 9
 """The largest factor of n that `fold` writes: a larger one is a coincidence of two numbers."""
 

@@ -6,10 +6,12 @@ of a model changes few lines.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, groupby
 
 from ...ops.levels import Level
 from ..model import (
@@ -28,6 +30,7 @@ from ..model import (
     TensorMeta,
 )
 from ..module_paths import module_of
+from .runs import Lines
 
 VERSION = 1
 """The version of the format, in the first line of each file that needs no later one."""
@@ -35,11 +38,6 @@ EAGER_VERSION = 2
 """The version of a file with an eager graph, or in which repeated modules are written once.
 
 Releases that know 1 alone refuse it.
-"""
-WIDEST = 200
-"""The widest padding of a column of `format_table`, in characters.
-
-A longer cell stands out of its column: else one long list of arguments would pad every row.
 """
 LONG_RETURN = 3
 """The most values of a return that stand on one line.
@@ -122,7 +120,7 @@ def format_document(
     header: Header | None = None,
     detail: Detail = "dataflow",
     *,
-    fold: bool = False,
+    fold: bool = True,
 ) -> str:
     """The text of several graphs as one `.tgraph` document.
 
@@ -137,7 +135,7 @@ def format_document(
     header = header or Header()
     graphs = tuple(graphs)
     is_eager = any(graph.eager for graph in graphs)
-    lines = [f"torchgraph {EAGER_VERSION if is_eager else VERSION}"]
+    lines: list[str | Lines] = [f"torchgraph {EAGER_VERSION if is_eager else VERSION}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
@@ -152,12 +150,15 @@ def format_document(
             lines.extend(_op_lines(graph, implied))
         else:
             lines.extend(_graph_lines(graph, implied, full=detail == "full"))
-    text = "\n".join(lines) + "\n"
+    lines.append("")
+    text = "\n".join(
+        chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
+    )
     if not fold or detail == "ops":
         return text
     from . import fold as folding  # which imports this module
 
-    return folding.fold(text)
+    return folding.fold(text, lines)
 
 
 def _title(graph: Graph, default: Level | None) -> str:
@@ -201,46 +202,85 @@ def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
 
 def _graph_lines(
     graph: Graph, default: Level | None, *, full: bool, indent: str = ""
-) -> Iterator[str]:
+) -> Iterator[str | Lines]:
+    """The lines of a graph, those together in which modules may repeat (`fold.parts_of`)."""
     yield f"{indent}{_title(graph, default)}"
     inner = indent + "  "
     for sub in graph.subgraphs:
         if sub.eager:
             raise ValueError(f"{sub.name}, inside {graph.name}, cannot be an eager graph")
         yield from _graph_lines(sub, graph.level, full=full, indent=inner)
-    for node in graph.nodes:
-        values = node.args[0] if node.kind == "output" and node.args else None
-        if isinstance(values, tuple) and len(values) > LONG_RETURN:
-            yield f"{inner}return ["
-            yield from (f"{inner}  {format_arg(value)}," for value in values)
-            yield f"{inner}]" + "".join(_suffixes(node, full))
-        else:
-            yield inner + format_node(node, full=full)
-    for ref in graph.saved:
-        yield f"{inner}save %{format_name(ref.name)}"
+    plain: set[str] = set()
+    for _, nodes in groupby(graph.nodes, key=lambda node: node.kind == "placeholder"):
+        section = Lines([], [])
+        for node in nodes:
+            if node.kind == "output":
+                yield from _section(section)
+                yield from _return_lines(node, full, inner)
+                section = Lines([], [])
+                continue
+            section.texts.append(inner + format_node(node, full=full, plain=plain))
+            section.names.append(node.name if node.name in plain else "")
+        yield from _section(section)
+    saved = [ref.name for ref in graph.saved]
+    texts = [f"{inner}save %{format_name(name)}" for name in saved]
+    yield from _section(Lines(texts, [_plain_name(name) for name in saved]))
     yield f"{indent}}}"
 
 
-def format_node(node: Node, *, full: bool = False) -> str:
+def _return_lines(node: Node, full: bool, indent: str) -> Iterator[str | Lines]:
+    """The lines of a return."""
+    values = node.args[0] if node.args else None
+    if not isinstance(values, tuple) or len(values) <= LONG_RETURN:
+        yield indent + format_node(node, full=full)
+        return
+    yield f"{indent}return ["
+    names = [_plain_name(value.name) if isinstance(value, Ref) else "" for value in values]
+    yield Lines([f"{indent}  {format_arg(value)}," for value in values], names)
+    yield f"{indent}]" + "".join(_suffixes(node, full))
+
+
+def _section(lines: Lines) -> Iterator[Lines]:
+    if lines.texts:
+        yield lines
+
+
+def _plain_name(name: str) -> str:
+    """The name that says to which instance a line belongs; a quoted one is of none."""
+    return name if PLAIN_NAME.match(name) else ""
+
+
+def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None) -> str:
     """One node as one line, without its indentation.
 
     Args:
         full: whether strides, devices and unusual module paths are written.
+        plain: names that are known to need no quotes; that of the node is added if it is one.
     """
     if node.kind == "output":
         value = format_arg(node.args[0] if node.args else None)
         return f"return {value}" + "".join(_suffixes(node, full))
-    parts = [f"%{format_name(node.name)} = {format_op(node.op)}"]
+    known = set() if plain is None else plain
+    name = format_name(node.name)
+    if name is node.name:
+        known.add(name)
+    text = f"%{name} = {format_op(node.op)}"
     if node.kind in ("get_attr", "call_module"):
-        parts.append(f"[{quote(node.target)}]")
-    if node.is_call or node.args or node.kwargs:
-        arguments = [format_arg(arg) for arg in node.args]
-        arguments += [f"{format_key(key)}={format_arg(arg)}" for key, arg in node.kwargs.items()]
-        parts.append(f"({', '.join(arguments)})")
+        text += f"[{quote(node.target)}]"
+    if node.args or node.kwargs or node.is_call:
+        arguments = [
+            f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg)
+            for arg in node.args
+        ]
+        if node.kwargs:
+            named = node.kwargs.items()
+            arguments += [f"{format_key(key)}={format_arg(arg)}" for key, arg in named]
+        text += f"({', '.join(arguments)})"
     if node.result is not None:
-        parts.append(f" : {format_result(node.result, full=full)}")
-    parts.extend(_suffixes(node, full))
-    return "".join(parts)
+        text += f" : {format_result(node.result, full=full)}"
+    if full or node.effects or node.after:
+        text += "".join(_suffixes(node, full))
+    return text
 
 
 def _suffixes(node: Node, full: bool) -> Iterator[str]:
@@ -262,6 +302,7 @@ def format_name(name: str) -> str:
     return name if PLAIN_NAME.match(name) else quote(name)
 
 
+@functools.lru_cache(maxsize=1024)
 def format_op(op: str) -> str:
     """An op's name, quoted where it is not dotted identifiers."""
     return op if PLAIN_OP.match(op) else quote(op)
@@ -344,19 +385,3 @@ def _format_size(size: int | Symbol) -> str:
     if isinstance(size, Symbol) and PLAIN_SYMBOL.match(size.expr):
         return size.expr
     return format_arg(size)
-
-
-def format_table(graph: Graph) -> str:
-    """The graph in the columns of `torch.fx.Graph.print_tabular`."""
-    rows = [("opcode", "name", "target", "args", "kwargs")]
-    for node in graph.nodes:
-        target = node.target or (node.op if node.is_call else node.name)
-        kwargs = ", ".join(f"{key}: {format_arg(arg)}" for key, arg in node.kwargs.items())
-        args = ", ".join(format_arg(arg).replace("%", "") for arg in node.args)
-        rows.append((node.kind, node.name, target, f"({args})", f"{{{kwargs.replace('%', '')}}}"))
-    widths = [min(max(len(row[i]) for row in rows), WIDEST) for i in range(5)]
-    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )

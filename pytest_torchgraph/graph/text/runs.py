@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
-from .folded_names import NUMBER, PATH, TOKEN, is_name, replace_names
+from .folded_names import NAME, NUMBER, TOKEN, is_name, replace_names
 
 OWN = "\x00"
 """Stands in a skeleton for the sign before a name of the instance."""
@@ -20,37 +18,49 @@ MAX_ADOPTED = 8
 """The most lines without an instance that are taken for a part of the one before them."""
 
 _INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?)({NUMBER})(?=[./])")
-_OTHERS = re.compile(rf"[%@](?:{PATH}|/)+|\$+[0-9]+")
-_PLAIN = re.compile(rf"%(?:{PATH}|/)+")
+_OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
+_PLAIN = re.compile(rf"%{NAME}")
 """The names of a text without other signs: found faster, as all begin with one character."""
 
 
-class Line(NamedTuple):
-    """A line of a graph.
+class Lines:
+    """Lines of a graph.
 
     Attributes:
-        text: the whole line.
-        name: the name that says to which instance it belongs, without its sign: of the result, or
-            of the value that is saved or returned; "" where that is no single name.
+        texts: the whole lines.
+        names: for each the name that says to which instance it belongs, without its sign: of the
+            result, or of the value that is saved or returned; "" where that is no single plain one.
     """
 
-    text: str
-    name: str
+    def __init__(self, texts: list[str], names: list[str]):
+        self.texts = texts
+        self.names = names
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def extend(self, other: Lines) -> None:
+        """Add lines behind these."""
+        self.texts += other.texts
+        self.names += other.names
+
+    def part(self, start: int, stop: int | None = None) -> Lines:
+        """Some of the lines, by their indices."""
+        return Lines(self.texts[start:stop], self.names[start:stop])
 
 
-class Run:
+class Run(Lines):
     """Consecutive lines of one instance.
 
     Attributes:
         container: its path up to its number: `encoder.layer.`.
         number: its number.
-        lines: the lines.
     """
 
-    def __init__(self, container: str, number: int, lines: list[Line]):
+    def __init__(self, container: str, number: int, lines: Lines):
+        super().__init__(lines.texts, lines.names)
         self.container = container
         self.number = number
-        self.lines = lines
 
     @property
     def instance(self) -> str:
@@ -60,7 +70,7 @@ class Run:
     @property
     def indent(self) -> str:
         """The spaces that its lines begin with."""
-        text = self.lines[0].text
+        text = self.texts[0]
         return text[: len(text) - len(text.lstrip(" "))]
 
     @cached_property
@@ -72,10 +82,11 @@ class Run:
             others.append(match.group())
             return OTHER
 
-        text = "\n".join([line.text for line in self.lines])
+        text = "\n".join(self.texts)
         if '"' not in text and "`" not in text:
             names = _OTHERS if "$" in text or "@" in text else _PLAIN
-            return names.sub(other, self._with_own(text)), others
+            text = self._with_own(text)
+            return names.sub(OTHER, text), names.findall(text)
 
         def name(match: re.Match[str]) -> str:
             token = match.group()
@@ -84,7 +95,7 @@ class Run:
             own = self._with_own(token)
             return own if own[0] == OWN else other(match)
 
-        return "\n".join([TOKEN.sub(name, line.text) for line in self.lines]), others
+        return "\n".join([TOKEN.sub(name, line) for line in self.texts]), others
 
     def _with_own(self, text: str) -> str:
         return text.replace(f"%{self.instance}.", f"{OWN}.").replace(
@@ -102,34 +113,38 @@ class Run:
         names = iter(self.parts[1])
         return [[next(names) for _ in range(line.count(OTHER))] for line in self.skeleton]
 
-    @property
+    @cached_property
     def foldable(self) -> bool:
         """Whether its names can be told apart when they are written relative to it."""
         return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
 
 
-def runs_of(lines: Iterable[Line], prefix: str) -> list[Run | Line]:
+def runs_of(lines: Lines, prefix: str) -> list[Run | Lines]:
     """The lines as runs, in their order, with the lines between that belong to no instance.
 
     Args:
         prefix: the path of the instance that all lines are of; "" for none.
     """
-    runs: list[Run | Line] = []
-    run: list[Line] = []
-    own: tuple[str, ...] = ()
-    for line in lines:
-        if own and line.name.startswith(own):
-            run.append(line)
-            continue
-        match = _INSTANCE.match(line.name, len(prefix)) if line.name.startswith(prefix) else None
+    runs: list[Run | Lines] = []
+    names = lines.names
+    start = at = 0
+    while at < len(names):
+        name = names[at]
+        match = _INSTANCE.match(name, len(prefix)) if name.startswith(prefix) else None
         if match is None:
-            runs.append(line)
-            own = ()
+            at += 1
             continue
-        run = [line]
-        instance = line.name[: match.end()]
+        if start < at:
+            runs.append(lines.part(start, at))
+        instance = name[: match.end()]
         own = (f"{instance}.", f"{instance}/")
-        runs.append(Run(line.name[: match.end(1)], int(match[2]), run))
+        start = at
+        while at < len(names) and names[at].startswith(own):
+            at += 1
+        runs.append(Run(name[: match.end(1)], int(match[2]), lines.part(start, at)))
+        start = at
+    if start < at:
+        runs.append(lines.part(start))
     if sum(isinstance(run, Run) for run in runs) < MIN_INSTANCES:
         return runs
     return _with_ends(_joined(runs))
@@ -138,47 +153,39 @@ def runs_of(lines: Iterable[Line], prefix: str) -> list[Run | Line]:
 # -- lines without an instance ---------------------------------------------------------------------
 
 
-def _shape(line: Line) -> str:
+def _shape(text: str) -> str:
     """A line without the names in it."""
-    return replace_names(line.text, lambda _name: OTHER)
+    return replace_names(text, lambda _name: OTHER)
 
 
-def _joined(runs: list[Run | Line]) -> list[Run | Line]:
+def _joined(runs: list[Run | Lines]) -> list[Run | Lines]:
     """The runs with those joined that are of one instance and have the same lines between them.
 
     The sum of two gradients, which no module made, stands among the lines of each instance.
     """
     gaps: dict[int, tuple[str, ...]] = {}
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
-    before: Run | None = None
-    between: list[Line] = []
-    for number, run in enumerate(runs):
-        if isinstance(run, Line):
-            between.append(run)
+    for number in range(2, len(runs)):
+        before, between, run = runs[number - 2 : number + 1]
+        if not isinstance(before, Run) or isinstance(between, Run) or not isinstance(run, Run):
             continue
-        near = len(between) <= MAX_ADOPTED and before is not None
-        if near and before and (before.container, before.number) == (run.container, run.number):
-            shape = (run.container, *map(_shape, between))
-            gaps[number] = shape
+        if len(between) > MAX_ADOPTED:
+            continue
+        if (before.container, before.number) == (run.container, run.number):
+            shape = gaps[number] = (run.container, *map(_shape, between.texts))
             instances[shape].add(run.number)
-        before = run
-        between = []
-    joined: list[Run | Line] = []
+    joined: list[Run | Lines] = []
     for number, run in enumerate(runs):
-        shape = gaps.get(number, ())
-        if not shape or len(instances[shape]) < MIN_INSTANCES or isinstance(run, Line):
+        if len(instances[gaps[number]] if number in gaps else ()) < MIN_INSTANCES:
             joined.append(run)
             continue
-        start = len(joined) - (len(shape) - 1)
-        target = joined[start - 1]
-        assert isinstance(target, Run)
-        target.lines.extend(line for line in joined[start:] if isinstance(line, Line))
-        target.lines.extend(run.lines)
-        del joined[start:]
+        between = joined.pop()
+        joined[-1].extend(between)
+        joined[-1].extend(run)
     return joined
 
 
-def _with_ends(runs: list[Run | Line]) -> list[Run | Line]:
+def _with_ends(runs: list[Run | Lines]) -> list[Run | Lines]:
     """The runs with the lines behind them that only go on with what the instance made.
 
     They are taken where most instances of a container have the same ones.
@@ -187,37 +194,38 @@ def _with_ends(runs: list[Run | Line]) -> list[Run | Line]:
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for number, run in enumerate(runs):
         if isinstance(run, Run):
-            ends[number] = _end(run, runs[number + 1 : number + 1 + MAX_ADOPTED])
+            behind = runs[number + 1] if number + 1 < len(runs) else run
+            ends[number] = [] if isinstance(behind, Run) else _end(run, behind)
             usual[run.container][tuple(ends[number])] += 1
     wanted = {container: counts.most_common(1)[0] for container, counts in usual.items()}
-    out: list[Run | Line] = []
-    skip = 0
+    out: list[Run | Lines] = []
+    taken = 0
     for number, run in enumerate(runs):
-        if skip:
-            skip -= 1
-        elif isinstance(run, Run):
+        if isinstance(run, Run):
             shape, count = wanted[run.container]
+            out.append(run)
             if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
-                skip = len(shape)
-                behind = runs[number + 1 : number + 1 + skip]
-                run.lines.extend(line for line in behind if isinstance(line, Line))
-            out.append(run)
-        else:
-            out.append(run)
+                taken = len(shape)
+            continue
+        if taken:
+            out[-1].extend(run.part(0, taken))
+        if taken < len(run):
+            out.append(run.part(taken))
+        taken = 0
     return out
 
 
-def _end(run: Run, behind: Sequence[Run | Line]) -> list[str]:
+def _end(run: Run, behind: Lines) -> list[str]:
     """The shapes of the lines behind a run that go on with what it made, or with each other."""
     shapes: list[str] = []
     made: set[str] = set()
-    for line in behind:
-        if isinstance(line, Run) or not line.name:
+    for text, name in zip(behind.texts[:MAX_ADOPTED], behind.names, strict=False):
+        if not name:
             break
-        names = [name for name in TOKEN.findall(line.text) if is_name(name)]
+        names = [token for token in TOKEN.findall(text) if is_name(token)]
         own = (f"%{run.instance}.", f"%{run.instance}/")
-        if not any(name.startswith(own) or name in made for name in names[1:]):
+        if not any(used.startswith(own) or used in made for used in names[1:]):
             break
         made.add(names[0])
-        shapes.append(_shape(line))
+        shapes.append(_shape(text))
     return shapes

@@ -47,6 +47,7 @@ class DispatchReplay(Replay):
         forward = Section(self, 0, returned, saved, keep_dead=keep_dead)
         graph = forward.graph("forward")
         section.known = {i: forward.names[i] for i in saved}
+        section.reserved = forward.names.values()
         return [graph, section.graph("backward")]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:

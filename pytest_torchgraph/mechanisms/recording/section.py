@@ -23,6 +23,7 @@ class Section:
 
     Attributes:
         known: names that inputs are to have.
+        reserved: names that no op is to have.
         names, refs: the names of all, and references to them, once there is a graph.
     """
 
@@ -42,6 +43,7 @@ class Section:
         self.saved = saved
         self.keep_dead = keep_dead
         self.known: dict[int, str] = {}
+        self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
         self.live = self.find_live()
@@ -105,6 +107,7 @@ class Section:
             role, name = self.role(i), self.call(i, namer.claim(wanted))
             path = module_of(name) if role == "saved" else ""
             nodes.append(Node(name, "placeholder", role, result=self.drafts[i].result, module=path))
+        namer.reserve(self.reserved)
         skip = set(inputs)
         for i in numbers:
             if i not in skip:

@@ -34,7 +34,7 @@ class Frame:
         self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
         self._named = named
         self._canon = canon
-        self._forward_names: dict[str, str] = {}
+        self._forward: Converted | None = None
 
     def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
         """Dynamo's own graph."""
@@ -48,14 +48,15 @@ class Frame:
         A backward calls what it is given by the names that the nodes of its forward have, which
         is to come first.
         """
-        forward_names = self._forward_names if kind == "backward" else {}
+        forward = self._forward if kind == "backward" else None
         naming = Naming(
-            aot_inputs(gm, self.inputs, forward_names),
+            aot_inputs(gm, self.inputs, forward.names if forward else {}),
             self._named.modules,
             ranks=self._named.ranks(),
             dynamo=self.inputs,
+            forward=forward,
         )
         found = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
         if kind in ("forward", "inference"):
-            self._forward_names = found.names
+            self._forward = found
         return found

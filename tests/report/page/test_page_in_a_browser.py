@@ -58,7 +58,9 @@ def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
     drawn = draw(drawing.digraph, directory / "difference.svg")
     if drawn.renderer is None:
         pytest.skip("there is no dot")
-    texts = [subject_of(graph).to_text("dataflow").splitlines() for graph in (before, after)]
+    texts = [
+        subject_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
+    ]
     return collect.difference_data(
         file="__snapshots__/test_a/test_step.tgraph",
         headline=diff.heading(),
