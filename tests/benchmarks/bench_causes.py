@@ -152,7 +152,7 @@ def mixed(old: Path, count: int) -> None:
     """Print how many pairs of different edits, in a file each, were made one cause."""
     rows = []
     for name, graphs in stored(old).items():
-        forwards = [g for g in graphs if g.kind != "backward" and len(sites(g, 2)) > 4]
+        forwards = [g for g in graphs if g.kind != "backward" and len(sites(g)) > 4]
         if not name.endswith(".aot") or not forwards:
             continue
         rng = random.Random(name)
@@ -174,7 +174,7 @@ def two_edits(graph: Graph, count: int, rng: random.Random) -> Iterator[tuple[Gr
 
     Each edit is in instances of its own choice.
     """
-    every = sites(graph, 2)
+    every = sites(graph)
     for _ in range(count):
         made: list[Graph] = []
         seen: list[tuple[Any, ...]] = []
