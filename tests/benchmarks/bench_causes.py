@@ -152,7 +152,7 @@ def mixed(old: Path, count: int) -> None:
     """Print how many pairs of different edits, in a file each, were made one cause."""
     rows = []
     for name, graphs in stored(old).items():
-        forwards = [g for g in graphs if g.kind != "backward" and len(sites(g, 2)) > 4]
+        forwards = [g for g in graphs if g.kind != "backward" and len(sites(g)) > 4]
         if not name.endswith(".aot") or not forwards:
             continue
         rng = random.Random(name)
@@ -172,9 +172,10 @@ def mixed(old: Path, count: int) -> None:
 def two_edits(graph: Graph, count: int, rng: random.Random) -> Iterator[tuple[Graph, Graph, Graph]]:
     """Graphs with an edit in some instances of a module, with another one, with the first again.
 
-    Each edit is in instances of its own choice.
+    Each edit is in instances of its own choice. The same op of the same class in another list of
+    layers, as in the two towers of a CLIP, is the same edit.
     """
-    every = sites(graph, 2)
+    every = sites(graph)
     for _ in range(count):
         made: list[Graph] = []
         seen: list[tuple[Any, ...]] = []
@@ -183,7 +184,7 @@ def two_edits(graph: Graph, count: int, rng: random.Random) -> Iterator[tuple[Gr
             edit = (site, rng.choice(["exchange", "insert"]), rng.choice(["tanh", "erf"]))
             if len(made) == 2:
                 site, _, _ = edit = seen[0]
-            elif edit in seen:
+            elif (site[1], *edit[1:]) in {(other[1], *rest) for other, *rest in seen}:
                 continue
             seen.append(edit)
             some = rng.sample(every[site], rng.randrange(1, len(every[site]) + 1))

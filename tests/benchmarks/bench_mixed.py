@@ -28,8 +28,8 @@ Sites = dict[tuple[str, str], list[tuple[str, str]]]
 """Ops that are alike in the instances of a module, as instance and name, by list and inner name."""
 
 
-def sites(graph: Graph, least: int = 3) -> Sites:
-    """The ops of a graph that have their like in so many instances."""
+def sites(graph: Graph) -> Sites:
+    """The ops of a graph that have their like in another instance."""
     found: Sites = {}
     for node in graph.nodes:
         if node.is_call and node.op != "operator.getitem" and not isinstance(node.result, tuple):
@@ -37,7 +37,7 @@ def sites(graph: Graph, least: int = 3) -> Sites:
                 if holds(instance, node.name):
                     key = instance.rpartition(".")[0], node.name[len(instance) :]
                     found.setdefault(key, []).append((instance, node.name))
-    return {key: places for key, places in found.items() if len(places) >= least}
+    return {key: places for key, places in found.items() if len(places) > 1}
 
 
 def edited(graph: Graph, exchanged: dict[str, str], inserted: dict[str, str]) -> Graph:
