@@ -163,6 +163,18 @@ def test_a_truncated_file_is_named(problem: str) -> None:
     assert error.value.problem == problem
 
 
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD", "||||||| 1a2b3c4", "=======", ">>>>>>> theirs"])
+def test_a_merge_conflict_is_named(marker: str) -> None:
+    lines = called("m.0 .. 9: $1 = %x").split("\n")
+    for row in range(1, len(lines) - 1):
+        text = "\n".join([*lines[:row], marker, *lines[row:]])
+        for each in (text, text.replace("\n", "\r\n")):
+            with pytest.raises(GraphFormatError) as error:
+                parse_document(each)
+            assert error.value.problem == f"a merge conflict, marked {marker!r}"
+            assert (error.value.line, error.value.column) == (row + 1, 1)
+
+
 def test_a_file_of_version_1_has_no_blocks() -> None:
     with pytest.raises(GraphFormatError, match="expected a node, 'return' or '}', found 'each"):
         parse_document(called("m.0: $1 = %x").replace("torchgraph 2", "torchgraph 1"))

@@ -30,6 +30,15 @@ BROKEN = {
     "another file": (f"{MARK}import torch\n", "not a graph"),
     "a picture": (f"{MARK}\x89PNG\r\n\x1a\n", "not a graph"),
     "leading blank": (f"{MARK}\n{OK}", "not a graph"),
+    "merge conflict": (
+        OK.replace("  %y", f"{MARK}<<<<<<< HEAD\n  %y", 1),
+        "a merge conflict, marked '<<<<<<< HEAD'",
+    ),
+    "merge conflict in the first line": (
+        f"{MARK}<<<<<<< HEAD\n{OK}=======\n{OK}>>>>>>> theirs\n",
+        "merge conflict, marked '<<<<<<< HEAD'",
+    ),
+    "what is left of a conflict": (f"{OK}{MARK}>>>>>>> theirs\n", "merge conflict, marked '>>>>>>"),
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
         f"torchgraph 3{MARK}\n" + OK.partition("\n")[2],

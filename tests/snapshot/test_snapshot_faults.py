@@ -18,7 +18,8 @@ from graphs import graph
 @pytest.mark.parametrize("place", ["first", "large", "last"])
 def test_step(place, graph_snapshot):
     size = int(os.environ.get("SIZE", 1)) if place == "large" else 1
-    assert graph(*[os.environ.get("OP", "relu")] * size) == graph_snapshot
+    op = os.environ.get("OP", "relu")
+    assert graph(*[f"{op}{k or ''}" for k in range(size)]) == graph_snapshot  # no two are alike
 """
 
 

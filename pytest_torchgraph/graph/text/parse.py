@@ -50,6 +50,8 @@ from .nodes import NodeReader
 from .values import MAX_DEPTH, WORD, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
+_CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
+"""A line with which git marks a conflict; no line of a graph begins so."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def parse_document(text: str) -> Document:
         GraphFormatError: with line and column.
     """
     lines = lines_of(text)
+    _refuse_conflict(lines)
     expanded = expand_lines(lines)
     if expanded is None:
         return _Parser(lines).document()
@@ -88,6 +91,15 @@ def parse_document(text: str) -> Document:
     except GraphFormatError as error:
         raise expanded.located(error) from None
     return replace(document, folded=True)
+
+
+def _refuse_conflict(lines: list[str]) -> None:
+    """Fail at the first marker of a merge that git could not do."""
+    if not lines[0].startswith(("torchgraph ", "<<<<<<<")):
+        return
+    for row, line in enumerate(lines):
+        if line[:1] in "<|=>" and _CONFLICT.match(line):
+            raise GraphFormatError(f"a merge conflict, marked {line[:20]!r}", row + 1, 1)
 
 
 class _Title(NamedTuple):
