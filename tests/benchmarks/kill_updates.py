@@ -28,7 +28,7 @@ def graph():
     lines = ["torchgraph 1", "", "forward @ aot {", "  %x = input : f32[2]"]
     last = "x"
     for i in range(100):
-        lines.append(f"  %n.{i}/op = aten.{op}.default(%{last}) : f32[2]")
+        lines.append(f"  %n.{i}/op = aten.{op}.of{i}(%{last}) : f32[2]")
         last = f"n.{i}/op"
     return Graph.from_text("\\n".join([*lines, f"  return %{last}", "}\\n"]))
 """

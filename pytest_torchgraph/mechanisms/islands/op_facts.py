@@ -28,7 +28,8 @@ class OpFacts:
     """What counts of an op.
 
     Attributes:
-        recorded: False for a question to a fake tensor, such as for its device.
+        recorded: False for a question to a fake tensor, such as for its device, and for a mark of
+            the profiler's, which computes nothing: torch 2.9 sets some around its own backward.
         hands_over: whether AOTAutograd hands values over with it.
         passes_on: whether the autograd engine passes gradients on with it.
         takes: whether AccumulateGrad takes gradients with it.
@@ -39,7 +40,7 @@ class OpFacts:
 
     def __init__(self, op: torch._ops.OpOverload):
         packet = str(op.overloadpacket)
-        self.recorded = op.namespace != "prim"
+        self.recorded = op.namespace not in ("prim", "profiler")
         self.hands_over = op.is_view or packet in _OF_AOT
         self.passes_on = packet in _PASSES_ON
         self.takes = packet in _TAKES
