@@ -117,7 +117,7 @@ def main() -> None:
                 print(f"mixed in {path.name}: {edits}")
             else:
                 told["exact" if len(found) == len(set(edits.values())) else "split"] += 1
-        name = path.name.partition("-")[0]
+        name = path.name.removesuffix("-base.tgraph")
         rows.append((name, count, *(told[w] for w in ("exact", "split", "touching", "mixed"))))
     table(("model", "pairs", "exact", "split", "touching", "mixed"), rows)
 

@@ -192,9 +192,7 @@ class _Grouper:
         i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
         if self.m.forward[i] != j:
             return
-        arity_a, arity_b = self.a.arity[i], self.b.arity[j]
-        returned_a = self.a.operands[i][: arity_a - len(self.a.graph.saved)]
-        returned_b = self.b.operands[j][: arity_b - len(self.b.graph.saved)]
+        returned_a, returned_b = self.a.returned, self.b.returned
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []
@@ -333,8 +331,7 @@ def _only_saved(flat: NumberedGraph) -> set[int]:
         return set()
     returned: set[int] = set()
     last = len(flat.nodes) - 1
-    arity = flat.arity[last]
-    todo = flat.operands[last][: arity - len(flat.graph.saved)] + flat.operands[last][arity:]
+    todo = flat.returned + flat.operands[last][flat.arity[last] :]
     while todo:
         i = todo.pop()
         if i not in returned:

@@ -66,7 +66,7 @@ class _LocalSearch:
             j = self.m.forward[i]
             if j == -1:
                 continue
-            for p, q in zip(self.m.a.operands[i], self.m.b.operands[j], strict=False):
+            for p, q in self.m.edges(i, j):
                 if not self.m.edge_agrees(p, q) and self.mend(p, q):
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
@@ -89,7 +89,9 @@ class _LocalSearch:
         return movable_p and rival != -1 and self.shift(1, rival, -1, p)
 
     def fixed(self, side: int, i: int) -> bool:
-        return self.flats[side].nodes[i].kind in ("placeholder", "output")
+        """Whether a node keeps what partner it has: inputs, the output, what is set apart."""
+        kind = self.flats[side].nodes[i].kind
+        return kind in ("placeholder", "output") or i in self.m.apart[side]
 
     def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
         """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
@@ -170,12 +172,15 @@ class _LocalSearch:
                 places.add(other.operands[partner][slot])
         # Behind the node that it just lost stands the next of the run.
         places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
-        token = self.tokens[side][i]
+        token, apart = self.tokens[side][i], self.m.apart[1 - side]
         self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), there[j] == -1, -j)
             for j in places
-            if self.tokens[1 - side][j] == token and j != banned and there[j] not in moved
+            if self.tokens[1 - side][j] == token
+            and j != banned
+            and there[j] not in moved
+            and j not in apart
         ]
         return -max(scores)[2] if scores else -1
 

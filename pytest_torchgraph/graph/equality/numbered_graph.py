@@ -119,6 +119,11 @@ class NumberedGraph:
                 users[operand].append((i, slot))
         return users
 
+    @property
+    def returned(self) -> list[int]:
+        """What the graph returns, without what it saves for its backward; there is an output."""
+        return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
+
     def uses(self, i: int) -> list[tuple[int, int]]:
         """The (user, slot) pairs in which a node is an operand, apart from being saved.
 
