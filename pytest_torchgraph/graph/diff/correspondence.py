@@ -44,12 +44,6 @@ class Correspondence:
         partner = self.backward if side else self.forward
         return partner[i] == -1 and i not in self.apart[side]
 
-    def part(self, i: int) -> None:
-        """Undo the pairing of `i`, if it has a partner."""
-        if self.forward[i] != -1:
-            self.backward[self.forward[i]] = -1
-            self.forward[i] = -1
-
     def agreement(self, i: int, j: int) -> int:
         """How many operand and user slots of `i` and `j` are partners of each other."""
         agree = sum(

@@ -53,6 +53,13 @@ def group_changes(
     return _Grouper(match(a, b, names)).run()
 
 
+def same_result(node: Node, other: Node) -> bool:
+    """Whether dtype and shape of two nodes are equal."""
+    if node.result == other.result:
+        return True
+    return format_result(node.result) == format_result(other.result)
+
+
 def bodies(comparison: GroupedChanges) -> Iterable[tuple[Graph, Graph]]:
     """The pairs of subgraphs that matched nodes refer to."""
     a, b = comparison.matching.a, comparison.matching.b
@@ -256,7 +263,7 @@ class _Grouper:
                 continue
             other = self.b.nodes[j]
             same_op = node.op == other.op or node.kind == "placeholder"
-            if format_result(node.result) == format_result(other.result):
+            if same_result(node, other):
                 if self.kind(("a", i)) != "changed" or not same_op:
                     continue
             elif node.result is not None:

@@ -20,6 +20,8 @@ from .apart import set_apart
 from .correspondence import MANY_USERS, Correspondence
 from .local_search import improve
 
+Token = Callable[[NumberedGraph, int], Hashable]
+"""What a node has in common with its partner."""
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
 
 DERIVED = ("saved", "tangent")
@@ -76,8 +78,6 @@ class _Matcher:
         self.names = names
         self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
-        self.scoped_a = _scoped(a)
-        self.scoped_b = _scoped(b)
 
     def run(self) -> Correspondence:
         if not self.a.nodes or not self.b.nodes:
@@ -85,32 +85,15 @@ class _Matcher:
         self.match_inputs()
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
-        self.match_sequences(
-            *self.tokens(
-                lambda flat, i: (
-                    flat.nodes[i].module,
-                    flat.labels[i],
-                    tuple(flat.labels[o] for o in flat.operands[i]),
-                )
-            )
-        )
-        self.match_sequences(self.scoped_a, self.scoped_b)
+        self.match_sequences(_with_operands)
+        self.match_sequences(_in_module)
         self.match_neighbours()
-        plain = self.tokens(lambda flat, i: (flat.nodes[i].module, flat.plain[i]))
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
-            self.match_sequences(*plain, lambda i, j: self.m.agreement(i, j) > 0)
-        improve(self.m, *plain)
+            self.match_sequences(_plain_in_module, lambda i, j: self.m.agreement(i, j) > 0)
+        improve(self.m, _plain_in_module)
         self.match_moved()
         self.match_changed()
         return self.m
-
-    def tokens(
-        self, token: Callable[[NumberedGraph, int], Hashable]
-    ) -> tuple[list[Hashable], list[Hashable]]:
-        return (
-            [token(self.a, i) for i in range(len(self.a.nodes))],
-            [token(self.b, j) for j in range(len(self.b.nodes))],
-        )
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -212,12 +195,16 @@ class _Matcher:
             found = 0
             for i in range(len(self.a.nodes)):
                 if self.m.is_open(0, i):
-                    j = self.best_candidate(i, lambda i, j: self.scoped_a[i] == self.scoped_b[j])
+                    j = self.best_candidate(i, self.is_equal)
                     if j != -1:
                         self.m.pair(i, j)
                         found += 1
             if not found:
                 return
+
+    def is_equal(self, i: int, j: int) -> bool:
+        """Whether two nodes are equal, apart from their operands."""
+        return _in_module(self.a, i) == _in_module(self.b, j)
 
     def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
         """The one free node of `b` next to the partners of `i`'s neighbours that agrees most."""
@@ -243,12 +230,11 @@ class _Matcher:
     # -- sequences -------------------------------------------------------------------------------
 
     def match_sequences(
-        self,
-        tokens_a: Sequence[Hashable],
-        tokens_b: Sequence[Hashable],
-        accept: Callable[[int, int], bool] | None = None,
+        self, token: Token, accept: Callable[[int, int], bool] | None = None
     ) -> bool:
         """Align what lies between the matches so far; whether anything was matched."""
+        if not all(any(self.is_open(side, i) for i in self.numbers(side)) for side in (0, 1)):
+            return False
         place_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
             (x, place_b[self.m.forward[i]])
@@ -263,13 +249,17 @@ class _Matcher:
                 continue
             gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(0, i)]
             gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(1, j)]
-            pairs = align([tokens_a[i] for i in gap_a], [tokens_b[j] for j in gap_b])
+            pairs = align([token(self.a, i) for i in gap_a], [token(self.b, j) for j in gap_b])
             for x, y in sorted(pairs):
                 i, j = gap_a[x], gap_b[y]
                 if accept is None or accept(i, j):
                     self.m.pair(i, j)
                     found = True
         return found
+
+    def numbers(self, side: int) -> range:
+        """The numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
+        return range(len((self.b if side else self.a).nodes))
 
     def is_open(self, side: int, i: int) -> bool:
         """Whether a node still needs a partner; inputs are matched once and for all."""
@@ -281,7 +271,7 @@ class _Matcher:
     def match_moved(self) -> None:
         """Match equal nodes that belong to another module now, next to what is matched already."""
         for _ in range(ROUNDS):
-            if not self.match_sequences(self.a.labels, self.b.labels, self.moved):
+            if not self.match_sequences(lambda flat, i: flat.labels[i], self.moved):
                 break
 
     def moved(self, i: int, j: int) -> bool:
@@ -295,15 +285,13 @@ class _Matcher:
 
     def match_changed(self) -> None:
         """Match nodes that differ, by their place: first those where only the result does."""
-        for level in (
+        levels: tuple[Token, ...] = (
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
-        ):
-            tokens_a, tokens_b = self.tokens(level)
+        )
+        for level in levels:
             for _ in range(ROUNDS):
-                if not self.match_sequences(
-                    tokens_a, tokens_b, lambda i, j: self.m.agreement(i, j) > 0
-                ):
+                if not self.match_sequences(level, lambda i, j: self.m.agreement(i, j) > 0):
                     break
         for _ in range(ROUNDS):
             found = False
@@ -343,8 +331,16 @@ def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[in
     return slots_a, slots_b
 
 
-def _scoped(flat: NumberedGraph) -> list[Hashable]:
-    return [(node.module, label) for node, label in zip(flat.nodes, flat.labels, strict=True)]
+def _in_module(flat: NumberedGraph, i: int) -> Hashable:
+    return flat.nodes[i].module, flat.labels[i]
+
+
+def _plain_in_module(flat: NumberedGraph, i: int) -> Hashable:
+    return flat.nodes[i].module, flat.plain[i]
+
+
+def _with_operands(flat: NumberedGraph, i: int) -> Hashable:
+    return _in_module(flat, i), *[flat.labels[o] for o in flat.operands[i]]
 
 
 def _by_label(flat: NumberedGraph, i: int) -> Hashable:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from ..model import Arg, Device, Graph, Node, Ref, SubgraphRef, Symbol, TensorMeta
+from ..model import Arg, Device, Graph, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
 from ..text.format import format_arg, format_key, format_result, quote
 
 
@@ -48,14 +48,19 @@ class NumberedGraph:
         self.operands: list[list[int]] = []
         self.arity: list[int] = []
         heads: dict[str, int] = {}
+        results: dict[Result, str] = {}
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
             call = self._call(node, refs, subgraph_label)
+            result = results.get(node.result)
+            if result is None:
+                result = results[node.result] = _result(node)
+            label = f"{call}:{result}"
             self.shapeless.append(call)
-            self.labels.append(f"{call}:{_result(node)}")
+            self.labels.append(label)
             if graph.subgraphs:
-                call = self._call(node, [], _no_label)
-            self.plain.append(f"{call}:{_result(node)}")
+                label = f"{self._call(node, [], _no_label)}:{result}"
+            self.plain.append(label)
             if node.kind == "output":
                 refs.extend(ref.name for ref in graph.saved)
             operands = [self.index[name] for name in refs]
