@@ -234,18 +234,18 @@ class _Grouper:
     def join_neighbours(self) -> None:
         for (side, number), part in list(self.parts.items()):
             if part.kind == "removed":
-                for p in self.a.operands[number]:
+                for p in _known(self.a, number):
                     if self.kind(("a", p)) in ("removed", "changed"):
                         self.join((side, number), ("a", p))
             elif part.kind == "added":
-                for q in self.b.operands[number]:
+                for q in _known(self.b, number):
                     if self.kind(self.key_b(q)) in ("added", "changed"):
                         self.join((side, number), self.key_b(q))
             elif part.kind == "changed":
-                for p in self.a.operands[part.before]:
+                for p in _known(self.a, part.before):
                     if self.kind(("a", p)) == "removed":
                         self.join(("a", number), ("a", p))
-                for q in self.b.operands[part.after]:
+                for q in _known(self.b, part.after):
                     if self.kind(self.key_b(q)) == "added":
                         self.join(("a", number), self.key_b(q))
         self.join_derived()
@@ -330,6 +330,11 @@ class _Grouper:
         if part.after != -1:
             return part.after / len(self.b.nodes)
         return part.before / len(self.a.nodes)
+
+
+def _known(flat: NumberedGraph, i: int) -> Iterable[int]:
+    """The operands of a node that it shares a value or a storage with."""
+    return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
 
 
 def _only_saved(flat: NumberedGraph) -> set[int]:

@@ -111,12 +111,12 @@ class _Matcher:
             j = where.get(name, -1)
             if j != -1 and not _NUMBERED.match(name) and self.m.free(i, j):
                 self.m.pair(i, j)
-        if self.names:  # a saved value that has no partner in the forward has none here either
-            rest_a = [i for i in rest_a if a.nodes[i].op != "saved"]
-            rest_b = [j for j in rest_b if b.nodes[j].op != "saved"]
+        if self.names:  # a value that is saved on one side only has no partner
+            self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
+            self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
         for token in (_by_label, _by_role):
-            rest_a = [i for i in rest_a if self.m.forward[i] == -1]
-            rest_b = [j for j in rest_b if self.m.backward[j] == -1]
+            rest_a = [i for i in rest_a if self.m.is_open(0, i)]
+            rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Without a common label two inputs are the same one only where nothing else came.
             if token is _by_role and len(rest_a) != len(rest_b):
                 break

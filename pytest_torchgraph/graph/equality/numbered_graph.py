@@ -133,13 +133,31 @@ class NumberedGraph:
         """The (user, slot) pairs in which a node is an operand, apart from being saved.
 
         What a forward saves is a set that follows from the backward, and its order says nothing
-        about a node. Of a node that is merely saved this alone is known: slot -1 of the output.
+        about a node, nor does which random op is the next. Of a node that is merely saved or has
+        its turn this alone is known: slot -1 of the output.
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
         saved = range(end - len(self.graph.saved), end)
-        found = [(user, slot) for user, slot in self.users[i] if user != last or slot not in saved]
+        found = [
+            (user, slot)
+            for user, slot in self.users[i]
+            if not (user == last and slot in saved) and not self.takes_turns(user, slot)
+        ]
         return found or [(last, -1)] * bool(self.users[i])
+
+    def takes_turns(self, i: int, slot: int) -> bool:
+        """Whether an operand is merely what had its turn before: the random op before this one.
+
+        Two such ops have no value and no storage in common. What has the last turn is an operand of
+        the output.
+        """
+        if slot < self.arity[i]:
+            return False
+        node, other = self.nodes[i], self.nodes[self.operands[i][slot]]
+        if any(ref.name == other.name for ref in node.after):
+            return False
+        return not {*_mutated(node)} & {*_mutated(other)}
 
     def live(self) -> list[bool]:
         """For each node whether the output or a side effect needs it."""
@@ -151,6 +169,11 @@ class NumberedGraph:
                 for operand in self.operands[i]:
                     live[operand] = True
         return live
+
+
+def _mutated(node: Node) -> Iterator[str]:
+    """The names of what a node writes to."""
+    return (effect.target.name for effect in node.effects if effect.target is not None)
 
 
 def _no_label(_name: str) -> str:
