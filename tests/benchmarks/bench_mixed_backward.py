@@ -90,29 +90,30 @@ def two_edits(every: dict[str, list[str]], kind: Model, rng: random.Random) -> l
 
 
 def judged(findings: tuple[Finding, ...], edits: list[Edit]) -> str:
-    """Whether findings mix two edits, put a consequence astray, split one edit, or are exact."""
-    astray = False
+    """Whether findings mix two edits, put a consequence astray, split one edit, or are exact.
+
+    Edits of neighbours touch: side by side two are one, in one place.
+    """
+    astray = touching = False
     for finding in findings:
-        ops = {c.node.op.split(".")[1] for place in finding.places for c in place.changes[:1]}
-        own = [edit for edit in edits if edit.op in ops]
-        if len(own) != 1:
+        of = [
+            {e.op for e in edits for c in place.changes if e.op in c.node.op.split(".")}
+            for place in finding.places
+        ]
+        touching |= any(len(ops) > 1 for ops in of)
+        if not touching and len(set().union(*of)) != 1:
             return "mixed"
-        layers = [instances_of(path)[-1] for path in own[0].paths]
-        for place in finding.places:
-            if any(
-                e.op in c.node.op.split(".") for e in edits if e not in own for c in place.changes
-            ):
-                return "mixed"
-            for change in place.consequences:
-                module = change.node.module
-                own_op = change.node.is_call and change.kind != "rewired"
-                astray |= (
-                    own_op
-                    and bool(instances_of(module))
-                    and not any(holds(layer, module) for layer in layers)
-                )
-    if astray:
-        return "astray"
+        layers = [instances_of(path)[-1] for e in edits if e.op in of[0] for path in e.paths]
+        for change in (change for place in finding.places for change in place.consequences):
+            module = change.node.module
+            own_op = change.node.is_call and change.kind != "rewired"
+            astray |= (
+                own_op
+                and bool(instances_of(module))
+                and not any(holds(layer, module) for layer in layers)
+            )
+    if touching or astray:
+        return "touching" if touching else "astray"
     return "exact" if len(findings) == len(edits) else "split"
 
 
@@ -141,8 +142,10 @@ def main() -> None:
             told[verdict] += 1
             if verdict in ("mixed", "astray"):
                 print(f"{verdict} in {name}: {edits}")
-        rows.append((name, count, *(told[w] for w in ("exact", "split", "astray", "mixed"))))
-    table(("model", "pairs", "exact", "split", "astray", "mixed"), rows)
+        rows.append(
+            (name, count, *(told[w] for w in ("exact", "split", "touching", "astray", "mixed")))
+        )
+    table(("model", "pairs", "exact", "split", "touching", "astray", "mixed"), rows)
 
 
 if __name__ == "__main__":
