@@ -47,6 +47,7 @@ def diff_to_dot(diff: GraphDiff, hops: int = 2) -> graphviz.Digraph:
 
     Each changed node is coloured and signed, and stands among what is at most `hops` edges away
     from it, and in the rest of its module where that is small; a removed node stands where it was.
+    An edit in several places is drawn in the first one, with their number: `× 12`.
     What did not change is folded: to a box for each stretch of modules or ops between the changes,
     with their number. Consequences are drawn paler. A drawing has a few hundred nodes at most:
     changes for which there is no room are counted in the boxes that they are folded into.
@@ -92,6 +93,7 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     if folded:
         scene.title.append(
             f"{folded:,} more changed nodes are counted in the boxes that they are folded into"
+            + (f"; {labels.TIMES}: drawn in the first of so many places" if focus.times else "")
         )
     return Drawing.of(scene)
 
@@ -102,13 +104,17 @@ class _Focus:
     The order: edits, what is at most `hops` edges away from these, the rest of their modules,
     consequences, the neighbours of these.
 
+    Of an edit in several places these are the nodes of the first one.
+
     Attributes:
         nodes: the nodes.
         consequences: those that follow from edits elsewhere.
+        times: in how many places the same is, where these are several.
     """
 
     def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
-        edits, self.consequences = _changed_nodes(diff, overlays)
+        self.times: dict[_PairNode, int] = {}
+        edits, self.consequences = self._changed_nodes(diff, overlays)
         self.nodes = dict.fromkeys(edits)
         self._surround(edits, hops)
         if hops:
@@ -118,6 +124,40 @@ class _Focus:
                 self.nodes.update(dict.fromkeys(members))
         self.nodes.update(dict.fromkeys(self.consequences))
         self._surround(self.consequences, min(hops, 1))
+
+    def _changed_nodes(
+        self, diff: GraphDiff, overlays: list[Overlay]
+    ) -> tuple[dict[_PairNode, None], dict[_PairNode, None]]:
+        """The changed nodes that are edits, and those that are consequences of edits."""
+        changed = {
+            key: _PairNode(overlay, node)
+            for overlay in overlays
+            for key, node in overlay.node_of.items()
+        }
+
+        def nodes_of(changes: Iterable[Change], times: int = 1) -> Iterator[_PairNode]:
+            for change in changes:
+                for node in (change.after, change.before):
+                    if node is not None and id(node) in changed:
+                        found = changed[id(node)]
+                        if times > 1:
+                            self.times.setdefault(found, times)
+                        yield found
+
+        edits: dict[_PairNode, None] = {}
+        derived: dict[_PairNode, None] = {}
+        repeated: set[_PairNode] = set()
+        for finding in diff.findings:
+            times = len(finding.places)
+            edits.update(dict.fromkeys(nodes_of(finding.changes, times)))
+            alike = len({len(place.consequences) for place in finding.places}) == 1
+            derived.update(dict.fromkeys(nodes_of(finding.consequences, times if alike else 1)))
+            for place in finding.places[1:]:
+                repeated.update(nodes_of((*place.changes, *place.consequences)))
+        for node in changed.values():
+            if node not in derived and node not in repeated:
+                edits.setdefault(node)
+        return edits, {node: None for node in derived if node not in edits}
 
     def _surround(self, nodes: Iterable[_PairNode], hops: int) -> None:
         border = list(nodes)
@@ -141,31 +181,6 @@ def _layer(pair_node: _PairNode) -> str:
         largest = path
         path = path.rpartition(".")[0]
     return largest
-
-
-def _changed_nodes(
-    diff: GraphDiff, overlays: list[Overlay]
-) -> tuple[dict[_PairNode, None], dict[_PairNode, None]]:
-    """The changed nodes that are edits, and those that are consequences of edits."""
-    changed = {
-        key: _PairNode(overlay, node)
-        for overlay in overlays
-        for key, node in overlay.node_of.items()
-    }
-
-    def nodes_of(changes: Iterable[Change]) -> Iterator[_PairNode]:
-        for change in changes:
-            for node in (change.after, change.before):
-                if node is not None and id(node) in changed:
-                    yield changed[id(node)]
-
-    places = [place for finding in diff.findings for place in finding.places]
-    derived = dict.fromkeys(nodes_of(c for place in places for c in place.consequences))
-    edits = dict.fromkeys(nodes_of(c for place in places for c in place.changes))
-    for node in changed.values():
-        if node not in derived:
-            edits.setdefault(node)
-    return edits, {node: None for node in derived if node not in edits}
 
 
 def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
@@ -223,6 +238,7 @@ def _add_nodes(
         mark = overlay.change_marks.get(node)
         if mark is not None:
             mark.follows = pair_node in focus.consequences
+            mark.times = focus.times.get(pair_node, 1)
         drawable = Drawable(graph.name, folded, cluster, mark, is_old=not node.is_new)
         drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])
         numbers[pair_node] = canvas.add(drawable)

@@ -76,9 +76,9 @@ def pairs(graph: Graph, count: int, rng: random.Random) -> Iterator[tuple[Graph,
             site = rng.choice(sorted(every))
             kind = rng.choice(["exchange", "insert"])
             op = f"aten.{rng.choice(['tanh', 'erf'])}.default"
-            if (site, kind, op) in seen:
+            if (site[1], kind, op) in seen:  # in another list it would be the same edit
                 op = "aten.exp.default"
-            seen.append((site, kind, op))
+            seen.append((site[1], kind, op))
             places = [each for each in every[site] if each[0] not in taken]
             for instance, name in rng.sample(places, min(len(places), rng.randrange(1, 5))):
                 taken.add(instance)
@@ -117,7 +117,7 @@ def main() -> None:
                 print(f"mixed in {path.name}: {edits}")
             else:
                 told["exact" if len(found) == len(set(edits.values())) else "split"] += 1
-        name = path.name.partition("-")[0]
+        name = path.name.removesuffix("-base.tgraph")
         rows.append((name, count, *(told[w] for w in ("exact", "split", "touching", "mixed"))))
     table(("model", "pairs", "exact", "split", "touching", "mixed"), rows)
 

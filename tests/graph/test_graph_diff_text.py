@@ -132,8 +132,8 @@ def test_inputs_in_another_order_and_outputs_in_another_order_are_findings() -> 
     found = difference(graph(body, inputs=x + w), graph(body, inputs=w + x))
     assert [f.kind for f in found.findings] == ["rewired"]
     assert str(found).splitlines() == [
-        "1 edit: forward: inputs are in another order (%x)",
-        "> forward: inputs are in another order (%x)",
+        "1 edit: forward: the same 2 inputs in another order (%x)",
+        "> forward: the same 2 inputs in another order (%x)",
     ]
     swapped = difference(
         graph(body, inputs=x + w), graph(body.replace("[%a, %b]", "[%b, %a]"), inputs=x + w)

@@ -3,7 +3,7 @@
 - `corresponding`: which graphs of two captures correspond.
 - `align`: pairs of equal items of two sequences.
 - `match`: a first correspondence of the nodes, which `local_search` improves; `correspondence`:
-  what holds it.
+  what holds it. `apart`: modules that only one graph has, whose nodes correspond to none.
 - `group`: the nodes that differ, a group for each edit.
 - `findings`: `GraphDiff`, `Finding` and `Change`, as values and in words.
 - `report`: the groups as `Finding`s, of graphs and of whole captures: `diff_graphs`.

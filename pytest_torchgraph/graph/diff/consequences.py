@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ..equality.numbered_graph import NumberedGraph
 from ..model import Node
+from .correspondence import Correspondence
 from .findings import Change, Finding
 from .origins import Origins
 from .paths import path_of
@@ -56,7 +56,7 @@ class _Reach:
         self.modules: dict[str, int] = {}
         self.near: dict[str, int] = {}
         self.inside: dict[str, list[tuple[float, int]]] = {"": []}
-        self.flats: dict[int, NumberedGraph] = {}
+        self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
             place = (self._place(finding.changes[0], origins), k)
             inside = {""}
@@ -76,12 +76,13 @@ class _Reach:
             places.sort()
 
     def _place(self, change: Change, origins: Origins) -> float:
-        """Where a change stands: the number of its graph, and the share of that before it."""
-        for node in origins.nodes(change):
-            self.flats.setdefault(id(node.flat), node.flat)
-        numbers = {flat: number for number, flat in enumerate(self.flats)}
-        last = [*origins.nodes(change)][-1:]
-        return sum(numbers[id(node.flat)] // 2 + origins.position(change) for node in last)
+        """Where a change stands: the number of its pair of graphs, and the share before it."""
+        node = next(origins.nodes(change), None)
+        if node is None:
+            return 0.0
+        known = len(self.matchings), node.matching
+        number, _ = self.matchings.setdefault(id(node.matching), known)
+        return number + origins.position(change)
 
     def best(self, change: Change) -> tuple[float, int]:
         """How surely a change follows from an edit, and the number of that edit."""
@@ -112,9 +113,10 @@ class _Reach:
     def positions(self) -> dict[str, float]:
         """Where the modules of the forward begin, in the order of `_place`."""
         positions: dict[str, float] = {}
-        for number, flat in enumerate(self.flats.values()):
-            for i, node in enumerate(flat.nodes):
-                positions.setdefault(node.module, number // 2 + i / len(flat.nodes))
+        for number, matching in self.matchings.values():
+            for flat in (matching.a, matching.b):
+                for i, node in enumerate(flat.nodes):
+                    positions.setdefault(node.module, number + i / len(flat.nodes))
         return positions
 
 

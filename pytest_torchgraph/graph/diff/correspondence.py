@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..equality.numbered_graph import NumberedGraph
 
 REACH = 200
@@ -18,13 +20,15 @@ class Correspondence:
     Attributes:
         forward: for each node of `a` the number of its partner in `b`, or -1.
         backward: the same from `b` to `a`.
+        apart: the nodes of `a` and those of `b` that get no partner.
     """
 
-    def __init__(self, a: NumberedGraph, b: NumberedGraph):
+    def __init__(self, a: NumberedGraph, b: NumberedGraph, apart: tuple[set[int], set[int]]):
         self.a = a
         self.b = b
         self.forward = [-1] * len(a.nodes)
         self.backward = [-1] * len(b.nodes)
+        self.apart = apart
 
     def pair(self, i: int, j: int) -> None:
         """Make `i` and `j` partners; both must be free."""
@@ -32,14 +36,13 @@ class Correspondence:
         self.backward[j] = i
 
     def free(self, i: int, j: int) -> bool:
-        """Whether neither has a partner yet."""
-        return self.forward[i] == -1 and self.backward[j] == -1
+        """Whether neither has a partner yet, and both may get one."""
+        return self.is_open(0, i) and self.is_open(1, j)
 
-    def part(self, i: int) -> None:
-        """Undo the pairing of `i`, if it has a partner."""
-        if self.forward[i] != -1:
-            self.backward[self.forward[i]] = -1
-            self.forward[i] = -1
+    def is_open(self, side: int, i: int) -> bool:
+        """Whether a node of `a` (side 0) or of `b` (side 1) has no partner yet and may get one."""
+        partner = self.backward if side else self.forward
+        return partner[i] == -1 and i not in self.apart[side]
 
     def agreement(self, i: int, j: int) -> int:
         """How many operand and user slots of `i` and `j` are partners of each other."""
@@ -77,10 +80,17 @@ class Correspondence:
         j = self.forward[i]
         if j == -1:
             return 0
-        return sum(
-            not self.edge_agrees(p, q)
-            for p, q in zip(self.a.operands[i], self.b.operands[j], strict=False)
-        )
+        return sum(not self.edge_agrees(p, q) for p, q in self.edges(i, j))
+
+    def edges(self, i: int, j: int) -> Iterable[tuple[int, int]]:
+        """The operands that `i` and `j` have in the same slots.
+
+        What a forward saves is a set: of the two outputs only what they return is compared.
+        """
+        a, b = self.a.operands[i], self.b.operands[j]
+        if i == len(self.forward) - 1 and j == len(self.backward) - 1:
+            a, b = self.a.returned, self.b.returned
+        return zip(a, b, strict=False)
 
 
 def _through(start: int, partner: list[int], operands: list[list[int]]) -> set[int]:

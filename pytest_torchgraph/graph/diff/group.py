@@ -53,6 +53,13 @@ def group_changes(
     return _Grouper(match(a, b, names)).run()
 
 
+def same_result(node: Node, other: Node) -> bool:
+    """Whether dtype and shape of two nodes are equal."""
+    if node.result == other.result:
+        return True
+    return format_result(node.result) == format_result(other.result)
+
+
 def bodies(comparison: GroupedChanges) -> Iterable[tuple[Graph, Graph]]:
     """The pairs of subgraphs that matched nodes refer to."""
     a, b = comparison.matching.a, comparison.matching.b
@@ -192,9 +199,7 @@ class _Grouper:
         i, j = len(self.a.nodes) - 1, len(self.b.nodes) - 1
         if self.m.forward[i] != j:
             return
-        arity_a, arity_b = self.a.arity[i], self.b.arity[j]
-        returned_a = self.a.operands[i][: arity_a - len(self.a.graph.saved)]
-        returned_b = self.b.operands[j][: arity_b - len(self.b.graph.saved)]
+        returned_a, returned_b = self.a.returned, self.b.returned
         if len(returned_a) == len(returned_b):
             pairs = list(zip(returned_a, returned_b, strict=True))
             only_a: list[int] = []
@@ -229,18 +234,18 @@ class _Grouper:
     def join_neighbours(self) -> None:
         for (side, number), part in list(self.parts.items()):
             if part.kind == "removed":
-                for p in self.a.operands[number]:
+                for p in _known(self.a, number):
                     if self.kind(("a", p)) in ("removed", "changed"):
                         self.join((side, number), ("a", p))
             elif part.kind == "added":
-                for q in self.b.operands[number]:
+                for q in _known(self.b, number):
                     if self.kind(self.key_b(q)) in ("added", "changed"):
                         self.join((side, number), self.key_b(q))
             elif part.kind == "changed":
-                for p in self.a.operands[part.before]:
+                for p in _known(self.a, part.before):
                     if self.kind(("a", p)) == "removed":
                         self.join(("a", number), ("a", p))
-                for q in self.b.operands[part.after]:
+                for q in _known(self.b, part.after):
                     if self.kind(self.key_b(q)) == "added":
                         self.join(("a", number), self.key_b(q))
         self.join_derived()
@@ -258,7 +263,7 @@ class _Grouper:
                 continue
             other = self.b.nodes[j]
             same_op = node.op == other.op or node.kind == "placeholder"
-            if format_result(node.result) == format_result(other.result):
+            if same_result(node, other):
                 if self.kind(("a", i)) != "changed" or not same_op:
                     continue
             elif node.result is not None:
@@ -327,14 +332,18 @@ class _Grouper:
         return part.before / len(self.a.nodes)
 
 
+def _known(flat: NumberedGraph, i: int) -> Iterable[int]:
+    """The operands of a node that it shares a value or a storage with."""
+    return (p for slot, p in enumerate(flat.operands[i]) if not flat.takes_turns(i, slot))
+
+
 def _only_saved(flat: NumberedGraph) -> set[int]:
     """The nodes that a forward computes for its backward alone."""
     if not flat.graph.saved:
         return set()
     returned: set[int] = set()
     last = len(flat.nodes) - 1
-    arity = flat.arity[last]
-    todo = flat.operands[last][: arity - len(flat.graph.saved)] + flat.operands[last][arity:]
+    todo = flat.returned + flat.operands[last][flat.arity[last] :]
     while todo:
         i = todo.pop()
         if i not in returned:

@@ -22,6 +22,7 @@ from ..equality.numbered_graph import NumberedGraph
 from ..model import Node, Result, TensorMeta
 from ..text.format import format_result, quote
 from .findings import Change, Finding
+from .match import DERIVED
 from .origins import Key, Occurrence, Origins
 from .paths import holds, instances_of, path_of, relative
 
@@ -29,8 +30,6 @@ Users = Mapping[str, Sequence[tuple[int, int]]]
 """The users of a value, and the slots in which they take it, by the instances that they are in."""
 PLACING = ("inside", "role", "named", "beside")
 """Forms of operands and users that tell where in its instance a node stands."""
-DERIVED = ("saved", "tangent")
-"""The roles of inputs of a backward that follow from the forward."""
 
 
 class EditKeys:
@@ -56,7 +55,8 @@ class EditKeys:
         if len(changes) > 1 and instances:
             changes = [c for c in changes if not self._is_user_outside(c, instances[0], own)]
             own = self.origins.own(changes)
-        return tuple(self._form(change, instances, own) for change in changes)
+        before = _instances_before(changes, instances)
+        return tuple(self._form(change, (before, instances), own) for change in changes)
 
     def _is_user_outside(self, change: Change, instance: str, own: Mapping[Key, int]) -> bool:
         """Whether a node outside of an instance merely takes another value of the edit now.
@@ -77,15 +77,20 @@ class EditKeys:
 
     # -- forms -----------------------------------------------------------------------------------
 
-    def _form(self, change: Change, instances: Sequence[str], own: Mapping[Key, int]) -> Hashable:
+    def _form(
+        self,
+        change: Change,
+        instances: tuple[Sequence[str], Sequence[str]],
+        own: Mapping[Key, int],
+    ) -> Hashable:
         old, new = self.origins.of(change)
         graph = (new or old).flat.graph  # type: ignore[union-attr]
         both = old is not None and new is not None
         return (
             change.kind,
             graph.kind,
-            None if old is None else self._side(old, change, both, instances, own),
-            None if new is None else self._side(new, change, both, instances, own),
+            None if old is None else self._side(old, change, both, instances[0], own),
+            None if new is None else self._side(new, change, both, instances[1], own),
         )
 
     def _side(
@@ -208,6 +213,23 @@ def _instances(changes: Iterable[Change]) -> tuple[str, ...]:
     """The instances that an edit is in: those of the first of its nodes that are in any."""
     found = (instances_of(path_of(change.node)) for change in changes)
     return next((instances for instances in found if instances), ())
+
+
+def _instances_before(changes: Iterable[Change], instances: tuple[str, ...]) -> tuple[str, ...]:
+    """What the instances that an edit is in were called, where all lists of modules were renamed.
+
+    Args:
+        changes: the edit.
+        instances: those that it is in now.
+    """
+    numbers = [instance.rpartition(".")[2] for instance in instances]
+    for change in changes:
+        if change.before is not None and change.after is not None:
+            old = instances_of(path_of(change.before))
+            same_numbers = [instance.rpartition(".")[2] for instance in old] == numbers
+            if same_numbers and instances_of(path_of(change.after)) == instances:
+                return old
+    return instances
 
 
 def name_form(node: Node, instances: Sequence[str]) -> tuple[Hashable, ...]:

@@ -11,8 +11,9 @@ edges, the one is taken in which most partners have the same module and the same
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
+from ..equality.numbered_graph import NumberedGraph
 from .correspondence import MANY_USERS, REACH, Correspondence
 
 MAX_SHIFT = 100
@@ -35,25 +36,21 @@ SAME_MODULE, SAME_NAME = 2, 1
 made from the module and a number, and the number tells less."""
 
 
-def improve(
-    matching: Correspondence, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]
-) -> None:
+def improve(matching: Correspondence, token: Callable[[NumberedGraph, int], Hashable]) -> None:
     """Improve `matching` in place; only nodes with equal tokens become partners.
 
     In a run of ops that are equal but for their modules, nodes may exchange partners too.
     """
-    improver = _LocalSearch(matching, tokens_a, tokens_b)
+    improver = _LocalSearch(matching, token)
     improver.run()
     improver.settle()
 
 
 class _LocalSearch:
-    def __init__(
-        self, m: Correspondence, tokens_a: Sequence[Hashable], tokens_b: Sequence[Hashable]
-    ):
+    def __init__(self, m: Correspondence, token: Callable[[NumberedGraph, int], Hashable]):
         self.m = m
         self.flats = (m.a, m.b)
-        self.tokens = (tokens_a, tokens_b)
+        self.token = token
         self.partner = (m.forward, m.backward)
         self.work = WORK * (len(m.forward) + len(m.backward)) + LEAST_WORK
 
@@ -66,7 +63,7 @@ class _LocalSearch:
             j = self.m.forward[i]
             if j == -1:
                 continue
-            for p, q in zip(self.m.a.operands[i], self.m.b.operands[j], strict=False):
+            for p, q in self.m.edges(i, j):
                 if not self.m.edge_agrees(p, q) and self.mend(p, q):
                     todo.extend((i, p, *(u for u, _ in self.m.a.users[p])))
                     break
@@ -80,7 +77,7 @@ class _LocalSearch:
             movable_p, movable_q = not self.fixed(0, p), not self.fixed(1, q)
         else:
             movable_p = movable_q = True
-            if self.tokens[0][p] == self.tokens[1][q] and self.shift(0, p, q, -1):
+            if self.token(self.m.a, p) == self.token(self.m.b, q) and self.shift(0, p, q, -1):
                 return True
         rival = self.m.backward[q]
         if movable_q and rival != -1 and self.shift(0, rival, -1, q):
@@ -89,7 +86,9 @@ class _LocalSearch:
         return movable_p and rival != -1 and self.shift(1, rival, -1, p)
 
     def fixed(self, side: int, i: int) -> bool:
-        return self.flats[side].nodes[i].kind in ("placeholder", "output")
+        """Whether a node keeps what partner it has: inputs, the output, what is set apart."""
+        kind = self.flats[side].nodes[i].kind
+        return kind in ("placeholder", "output") or i in self.m.apart[side]
 
     def shift(self, side: int, moving: int, target: int, banned: int) -> bool:
         """Give `moving` the partner `target`, or any but `banned`; whom it displaces moves on."""
@@ -170,12 +169,15 @@ class _LocalSearch:
                 places.add(other.operands[partner][slot])
         # Behind the node that it just lost stands the next of the run.
         places.update(user for user, _ in other.users[moved.get(i, -1)][:MANY_USERS])
-        token = self.tokens[side][i]
+        token, apart = self.token(flat, i), self.m.apart[1 - side]
         self.work -= len(places) * (1 + len(flat.operands[i]) + len(flat.users[i]))
         scores = [
             (self.agreement(side, i, j), there[j] == -1, -j)
             for j in places
-            if self.tokens[1 - side][j] == token and j != banned and there[j] not in moved
+            if self.token(other, j) == token
+            and j != banned
+            and there[j] not in moved
+            and j not in apart
         ]
         return -max(scores)[2] if scores else -1
 

@@ -16,10 +16,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from ..equality.numbered_graph import NumberedGraph
 from .align import align, increasing
+from .apart import set_apart
 from .correspondence import MANY_USERS, Correspondence
 from .local_search import improve
 
+Token = Callable[[NumberedGraph, int], Hashable]
+"""What a node has in common with its partner."""
 _NUMBERED = re.compile(r"(arg|primals|tangents?|input|getitem)[_.]?\d+(_1)?\Z")
+
+DERIVED = ("saved", "tangent")
+"""The roles of inputs of a backward that follow from the forward."""
 
 UNEXPLAINED = 8
 """Where more than this is unexplained, nodes are matched once more in depth-first order, which no
@@ -43,10 +49,12 @@ def match(
     Args:
         names: inputs of `a` that are known to correspond to inputs of `b`, by name.
     """
-    best = _Matcher(a, b, names or {}, by_depth=False).run()
+    first = Correspondence(a, b, set_apart(a, b))
+    best = _Matcher(first, names or {}, by_depth=False).run()
     cost = disagreement(best)
     if cost > UNEXPLAINED:
-        other = _Matcher(a, b, names or {}, by_depth=True).run()
+        second = Correspondence(a, b, first.apart)
+        other = _Matcher(second, names or {}, by_depth=True).run()
         if disagreement(other) < cost:
             return other
     return best
@@ -58,25 +66,18 @@ def disagreement(matching: Correspondence) -> int:
     edges = 0
     for i, j in enumerate(matching.forward):
         if j != -1:
-            edges += sum(
-                matching.forward[p] != q
-                for p, q in zip(matching.a.operands[i], matching.b.operands[j], strict=False)
-            )
+            edges += sum(matching.forward[p] != q for p, q in matching.edges(i, j))
     return unmatched + edges
 
 
 class _Matcher:
-    def __init__(
-        self, a: NumberedGraph, b: NumberedGraph, names: Mapping[str, str], *, by_depth: bool
-    ):
-        self.a = a
-        self.b = b
+    def __init__(self, m: Correspondence, names: Mapping[str, str], *, by_depth: bool):
+        self.m = m
+        self.a = a = m.a
+        self.b = b = m.b
         self.names = names
-        self.m = Correspondence(a, b)
         self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
-        self.scoped_a = _scoped(a)
-        self.scoped_b = _scoped(b)
 
     def run(self) -> Correspondence:
         if not self.a.nodes or not self.b.nodes:
@@ -84,32 +85,15 @@ class _Matcher:
         self.match_inputs()
         self.m.pair(len(self.a.nodes) - 1, len(self.b.nodes) - 1)
         self.match_by_past_and_future()
-        self.match_sequences(
-            *self.tokens(
-                lambda flat, i: (
-                    flat.nodes[i].module,
-                    flat.labels[i],
-                    tuple(flat.labels[o] for o in flat.operands[i]),
-                )
-            )
-        )
-        self.match_sequences(self.scoped_a, self.scoped_b)
+        self.match_sequences(_with_operands)
+        self.match_sequences(_in_module)
         self.match_neighbours()
-        plain = self.tokens(lambda flat, i: (flat.nodes[i].module, flat.plain[i]))
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
-            self.match_sequences(*plain, lambda i, j: self.m.agreement(i, j) > 0)
-        improve(self.m, *plain)
+            self.match_sequences(_plain_in_module, lambda i, j: self.m.agreement(i, j) > 0)
+        improve(self.m, _plain_in_module)
         self.match_moved()
         self.match_changed()
         return self.m
-
-    def tokens(
-        self, token: Callable[[NumberedGraph, int], Hashable]
-    ) -> tuple[list[Hashable], list[Hashable]]:
-        return (
-            [token(self.a, i) for i in range(len(self.a.nodes))],
-            [token(self.b, j) for j in range(len(self.b.nodes))],
-        )
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -120,20 +104,23 @@ class _Matcher:
             j = where.get(self.names.get(a.nodes[i].name, ""), -1)
             if j != -1 and self.m.free(i, j):
                 self.m.pair(i, j)
-        rest_a = [i for i in a.inputs if self.m.forward[i] == -1]
-        rest_b = [j for j in b.inputs if self.m.backward[j] == -1]
+        rest_a = [i for i in a.inputs if self.m.is_open(0, i)]
+        rest_b = [j for j in b.inputs if self.m.is_open(1, j)]
         for i in rest_a:
             name = a.nodes[i].name
             j = where.get(name, -1)
             if j != -1 and not _NUMBERED.match(name) and self.m.free(i, j):
                 self.m.pair(i, j)
-        for tokens in (a.labels, b.labels), ([""] * len(a.nodes), [""] * len(b.nodes)):
-            rest_a = [i for i in rest_a if self.m.forward[i] == -1]
-            rest_b = [j for j in rest_b if self.m.backward[j] == -1]
+        if self.names:  # a value that is saved on one side only has no partner
+            self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
+            self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        for token in (_by_label, _by_role):
+            rest_a = [i for i in rest_a if self.m.is_open(0, i)]
+            rest_b = [j for j in rest_b if self.m.is_open(1, j)]
             # Without a common label two inputs are the same one only where nothing else came.
-            if tokens[0] is not a.labels and len(rest_a) != len(rest_b):
+            if token is _by_role and len(rest_a) != len(rest_b):
                 break
-            pairs = align([tokens[0][i] for i in rest_a], [tokens[1][j] for j in rest_b])
+            pairs = align([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
             for x, y in list(pairs):
                 self.m.pair(rest_a[x], rest_b[y])
 
@@ -148,11 +135,17 @@ class _Matcher:
             (past_a, past_b),
             (future_a, future_b),
         ):
-            once_a, once_b = _once(key_a, self.m.forward), _once(key_b, self.m.backward)
+            once_a, once_b = self.once(0, key_a), self.once(1, key_b)
             for key, i in once_a.items():
                 j = once_b.get(key, -1)
                 if j != -1 and self.a.labels[i] == self.b.labels[j]:
                     self.m.pair(i, j)
+
+    def once(self, side: int, keys: Sequence[Hashable]) -> dict[Hashable, int]:
+        """The keys that one node alone has among those that still need a partner, and the node."""
+        rest = [i for i in range(len(keys)) if self.m.is_open(side, i)]
+        counts = Counter(keys[i] for i in rest)
+        return {keys[i]: i for i in rest if counts[keys[i]] == 1}
 
     def pasts(self, ids: dict[Hashable, int]) -> tuple[list[int], list[int]]:
         """Numbers that are equal where all that a node depends on is equal."""
@@ -201,13 +194,17 @@ class _Matcher:
         for _ in range(NEIGHBOUR_ROUNDS):
             found = 0
             for i in range(len(self.a.nodes)):
-                if self.m.forward[i] == -1:
-                    j = self.best_candidate(i, lambda i, j: self.scoped_a[i] == self.scoped_b[j])
+                if self.m.is_open(0, i):
+                    j = self.best_candidate(i, self.is_equal)
                     if j != -1:
                         self.m.pair(i, j)
                         found += 1
             if not found:
                 return
+
+    def is_equal(self, i: int, j: int) -> bool:
+        """Whether two nodes are equal, apart from their operands."""
+        return _in_module(self.a, i) == _in_module(self.b, j)
 
     def best_candidate(self, i: int, fits: Callable[[int, int], bool], least: int = 1) -> int:
         """The one free node of `b` next to the partners of `i`'s neighbours that agrees most."""
@@ -222,7 +219,7 @@ class _Matcher:
             partner = self.m.forward[user]
             if partner != -1 and slot < len(self.b.operands[partner]):
                 places[self.b.operands[partner][slot]] = None
-        candidates = [j for j in places if self.m.backward[j] == -1 and fits(i, j)]
+        candidates = [j for j in places if self.m.is_open(1, j) and fits(i, j)]
         if not candidates:
             return -1
         scores = {j: self.m.agreement(i, j) for j in candidates}
@@ -233,12 +230,11 @@ class _Matcher:
     # -- sequences -------------------------------------------------------------------------------
 
     def match_sequences(
-        self,
-        tokens_a: Sequence[Hashable],
-        tokens_b: Sequence[Hashable],
-        accept: Callable[[int, int], bool] | None = None,
+        self, token: Token, accept: Callable[[int, int], bool] | None = None
     ) -> bool:
         """Align what lies between the matches so far; whether anything was matched."""
+        if not all(any(self.is_open(side, i) for i in self.numbers(side)) for side in (0, 1)):
+            return False
         place_b = {j: y for y, j in enumerate(self.order_b)}
         matched = [
             (x, place_b[self.m.forward[i]])
@@ -251,9 +247,9 @@ class _Matcher:
         for (x0, y0), (x1, y1) in zip([(-1, -1), *anchors], [*anchors, ends], strict=True):
             if x1 - x0 == 1 or y1 - y0 == 1:
                 continue
-            gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(self.a, i)]
-            gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(self.b, j)]
-            pairs = align([tokens_a[i] for i in gap_a], [tokens_b[j] for j in gap_b])
+            gap_a = [i for i in self.order_a[x0 + 1 : x1] if self.is_open(0, i)]
+            gap_b = [j for j in self.order_b[y0 + 1 : y1] if self.is_open(1, j)]
+            pairs = align([token(self.a, i) for i in gap_a], [token(self.b, j) for j in gap_b])
             for x, y in sorted(pairs):
                 i, j = gap_a[x], gap_b[y]
                 if accept is None or accept(i, j):
@@ -261,17 +257,21 @@ class _Matcher:
                     found = True
         return found
 
-    def is_open(self, flat: NumberedGraph, i: int) -> bool:
-        """Whether a node still has no partner; inputs are matched once and for all."""
-        partner = self.m.forward if flat is self.a else self.m.backward
-        return partner[i] == -1 and flat.nodes[i].kind != "placeholder"
+    def numbers(self, side: int) -> range:
+        """The numbers of the nodes of `a` (side 0) or of `b` (side 1)."""
+        return range(len((self.b if side else self.a).nodes))
+
+    def is_open(self, side: int, i: int) -> bool:
+        """Whether a node still needs a partner; inputs are matched once and for all."""
+        flat = self.b if side else self.a
+        return self.m.is_open(side, i) and flat.nodes[i].kind != "placeholder"
 
     # -- nodes that moved or changed -------------------------------------------------------------
 
     def match_moved(self) -> None:
         """Match equal nodes that belong to another module now, next to what is matched already."""
         for _ in range(ROUNDS):
-            if not self.match_sequences(self.a.labels, self.b.labels, self.moved):
+            if not self.match_sequences(lambda flat, i: flat.labels[i], self.moved):
                 break
 
     def moved(self, i: int, j: int) -> bool:
@@ -285,15 +285,13 @@ class _Matcher:
 
     def match_changed(self) -> None:
         """Match nodes that differ, by their place: first those where only the result does."""
-        for level in (
+        levels: tuple[Token, ...] = (
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
-        ):
-            tokens_a, tokens_b = self.tokens(level)
+        )
+        for level in levels:
             for _ in range(ROUNDS):
-                if not self.match_sequences(
-                    tokens_a, tokens_b, lambda i, j: self.m.agreement(i, j) > 0
-                ):
+                if not self.match_sequences(level, lambda i, j: self.m.agreement(i, j) > 0):
                     break
         for _ in range(ROUNDS):
             found = False
@@ -308,7 +306,7 @@ class _Matcher:
 
     def same_place(self, i: int, j: int) -> bool:
         """Whether one node stands where the other stood: the same use, of a common operand."""
-        if not self.is_open(self.a, i) or not self.is_open(self.b, j):
+        if not self.is_open(0, i) or not self.is_open(1, j):
             return False
         operands = {self.m.forward[p] for p in self.a.operands[i]}
         users = {(self.m.forward[u], slot) for u, slot in self.a.uses(i)}
@@ -333,17 +331,26 @@ def output_pairs(a: NumberedGraph, b: NumberedGraph) -> tuple[list[int], list[in
     return slots_a, slots_b
 
 
-def _scoped(flat: NumberedGraph) -> list[Hashable]:
-    return [(node.module, label) for node, label in zip(flat.nodes, flat.labels, strict=True)]
+def _in_module(flat: NumberedGraph, i: int) -> Hashable:
+    return flat.nodes[i].module, flat.labels[i]
 
 
-def _once(keys: Sequence[Hashable], partner: Sequence[int]) -> dict[Hashable, int]:
-    counts = Counter(key for key, other in zip(keys, partner, strict=True) if other == -1)
-    return {
-        key: i
-        for i, (key, other) in enumerate(zip(keys, partner, strict=True))
-        if other == -1 and counts[key] == 1
-    }
+def _plain_in_module(flat: NumberedGraph, i: int) -> Hashable:
+    return flat.nodes[i].module, flat.plain[i]
+
+
+def _with_operands(flat: NumberedGraph, i: int) -> Hashable:
+    return _in_module(flat, i), *[flat.labels[o] for o in flat.operands[i]]
+
+
+def _by_label(flat: NumberedGraph, i: int) -> Hashable:
+    return _by_role(flat, i), flat.labels[i]
+
+
+def _by_role(flat: NumberedGraph, i: int) -> Hashable:
+    """What an input is, where no other kind of input can have become it."""
+    op = flat.nodes[i].op
+    return op if op in DERIVED else ""
 
 
 def _depth_first(flat: NumberedGraph) -> list[int]:

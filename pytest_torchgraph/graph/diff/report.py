@@ -22,7 +22,10 @@ MANY_SAVERS = 100
 in which all names are alike the work would be the square of their number."""
 
 MAX_NAMES = 6
-"""How many values are named that are saved or not, and how many inputs that moved."""
+"""How many values are named that are saved or not."""
+
+MAX_MOVED = 2
+"""How many inputs are named that are in another order."""
 
 
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
@@ -116,7 +119,7 @@ def _compare(
     if not found:
         last = Change("changed", label, old.nodes[-1], new.nodes[-1])
         found.append(one_place((last,)))
-    found = _with_inputs_as_one(found)
+    found = _with_inputs_as_one(found, old, new)
     names = comparison.names()
     findings.extend(_explain_saved(finding, old, new, names) for finding in found)
     return names
@@ -164,7 +167,7 @@ def _with_body(
     return [finding for finding in found if finding not in derived] + edits
 
 
-def _with_inputs_as_one(found: list[Finding]) -> list[Finding]:
+def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Finding]:
     """Inputs that stand in another order as one finding that says so."""
 
     def moved(finding: Finding) -> bool:
@@ -174,9 +177,17 @@ def _with_inputs_as_one(found: list[Finding]) -> list[Finding]:
     if not changes:
         return found
     names = [f"%{format_name(change.node.name)}" for change in changes]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    what = ", ".join(names[:MAX_NAMES]) + more
-    summary = f"{changes[0].graph}: inputs are in another order ({what})"
+    more = f" and {len(names) - MAX_MOVED} more" if len(names) > MAX_MOVED else ""
+    roles = {change.node.op for change in changes}
+    before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
+    what = f"{changes[0].node.op}s"
+    if len(roles) > 1 or before == after:
+        before, after = ([node.name for node in graph.inputs] for graph in (old, new))
+        what = "inputs"
+    if len(before) == len(after):
+        what = f"the same {len(after)} {what}"
+    what += f" in another order ({', '.join(names[:MAX_MOVED])}{more})"
+    summary = f"{changes[0].graph}: {what}"
     return [one_place(changes, summary), *(finding for finding in found if not moved(finding))]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ..text.format import format_node
+from ..text.format import format_name, format_node
 from .abridged import abridged
 from .findings import SIGNS, Change, Finding, Place, ops_of
 from .paths import holds, instances_of, path_of
 
 TOP = "(no module)"
 """How the place of an edit in no module is called."""
+MAX_SAVED = 2
+"""How many values are named that are saved for the backward, or no longer."""
 MAX_GRAPHS = 3
 """How many graphs are named of those that an edit is in, or that something follows in."""
 
@@ -98,6 +100,7 @@ def _follows(finding: Finding, limit: int) -> list[str]:
     every = [place.consequences for place in finding.places if place.consequences]
     ops = [outside_modules(changes, finding.modules) for changes in every]
     listed = [changes for changes in ops if changes]
+    saved = _saved(finding)
     if listed:
         flat = [change for changes in listed for change in changes]
         head = f"    follows in {_named(change.graph for change in flat)}: {count_changes(flat)}"
@@ -106,11 +109,37 @@ def _follows(finding: Finding, limit: int) -> list[str]:
             and len({len(changes) for changes in listed}) == 1
         ):
             head += f" ({len(listed[0])} in each place)"
-        return [head, *_listed("       ", listed[0], limit)]
-    if every and not finding.modules:
+        return [*saved, head, *_listed("       ", listed[0], limit)]
+    if every and not finding.modules and not saved:
         names = _named(change.graph for changes in every for change in changes)
         return [f"    follows in {names}: other values are saved"]
-    return []
+    return saved
+
+
+def _saved(finding: Finding) -> list[str]:
+    """What more, or less, is saved for the backward, over all places; [] where nothing is known."""
+    values = {
+        (change.kind, change.graph, change.node.name): change.node.name
+        for place in finding.places
+        for change in place.consequences
+        if change.node.op == "saved" and change.kind in ("added", "removed")
+    }
+    counts = Counter(kind for kind, _, _ in values)
+    came, went = counts["added"], counts["removed"]
+    if not came and not went:
+        return []
+    if came and went:
+        head = f"saves {came:,} other {_values(came)} for the backward, in place of {went:,}"
+    else:
+        head = f"saves {came or went:,} {'more' if came else 'fewer'} {_values(came or went)}"
+        head += " for the backward"
+    names = [f"{SIGNS[kind]} %{format_name(name)}" for (kind, _, _), name in values.items()]
+    more = f" and {len(names) - MAX_SAVED} more" if len(names) > MAX_SAVED else ""
+    return [f"    {head}: {', '.join(names[:MAX_SAVED])}{more}"]
+
+
+def _values(count: int) -> str:
+    return "value" if count == 1 else "values"
 
 
 def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:

@@ -46,22 +46,27 @@ class EquivalenceClasses:
     Attributes:
         ids: numbers by what they stand for: live parts, colours and classes.
         known: each graph that was classified, with the number of its class, by `id`.
+        flats: each graph that was numbered, by `id`.
         alike: one graph of each class, with its number, by live part and colours of dead nodes.
     """
 
     def __init__(self) -> None:
         self.ids: dict[Hashable, int] = {}
         self.known: dict[int, tuple[Graph, int]] = {}
+        self.flats: dict[int, NumberedGraph] = {}
         self.alike: dict[Hashable, list[tuple[NumberedGraph, int]]] = {}
 
     def flat(self, graph: Graph) -> NumberedGraph:
         """The numbered graph, in whose labels a subgraph is the number of its class."""
-        bodies = {sub.name: sub for sub in graph.subgraphs}
+        flat = self.flats.get(id(graph))
+        if flat is None:
+            bodies = {sub.name: sub for sub in graph.subgraphs}
 
-        def label(name: str) -> str:
-            return str(self.number(bodies[name])) if name in bodies else f"?{name}"
+            def label(name: str) -> str:
+                return str(self.number(bodies[name])) if name in bodies else f"?{name}"
 
-        return NumberedGraph(graph, label)
+            flat = self.flats[id(graph)] = NumberedGraph(graph, label)
+        return flat
 
     def number(self, graph: Graph) -> int:
         """The number of a graph's class."""

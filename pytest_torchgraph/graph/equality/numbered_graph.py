@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from ..model import Arg, Device, Graph, Node, Ref, SubgraphRef, Symbol, TensorMeta
+from ..model import Arg, Device, Graph, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
 from ..text.format import format_arg, format_key, format_result, quote
 
 
@@ -48,14 +48,19 @@ class NumberedGraph:
         self.operands: list[list[int]] = []
         self.arity: list[int] = []
         heads: dict[str, int] = {}
+        results: dict[Result, str] = {}
         for i, node in enumerate(self.nodes):
             refs: list[str] = []
             call = self._call(node, refs, subgraph_label)
+            result = results.get(node.result)
+            if result is None:
+                result = results[node.result] = _result(node)
+            label = f"{call}:{result}"
             self.shapeless.append(call)
-            self.labels.append(f"{call}:{_result(node)}")
+            self.labels.append(label)
             if graph.subgraphs:
-                call = self._call(node, [], _no_label)
-            self.plain.append(f"{call}:{_result(node)}")
+                label = f"{self._call(node, [], _no_label)}:{result}"
+            self.plain.append(label)
             if node.kind == "output":
                 refs.extend(ref.name for ref in graph.saved)
             operands = [self.index[name] for name in refs]
@@ -119,17 +124,40 @@ class NumberedGraph:
                 users[operand].append((i, slot))
         return users
 
+    @property
+    def returned(self) -> list[int]:
+        """What the graph returns, without what it saves for its backward; there is an output."""
+        return self.operands[-1][: self.arity[-1] - len(self.graph.saved)]
+
     def uses(self, i: int) -> list[tuple[int, int]]:
         """The (user, slot) pairs in which a node is an operand, apart from being saved.
 
         What a forward saves is a set that follows from the backward, and its order says nothing
-        about a node. Of a node that is merely saved this alone is known: slot -1 of the output.
+        about a node, nor does which random op is the next. Of a node that is merely saved or has
+        its turn this alone is known: slot -1 of the output.
         """
         last = len(self.nodes) - 1
         end = self.arity[last]
         saved = range(end - len(self.graph.saved), end)
-        found = [(user, slot) for user, slot in self.users[i] if user != last or slot not in saved]
+        found = [
+            (user, slot)
+            for user, slot in self.users[i]
+            if not (user == last and slot in saved) and not self.takes_turns(user, slot)
+        ]
         return found or [(last, -1)] * bool(self.users[i])
+
+    def takes_turns(self, i: int, slot: int) -> bool:
+        """Whether an operand is merely what had its turn before: the random op before this one.
+
+        Two such ops have no value and no storage in common. What has the last turn is an operand of
+        the output.
+        """
+        if slot < self.arity[i]:
+            return False
+        node, other = self.nodes[i], self.nodes[self.operands[i][slot]]
+        if any(ref.name == other.name for ref in node.after):
+            return False
+        return not {*_mutated(node)} & {*_mutated(other)}
 
     def live(self) -> list[bool]:
         """For each node whether the output or a side effect needs it."""
@@ -141,6 +169,11 @@ class NumberedGraph:
                 for operand in self.operands[i]:
                     live[operand] = True
         return live
+
+
+def _mutated(node: Node) -> Iterator[str]:
+    """The names of what a node writes to."""
+    return (effect.target.name for effect in node.effects if effect.target is not None)
 
 
 def _no_label(_name: str) -> str:

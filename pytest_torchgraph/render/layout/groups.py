@@ -12,7 +12,6 @@ from ..look.change_marks import SIGNS
 from .clustering import Unit
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-TIMES = "\N{MULTIPLICATION SIGN}"
 MAX_OPS = 4
 """How many different ops the label names at most, the most frequent first."""
 MAX_LISTED = 12
@@ -57,7 +56,7 @@ def group_text(
     ops = Counter(labels.op_label(node.op) for node in nodes if node.is_call)
     title = _title(nodes, unit)
     lines = [title, _size(nodes, unit, ops.total())]
-    named = [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
+    named = [f"{count} {labels.TIMES} {op}" for op, count in ops.most_common(MAX_OPS)]
     if len(ops) > MAX_OPS:
         named[-1] += f", {ELLIPSIS}"
     lines += _packed(named)
@@ -82,7 +81,7 @@ def group_text(
         counts = change_counts.items()
         lines.append(", ".join(f"{SIGNS[kind]} {count} {kind}" for kind, count in counts))
     tooltip = [title, lines[1]]
-    tooltip += [f"{count} {TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
+    tooltip += [f"{count} {labels.TIMES} {op}" for op, count in ops.most_common(MAX_LISTED)]
     if len(unit.inside) > 1:
         tooltip += [segment.label for segment in unit.inside[:MAX_LISTED]]
         if len(unit.inside) > MAX_LISTED:

@@ -33,6 +33,8 @@ def change_lines(mark: ChangeMark, node: Node) -> list[str]:
         lines[0] = f"{SIGNS[mark.kind]} {lines[0]}"
         if mark.kind == "rewired":
             lines += _operands(before, after)
+    if mark.times > 1:
+        lines[0] += f" {labels.TIMES} {mark.times:,}"
     lines += [f"{SIGNS[kind]} {text}" for kind, text in mark.lines]
     return lines
 

@@ -44,6 +44,7 @@ class ChangeMark:
         before, after: the node in the old and in the new graph, None where there is none.
         lines: changes of what is folded into the box, as (kind, text).
         follows: whether the change is a consequence of an edit elsewhere.
+        times: in how many places the same change is; the box shows the first one.
     """
 
     kind: ChangeMarkKind
@@ -51,3 +52,4 @@ class ChangeMark:
     after: Node | None
     lines: list[tuple[ChangeMarkKind, str]] = field(default_factory=list)
     follows: bool = False
+    times: int = 1

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
 from ...graph.text.format import format_arg, format_key, format_node, format_result, ran
 
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""The sign between a number and what there is so many of."""
 MAX_LINE = 40
 """Characters in a line of a box."""
 MAX_LINES = 8

@@ -159,8 +159,8 @@ def _finding(finding: Finding, drawing: Drawing | None) -> Data:
         "sign": SIGNS[finding.kind],
         "summary": head.removeprefix(f"{SIGNS[finding.kind]} "),
         "more": more,
-        "ids": _ids((each for place in finding.places for each in place.changes), drawing),
-        "follows": _ids((each for place in finding.places for each in place.consequences), drawing),
+        "ids": _ids(finding.changes, drawing),
+        "follows": _ids(finding.consequences, drawing),
     }
 
 

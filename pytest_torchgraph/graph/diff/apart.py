@@ -1,0 +1,129 @@
+"""Modules that only one of two graphs has, set apart before their nodes are matched.
+
+Where a list of layers has one more than before, the new layer's nodes are like those of every other
+layer, and would take the partners of what stands behind the list. So they get none at all. This
+is done only where nothing says that the module has merely another name: that the list has shifted,
+or that a module went that this one may have been.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ..equality.numbered_graph import NumberedGraph
+from .paths import instances_of, path_of
+
+MOST = 0.5
+"""Which share of a module's ops must have gone elsewhere for the module to be one that moved."""
+MAX_CONTENTS = 50
+"""How many different modules of one list are compared with each other; where there are more of
+them, nothing is set apart."""
+
+Content = frozenset[tuple[tuple[str, str], int]]
+"""The ops of a module, with their places in the module, and how many there are of each."""
+
+
+def set_apart(a: NumberedGraph, b: NumberedGraph) -> tuple[set[int], set[int]]:
+    """The numbers of the nodes of either graph that are in modules that the other does not have."""
+    paths = [[path_of(node) for node in flat.nodes] for flat in (a, b)]
+    every = [
+        {i: None for path in dict.fromkeys(side) for i in instances_of(path)} for side in paths
+    ]
+    both = every[0].keys() & every[1].keys()
+    if len(both) == len(every[0]) == len(every[1]):
+        return set(), set()
+    kept = {_list(instance) for instance in both}
+    found: list[set[int]] = []
+    for side, flat in enumerate((a, b)):
+        alone = {
+            path: instance
+            for path in dict.fromkeys(paths[side])
+            if (instance := _outermost(path, both, kept)) is not None
+        }
+        modules = set(alone.values())
+        if modules:
+            modules -= _moved(modules, both, (flat, (b, a)[side]), (paths[side], paths[1 - side]))
+        found.append({i for i, path in enumerate(paths[side]) if alone.get(path) in modules})
+    return found[0], found[1]
+
+
+def _outermost(path: str, both: Iterable[str], kept: Iterable[str]) -> str | None:
+    """The outermost instance of a path that only its own graph has, in a list that both have."""
+    for instance in reversed(instances_of(path)):
+        if instance not in both:
+            return instance if _list(instance) in kept else None
+    return None
+
+
+def _list(instance: str) -> str:
+    return instance.rpartition(".")[0]
+
+
+def _moved(
+    modules: set[str],
+    both: Iterable[str],
+    flats: tuple[NumberedGraph, NumberedGraph],
+    paths: tuple[list[str], list[str]],
+) -> set[str]:
+    """The modules among some of one graph that may be other ones of the other graph.
+
+    Args:
+        modules: instances that only the first graph has.
+        both: the instances that both have.
+        flats: the graphs, the one with the modules first.
+        paths: the paths of their nodes.
+    """
+    lists = {_list(module) for module in modules}
+    siblings = [instance for instance in both if _list(instance) in lists]
+    own = _contents(flats[0], paths[0], {*modules, *siblings})
+    others = _contents(flats[1], paths[1], siblings)
+    here = set(paths[0])
+    gone = Counter(
+        flats[1].labels[i]
+        for i, path in enumerate(paths[1])
+        if path not in here and flats[1].nodes[i].is_call
+    )
+    moved: set[str] = set()
+    for name in lists:
+        mine = {own[module] for module in modules if _list(module) == name and module in own}
+        stayed = {
+            (own[each], others[each])
+            for each in siblings
+            if _list(each) == name and each in own and each in others
+        }
+        shifted = len(mine) * len(stayed) > MAX_CONTENTS**2 or any(
+            _distance(content, was) < _distance(now, was) for now, was in stayed for content in mine
+        )
+        for module in modules:
+            if _list(module) == name and (shifted or _went(own.get(module), gone)):
+                moved.add(module)
+    return moved
+
+
+def _contents(
+    flat: NumberedGraph, paths: list[str], instances: Iterable[str]
+) -> Mapping[str, Content]:
+    counts: dict[str, Counter[tuple[str, str]]] = {instance: Counter() for instance in instances}
+    within = {
+        path: [instance for instance in instances_of(path) if instance in counts]
+        for path in dict.fromkeys(paths)
+    }
+    for i, path in enumerate(paths):
+        if flat.nodes[i].is_call:
+            for instance in within[path]:
+                counts[instance][path[len(instance) :], flat.labels[i]] += 1
+    return {instance: frozenset(count.items()) for instance, count in counts.items()}
+
+
+def _distance(one: Content, other: Content) -> int:
+    first, second = Counter(dict(one)), Counter(dict(other))
+    return (first - second).total() + (second - first).total()
+
+
+def _went(content: Content | None, gone: Counter[str]) -> bool:
+    """Whether most ops of a module are among those of modules that are gone."""
+    labels: Counter[str] = Counter()
+    for (_, label), count in content or ():
+        labels[label] += count
+    return (labels & gone).total() > MOST * labels.total()

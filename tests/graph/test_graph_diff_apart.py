@@ -1,0 +1,83 @@
+"""Layers that only one graph has take nobody's partner; modules that merely moved do."""
+
+from __future__ import annotations
+
+import pytest
+from graph.build import difference, graph
+
+from pytest_torchgraph.graph import Graph
+
+
+def decoder(layers: int, act: str = "silu", blocks: str = "layers") -> Graph:
+    """Layers that begin with a norm, as what stands behind the last one does."""
+    lines, value = [], "x"
+    for k in range(layers):
+        path = f"%{blocks}.{k}"
+        lines += [
+            f"{path}.norm/pow = aten.pow(%{value}, 2)",
+            f"{path}.norm/mean = aten.mean({path}.norm/pow)",
+            f"{path}.norm/mul = aten.mul(%{value}, {path}.norm/mean)",
+            f"{path}.mlp.act/{act} = aten.{act}({path}.norm/mul)",
+            f"{path}/add = aten.add(%{value}, {path}.mlp.act/{act})",
+        ]
+        value = f"{path[1:]}/add"
+    lines += [
+        f"%norm/pow = aten.pow(%{value}, 2)",
+        "%norm/mean = aten.mean(%norm/pow)",
+        f"%norm/mul = aten.mul(%{value}, %norm/mean)",
+        "return %norm/mul",
+    ]
+    return graph("\n".join(lines))
+
+
+def sequence(*ops: str, head: str = "") -> Graph:
+    """Modules of two ops each in one list, and one behind the list."""
+    lines, value = [], "x"
+    paths = [*(f"net.{k}" for k in range(len(ops))), *["head"] * bool(head)]
+    for path, op in zip(paths, (*ops, head) if head else ops, strict=True):
+        lines += [f"%{path}/{op} = aten.{op}(%{value})", f"%{path}/neg = aten.neg(%{path}/{op})"]
+        value = f"{path}/neg"
+    return graph("\n".join([*lines, f"return %{value}"]))
+
+
+@pytest.mark.parametrize("more", [1, 2, 5])
+def test_a_new_layer_has_all_its_ops_and_the_norm_behind_it_none(more: int) -> None:
+    few, many = decoder(5), decoder(5 + more)
+    for before, after, kind in ((few, many, "added"), (many, few, "removed")):
+        found = difference(before, after)
+        nodes = {node.name for node in (found.added if kind == "added" else found.removed)}
+        new = {node.name for node in many.nodes if node.is_call} - {n.name for n in few.nodes}
+        assert nodes == new, found
+        (finding,) = found.findings
+        assert finding.modules == tuple(f"layers.{5 + k}" for k in range(more))
+        assert {sum(c.kind == kind for c in place.changes) for place in finding.places} == {5}
+        assert not found.changed
+
+
+def test_a_new_layer_and_an_edit_of_its_class_are_two_findings() -> None:
+    modules, edit = difference(decoder(5), decoder(6, "relu")).findings
+    if modules.kind != "added":
+        modules, edit = edit, modules
+    assert modules.modules == ("layers.5",)
+    assert [place.module for place in edit.places] == [f"layers.{k}.mlp.act" for k in range(5)]
+
+
+def test_a_list_that_has_another_name_is_the_same_one() -> None:
+    found = difference(decoder(5), decoder(5, "relu", blocks="blocks"))
+    assert found.heading().startswith("1 edit in 5 places: aten.silu -> aten.relu"), found
+
+
+@pytest.mark.parametrize("head", ["", "tan"])
+def test_modules_that_moved_up_in_their_list_are_the_same_ones(head: str) -> None:
+    before = sequence("sin", "cos", "tanh", "exp", head=head)
+    after = sequence("sin", "erf", "cos", "tanh", "exp", head=head)
+    found = difference(before, after)
+    assert [node.name for node in found.added] == ["net.1/erf", "net.1/neg"], found
+    assert not found.removed
+    assert not found.changed
+
+
+def test_a_module_that_moved_into_a_list_is_the_same_one() -> None:
+    before = sequence("sin", "cos", "tanh", head="exp")
+    after = sequence("sin", "erf", "tanh", "exp")
+    assert difference(before, after).heading() == "1 edit: aten.cos -> aten.erf in net.1"

@@ -1,0 +1,148 @@
+"""What is said of an edit: all its ops and places, what is saved, inputs in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from graph.build import difference, graph
+
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+
+# -- ops that take turns ---------------------------------------------------------------------------
+
+
+def layers(ops: Mapping[int, str], effect: str = "random") -> Graph:
+    """Layers of two ops, some of them with one more that has an effect."""
+    lines, value = [], "x"
+    for k in range(4):
+        lines.append(f"%layers.{k}.fc/mul = aten.mul(%{value}, 2)")
+        value = f"layers.{k}.fc/mul"
+        if k in ops:
+            lines.append(f"%layers.{k}.drop/{ops[k]} = aten.{ops[k]}(%{value}) !{effect}")
+            value = f"layers.{k}.drop/{ops[k]}"
+        lines.append(f"%layers.{k}.act/relu = aten.relu(%{value})")
+        value = f"layers.{k}.act/relu"
+    return graph("\n".join([*lines, f"return %{value}"]))
+
+
+@pytest.mark.parametrize("effect", ["random", "communicates", "opaque"])
+@pytest.mark.parametrize("only", [(0, 1, 2, 3), (0, 1), (1, 3)])
+def test_ops_that_only_take_turns_are_one_edit_in_many_places(
+    effect: str, only: tuple[int, ...]
+) -> None:
+    plain, edited = layers({}), layers(dict.fromkeys(only, "noise"), effect)
+    for before, after, kind in ((plain, edited, "added"), (edited, plain, "removed")):
+        found = difference(before, after)
+        (finding,) = found.findings
+        assert [place.module for place in finding.places] == [f"layers.{k}.drop" for k in only]
+        assert found.heading().startswith(f"1 edit in {len(only)} places: aten.noise {kind}")
+
+
+def test_two_kinds_of_random_ops_are_two_edits() -> None:
+    found = difference(layers({}), layers({0: "noise", 1: "noise", 2: "drop", 3: "drop"}))
+    assert [[place.module for place in finding.places] for finding in found.findings] == [
+        ["layers.0.drop", "layers.1.drop"],
+        ["layers.2.drop", "layers.3.drop"],
+    ]
+
+
+def test_ops_that_write_to_one_storage_are_one_edit() -> None:
+    head = "%buf = buffer : f32[2, 3]\n%x = input : f32[2, 3]"
+    writes = (
+        "%a.0/add_ = aten.add_(%buf, 1) !mutates %buf\n%a.1/mul_ = aten.mul_(%buf, 2) !mutates %buf"
+    )
+    plain = graph("%end = aten.sin(%x)\nreturn %end", inputs=head)
+    edited = graph(f"{writes}\n%end = aten.sin(%x)\nreturn %end", inputs=head)
+    (finding,) = difference(plain, edited).findings
+    assert len(finding.places[0].changes) == 2
+
+
+# -- what is saved for the backward ----------------------------------------------------------------
+
+
+def step(op: str, saved: str, count: int = 3) -> list[Graph]:
+    """Forward and backward of some layers, each saving one value.
+
+    Args:
+        op: the activation; "" for none.
+        saved: what the backward of an activation takes: "in", "out", or "" for nothing.
+    """
+    forward, backward, keep, value, grad = [], [], [], "x", "tangent"
+    taken = ["%tangent = tangent : f32[2, 3]"]
+    for k in range(count):
+        forward.append(f"%l.{k}.fc/neg = aten.neg(%{value})")
+        value = f"l.{k}.fc/neg"
+        if op:
+            forward.append(f"%l.{k}.act/{op} = aten.{op}(%{value})")
+            kept = value if saved == "in" else f"l.{k}.act/{op}"
+            value = f"l.{k}.act/{op}"
+            if saved:
+                keep.append(f"save %{kept}")
+                taken.append(f"%{kept} = saved : f32[2, 3]")
+    for k in reversed(range(count)):
+        if op:
+            kept = f"l.{k}.fc/neg" if saved == "in" else f"l.{k}.act/{op}"
+            operands = f"%{grad}, %{kept}" if saved else f"%{grad}"
+            backward.append(f"%l.{k}.act/{op}_backward = aten.{op}_backward({operands})")
+            grad = f"l.{k}.act/{op}_backward"
+        backward.append(f"%l.{k}.fc/neg.1 = aten.neg(%{grad})")
+        grad = f"l.{k}.fc/neg.1"
+    return [
+        graph("\n".join([*forward, f"return %{value}", *keep])),
+        graph("\n".join([*taken, *backward, f"return %{grad}"]), "backward @ aot", inputs=""),
+    ]
+
+
+def lines_about_saved(before: list[Graph], after: list[Graph]) -> list[str]:
+    found = diff_graphs(before, after)
+    assert len(found.findings) == 1, found
+    return [line.strip() for line in str(found).splitlines() if "for the backward" in line]
+
+
+def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
+    none, gelu = step("", ""), step("gelu", "in")
+    assert lines_about_saved(none, gelu) == [
+        "saves 3 more values for the backward: + %l.0.fc/neg, + %l.1.fc/neg and 1 more"
+    ]
+    assert lines_about_saved(gelu, none) == [
+        "saves 3 fewer values for the backward: - %l.0.fc/neg, - %l.1.fc/neg and 1 more"
+    ]
+    assert lines_about_saved(step("", "", 1), step("gelu", "in", 1)) == [
+        "saves 1 more value for the backward: + %l.0.fc/neg"
+    ]
+
+
+def test_other_values_in_place_of_some_are_said() -> None:
+    assert lines_about_saved(step("gelu", "in"), step("relu", "out")) == [
+        "saves 3 other values for the backward, in place of 3: "
+        "+ %l.0.act/relu, - %l.0.fc/neg and 4 more"
+    ]
+
+
+def test_nothing_is_said_where_the_same_is_saved() -> None:
+    assert lines_about_saved(step("gelu", "in"), step("silu", "in")) == []
+    assert lines_about_saved(step("relu", "out"), step("tanh", "out")) == []
+
+
+# -- inputs in another order -----------------------------------------------------------------------
+
+
+def parameters(*names: str) -> Graph:
+    inputs = "\n".join(
+        ["%x = input : f32[2, 3]", *(f"%{n} = parameter : f32[2, 3]" for n in names)]
+    )
+    body = ["%y = aten.mul(%x, %b)", *(f"%{n}/add = aten.add(%y, %{n})" for n in "abcd")]
+    returned = ", ".join(f"%{n}/add" for n in "abcd")
+    return graph("\n".join([*body, f"return [{returned}]"]), inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("order", "moved"),
+    [("abdc", "%c"), ("dbca", "%d, %a"), ("dcba", "%c, %b and 1 more")],
+)
+def test_parameters_in_another_order_are_one_finding_that_says_so(order: str, moved: str) -> None:
+    found = difference(parameters(*"abcd"), parameters(*order))
+    assert len(found.findings) == 1
+    assert found.heading() == (f"1 edit: forward: the same 4 parameters in another order ({moved})")
