@@ -313,3 +313,16 @@ def test_the_hook_for_threads_is_put_back() -> None:
     finally:
         threading.setprofile(None)
     assert "call" in calls
+
+
+def test_a_mark_of_the_profiler_is_no_op_of_the_program() -> None:
+    @torch.compiler.disable
+    def marked(x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("eager part"):
+            return x.sin()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return marked(x * 2).exp()
+
+    found = capture(step, torch.ones(3))
+    assert [str(each.op) for each in found.eager_ops] == ["aten.sin.default"]
