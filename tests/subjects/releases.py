@@ -46,8 +46,12 @@ def store(directory: Path, names: list[str]) -> None:
 
 
 def body(path: Path) -> str:
-    """A stored text without its header, where the release of torch stands."""
-    return path.read_text().partition("\n\n")[2]
+    """A stored text without its header, where the release of torch stands.
+
+    Nothing is stored of what is refused, whatever the words.
+    """
+    text = path.read_text()
+    return REFUSED if text.startswith(REFUSED) else text.partition("\n\n")[2]
 
 
 def cell(paths: list[Path]) -> str:
