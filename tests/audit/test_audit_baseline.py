@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph.audit.baseline import (
@@ -36,6 +36,7 @@ BASELINES = st.dictionaries(
 )
 
 
+@settings(max_examples=30)
 @given(BASELINES)
 def test_what_is_read_is_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, baseline: Baseline
@@ -45,6 +46,7 @@ def test_what_is_read_is_what_was_written(
     assert read(path) == baseline
 
 
+@settings(max_examples=30)
 @given(BASELINES)
 def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
     turned = {

@@ -424,7 +424,7 @@ def test_an_edit_in_one_block_renames_nothing_in_the_others(forward: Any) -> Non
     plain = nn.Sequential(*[block(nn.GELU()) for _ in range(5)])
     edited = nn.Sequential(*[block(nn.ReLU() if i == 2 else nn.GELU()) for i in range(5)])
     before, after = (capture(model, example(2, 8), via=via) for model in (plain, edited))
-    old, new = (set(captured.backward.to_text().splitlines()) for captured in (before, after))
+    old, new = (set(made.backward.to_text(fold=False).splitlines()) for made in (before, after))
     changed = {line.strip() for line in old ^ new}
     assert changed
     assert all("%2." in line for line in changed), changed  # its lines, and who reads them

@@ -491,6 +491,7 @@ def test_a_value_that_a_body_saves_belongs_to_the_edit_that_needs_it() -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once a process
 @pytest.mark.parametrize(
     "name", [name for name in SUBJECTS if "dispatch" in SUBJECTS[name].refused]
 )

@@ -42,7 +42,7 @@ def test_the_origin_of_a_text_does_not_matter() -> None:
 def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> None:
     broken = text("relu").replace("via aot, torch 2.13.0\n", origin)
     assert not same_text(broken, text("relu"))
-    with pytest.raises(GraphFormatError, match=r"^some/path:2:\d+: .*restore the file"):
+    with pytest.raises(GraphFormatError, match=r"^some/path:2:\d+: .*--torchgraph-update"):
         parse_stored(broken, "some/path")
 
 
