@@ -111,7 +111,7 @@ def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) ->
         for line in difflib.unified_diff(before, after, n=0, lineterm="")
         if line[:1] in "+-" and line[:3] not in ("+++", "---")
     ]
-    assert 0 < len(changed) <= 0.03 * len(before)
+    assert 0 < len(changed) <= 35  # of 341: the file is folded, and this is one layer of twelve
     run(EDIT="clone").assert_outcomes(passed=1)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from pytest_torchgraph import watch
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.read import NO_OPS, facts_of
 from pytest_torchgraph.audit.summary import MOST, summary_lines
@@ -57,6 +59,18 @@ def test_printed_graphs_make_no_difference() -> None:
     light, full = (facts(call(breaking, 3, 4), with_graphs=each) for each in (False, True))
     assert light.causes == full.causes
     assert (light.graphs, light.ops, light.frames) == (full.graphs, full.ops, full.frames)
+
+
+def test_a_watch_inside_has_its_graphs_all_the_same() -> None:
+    def run() -> None:
+        nonlocal seen
+        compiled = torch.compile(lambda x: x.sin(), backend="aot_eager")
+        with watch() as seen:
+            compiled(torch.ones(3))
+
+    seen: Any = None
+    assert facts(run).graphs == 1
+    seen.assert_op_counts({"aten.sin": 1})
 
 
 def test_a_break_is_known_by_the_text_of_its_line() -> None:
