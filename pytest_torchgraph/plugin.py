@@ -15,7 +15,7 @@ import pytest
 from . import devices
 from .settings import arguments
 from .settings import config as settings
-from .snapshot import COMPARED, MISMATCHES, USED
+from .snapshot import COMPARED, DIFFERENCES, MISMATCHES, USED
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", arguments.DESCRIPTION)
     config.addinivalue_line("markers", devices.DESCRIPTION)
     if not hasattr(config, "workerinput"):
-        from .report.causes import PLUGIN, FailedComparisons
-
-        config.pluginmanager.register(FailedComparisons(config), PLUGIN)
+        config.pluginmanager.register(_FirstDifference(config), "torchgraph-first-difference")
     report = settings.get(config).report
     if report is not None:
         from .report.page import install
@@ -66,6 +64,23 @@ def pytest_configure(config: pytest.Config) -> None:
         from .snapshot.cleanup import hide_from_cleanup
 
         hide_from_cleanup(config)
+
+
+class _FirstDifference:
+    """Registers what tells the causes of failed comparisons, when the first one has failed."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if hasattr(report, DIFFERENCES):
+            manager = self.config.pluginmanager
+            from .report.causes import PLUGIN, FailedComparisons
+
+            manager.unregister(self)
+            failed = FailedComparisons(self.config)
+            failed.pytest_runtest_logreport(report)  # this call began before it is registered
+            manager.register(failed, PLUGIN)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ..settings import config as settings
 from ..settings.releases import running_release
+from ..snapshot import DIFFERENCES
 from ..snapshot.changes import brief
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 PLUGIN = "torchgraph-causes"
 """The name under which `FailedComparisons` is registered."""
-ATTRIBUTE = "torchgraph_differences"
-"""Attribute of a report with the data of its failed comparisons."""
 MAX_FINDINGS = 50
 """How many findings of one comparison a report brings; the others are counted."""
 UPDATE_FAILED = "pytest --lf --torchgraph-update"
@@ -75,7 +74,7 @@ class FailedComparisons:
         """Keep the failed comparisons of a phase; those of an earlier attempt count no more."""
         if report.when == "setup":
             self.tests.pop(report.nodeid, None)
-        data = getattr(report, ATTRIBUTE, None)
+        data = getattr(report, DIFFERENCES, None)
         if data and report.failed:
             self.tests.setdefault(report.nodeid, []).extend(data)
             self._causes = None

@@ -15,7 +15,7 @@ import pytest
 
 from ..graph.text.format import format_document
 from ..settings import config as settings
-from ..snapshot import COMPARED, MISMATCHES, REPLACED, STORED
+from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, REPLACED, STORED
 from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch
 from . import artifacts
@@ -73,9 +73,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES]
     if not report.failed:
         return
-    from .causes import ATTRIBUTE
-
-    vars(report)[ATTRIBUTE] = [*filter(None, map(_difference, mismatches))]
+    vars(report)[DIFFERENCES] = [*filter(None, map(_difference, mismatches))]
     for mismatch in mismatches:
         report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
 

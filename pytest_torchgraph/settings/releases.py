@@ -8,19 +8,18 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import metadata
+from typing import NamedTuple
 
 import pytest
 
 INI = "torchgraph_releases"
 
-_RELEASE = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z", re.ASCII)
-_VERSION = re.compile(r"(\d+\.\d+)(?!\d)", re.ASCII)
+_RELEASE = r"(?a)(0|[1-9]\d*)\.(0|[1-9]\d*)\Z"
+_VERSION = r"(?a)(\d+\.\d+)(?!\d)"
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
+class Releases(NamedTuple):
     """The releases of torch for which graphs are stored, each as `major.minor`.
 
     Attributes:
@@ -61,7 +60,7 @@ def parse_releases(words: Sequence[str]) -> Releases:
         pytest.UsageError: for a word that is not `major.minor`, and for one that occurs twice.
     """
     for number, word in enumerate(words):
-        if not _RELEASE.match(word):
+        if not re.match(_RELEASE, word):
             raise pytest.UsageError(
                 f"{INI}: {word!r} is not a release of torch, as in {INI} = 2.13 2.15"
             )
@@ -79,7 +78,7 @@ def running_release() -> str:
             version = metadata.version("torch")
         except metadata.PackageNotFoundError:
             return ""
-    found = _VERSION.match(version)
+    found = re.match(_VERSION, version)
     return found[1] if found else ""
 
 

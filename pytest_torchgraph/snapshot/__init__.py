@@ -31,6 +31,9 @@ in it, "" for nothing.
 REPLACED: pytest.StashKey[list[tuple[str, Mismatch]]] = pytest.StashKey()
 """The stored graphs that an update replaced by others in a test's running phase, by file."""
 
+DIFFERENCES = "torchgraph_differences"
+"""Attribute of a test's report with the data of its failed comparisons."""
+
 USED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether a test has compared anything with the `graph_snapshot` that was made for it."""
 

@@ -11,11 +11,11 @@ from projects import Run
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import Document
 from pytest_torchgraph.report.causes import (
-    ATTRIBUTE,
     MAX_FINDINGS,
     FailedComparisons,
     difference_data,
 )
+from pytest_torchgraph.snapshot import DIFFERENCES
 from pytest_torchgraph.snapshot.compare import Mismatch, Subject
 
 TESTS = """
@@ -187,6 +187,6 @@ def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) ->
     data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
     for name in ("test_a", "test_b"):
         report = pytest.TestReport(name, (name, 1, name), {}, "failed", "", "call")
-        vars(report)[ATTRIBUTE] = [data]
+        vars(report)[DIFFERENCES] = [data]
         gathered.pytest_runtest_logreport(report)
     assert gathered.heading() == f"{MAX_FINDINGS} causes in 2 tests, 14 further findings not listed"
