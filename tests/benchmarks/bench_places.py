@@ -233,7 +233,7 @@ def text_of(folder: Path, name: str, via: str, case: str) -> str:
         torch.manual_seed(0)
         model, inputs = kind.make(layers)
         capture = pytest_torchgraph.capture(edited(model.eval(), kind, case), **inputs, via=via)
-        path.write_text(capture.to_text(), encoding="utf-8")
+        path.write_text(capture.to_text(fold=False), encoding="utf-8")
     return path.read_text(encoding="utf-8")
 
 
