@@ -46,7 +46,7 @@ class Entry:
     @classmethod
     def of(cls, facts: TestFacts) -> Entry:
         """The entry of a test."""
-        causes = {" | ".join(filter(None, cause.key)): cause.count for cause in facts.causes}
+        causes = {cause.key: cause.count for cause in facts.causes}
         return cls(
             facts.graphs,
             facts.ops,

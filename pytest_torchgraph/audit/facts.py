@@ -44,9 +44,9 @@ class Cause:
     count: int = 1
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        """What identifies it."""
-        return self.kind, self.file, self.function, self.text, self.code
+    def key(self) -> str:
+        """What identifies it, as the baseline has it."""
+        return " | ".join(filter(None, (self.kind, self.file, self.function, self.text, self.code)))
 
 
 @dataclass(frozen=True, slots=True)

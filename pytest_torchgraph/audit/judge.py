@@ -76,10 +76,8 @@ def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[st
 
 def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
-    keys = Entry.of(facts).causes
     for cause in facts.causes:
-        key = " | ".join(filter(None, cause.key))
-        if key in keys and key not in known:
+        if cause.key not in known:
             yield Change(test, describe(cause), "" if cause.file else _place(facts))
 
 
@@ -89,10 +87,9 @@ def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> I
         return
     place = _place(facts)
     now = Entry.of(facts)
-    for key in sorted(old.causes.keys() & now.causes.keys()):
-        if now.causes[key] > old.causes[key]:
-            cause = next(c for c in facts.causes if " | ".join(filter(None, c.key)) == key)
-            times = f"{old.causes[key]} -> {cause.count} times"
+    for cause in facts.causes:
+        if cause.count > old.causes.get(cause.key, cause.count):
+            times = f"{old.causes[cause.key]} -> {cause.count} times"
             yield Change(test, f"{describe(cause)}, {times}")
     if old.compiles and not now.compiles:
         if not any(cause.kind == "nothing" for cause in facts.causes):

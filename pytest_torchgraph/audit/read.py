@@ -111,7 +111,7 @@ def _ran_eagerly(
 
 def _together(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     """The causes, those of one identity as one."""
-    found: dict[tuple[str, ...], Cause] = {}
+    found: dict[str, Cause] = {}
     for cause in causes:
         known = found.get(cause.key)
         count = cause.count + (known.count if known else 0)

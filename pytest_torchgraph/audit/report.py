@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..graph.diff.cause_table import counted
 from ..settings import config as settings
 from ..settings.releases import running_release
 from ..snapshot.files import write_text
@@ -75,8 +76,9 @@ class AuditReport:
         else:
             section = self._baseline.get(running_release(), {})
             verdict = judge(section, self._facts, self._passed)
-            self._said = self._lines(verdict, len(section.keys() & self._passed))
-            _fail(session, exitstatus, bool(verdict.worse))
+            compared = len(section.keys() & self._passed)
+            self._said = self._lines(verdict, compared)
+            _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the section `torchgraph audit`."""
@@ -100,7 +102,7 @@ class AuditReport:
             if test in self._facts:
                 section[test] = Entry.of(self._facts[test])
         text = to_text({**self._baseline, release: section})
-        tests = "1 test" if len(section) == 1 else f"{len(section)} tests"
+        tests = counted(len(section), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
             return f"unchanged  {self._shown}: {tests} with torch {release}"
         write_text(self._path, text)

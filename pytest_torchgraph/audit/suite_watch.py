@@ -55,12 +55,14 @@ class SuiteWatch:
         from ..watching.observe.hub import HUB
         from ..watching.record import record_of
 
-        record = record_of(recorder)
         HUB.close(recorder)
         if recorder.events and self._keeper is not None:
             HUB.close(self._keeper)
             self._keeper = None
-        return record
+        if recorder.broken is not None:
+            self.broken = self.broken or recorder.broken
+            return None
+        return record_of(recorder)
 
     def close(self) -> None:
         """Leave nothing behind."""

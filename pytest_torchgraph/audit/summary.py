@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..graph.diff.cause_table import counted
 from .facts import Cause, CauseKind, TestFacts
 
 MOST = 10
@@ -40,14 +41,14 @@ class CauseOverTests:
     without_graph: int = 0
 
     @property
-    def rank(self) -> tuple[int, int, int, tuple[str, ...]]:
+    def rank(self) -> tuple[int, int, int, str]:
         """What comes first: tests that compile nothing, then what most tests have."""
         return -self.without_graph, -len(self.tests), -self.times, self.cause.key
 
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
     """The causes of all tests, each once, those of most tests first."""
-    found: dict[tuple[str, ...], CauseOverTests] = {}
+    found: dict[str, CauseOverTests] = {}
     for test, of_test in facts.items():
         for cause in of_test.causes:
             entry = found.setdefault(cause.key, CauseOverTests(cause))
@@ -70,7 +71,7 @@ def summary_lines(
         verbose: whether all causes are listed.
     """
     if not facts:
-        yield f"none of {_number(tests, 'test')} calls anything that was given to torch.compile"
+        yield f"none of {counted(tests, 'test')} calls anything that was given to torch.compile"
         return
     yield _totals(facts, tests)
     causes = causes_over_tests(facts)
@@ -78,7 +79,7 @@ def summary_lines(
     for each in shown:
         yield from over_tests(_described(each), each.tests, width)
     if len(causes) > len(shown):
-        more = _number(len(causes) - len(shown), "more cause")
+        more = counted(len(causes) - len(shown), "more cause")
         yield f"{'':{INDENT}}and {more} (-v lists them)"
     yield _cost(facts)
 
@@ -91,10 +92,10 @@ def _totals(facts: Mapping[str, TestFacts], tests: int) -> str:
     graphs = sum(each.graphs for each in facts.values())
     ops = sum(each.ops for each in facts.values())
     nothing = sum(not each.compiles for each in facts.values())
-    parts = [_number(graphs, "graph"), _number(ops, "op"), _number(kinds["break"], "graph break")]
-    parts.append(_number(kinds["recompile"] + kinds["limit"], "recompile"))
+    parts = [counted(graphs, "graph"), counted(ops, "op"), counted(kinds["break"], "graph break")]
+    parts.append(counted(kinds["recompile"] + kinds["limit"], "recompile"))
     calls = "calls" if len(facts) == 1 else "call"
-    line = f"{len(facts)} of {_number(tests, 'test')} {calls} compiled code: {', '.join(parts)}"
+    line = f"{len(facts)} of {counted(tests, 'test')} {calls} compiled code: {', '.join(parts)}"
     return line + (f"; {nothing} compile{'s' * (nothing == 1)} nothing" if nothing else "")
 
 
@@ -107,7 +108,7 @@ def _cost(facts: Mapping[str, TestFacts]) -> str:
     line = f"compiling took {sum(each.seconds for each in facts.values()):.1f} s"
     if again:
         line += (
-            f"; {_number(len(again), 'function')} {'is' if len(again) == 1 else 'are'} compiled by "
+            f"; {counted(len(again), 'function')} {'is' if len(again) == 1 else 'are'} compiled by "
             f"several tests ({sum(again)} times)"
         )
     return line
@@ -131,7 +132,7 @@ def _described(each: CauseOverTests) -> str:
 
 def over_tests(words: str, tests: Sequence[str], width: int) -> list[str]:
     """What holds for some tests, with their number and the first one: one line, or two."""
-    first = f"{_number(len(tests), 'test'):>{INDENT - 2}}  {words}"
+    first = f"{counted(len(tests), 'test'):>{INDENT - 2}}  {words}"
     named = _tests(tests)
     one_line = f"{first}  {named}"
     return [one_line] if len(one_line) <= width else [first, " " * INDENT + named]
@@ -139,7 +140,3 @@ def over_tests(words: str, tests: Sequence[str], width: int) -> list[str]:
 
 def _tests(tests: Sequence[str]) -> str:
     return tests[0] + (f" and {len(tests) - 1} more" if len(tests) > 1 else "")
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

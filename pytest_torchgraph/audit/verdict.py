@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..graph.diff.cause_table import counted
 from .judge import Change, Verdict
 from .summary import over_tests
 
@@ -19,10 +20,13 @@ def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80
         compared: how many tests of the baseline were compared.
         width: of the terminal.
     """
-    compared_tests = "1 test" if compared == 1 else f"{compared} tests"
+    compared_tests = counted(compared, "test")
     if verdict.worse:
         yield f"worse than {file}:"
         yield from _grouped(verdict.worse, width)
+    elif not compared and verdict.gone:
+        gone = counted(len(verdict.gone), "test")
+        yield f"nothing was compared with {file}: none of its {gone} passed here"
     else:
         yield f"nothing is worse than {file} ({compared_tests} compared)"
     if verdict.better:
@@ -30,8 +34,8 @@ def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80
         yield from _grouped(verdict.better, width)
     for old, new in verdict.renamed:
         yield f"renamed, it seems, since both compile the same: {old} -> {new}"
-    added, gone = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
-    counts = [f"{added} not in it yet"] * (added > 0) + [f"{gone} of it not run"] * (gone > 0)
+    added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
+    counts = [f"{added} not in it yet"] * (added > 0) + [f"{missing} of it not run"] * (missing > 0)
     if counts:
         yield f"tests: {', '.join(counts)}"
 

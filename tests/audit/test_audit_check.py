@@ -87,6 +87,12 @@ def test_a_test_that_fails_keeps_its_line_and_the_status(
     result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
 
 
+def test_a_run_that_compares_nothing_does_not_succeed(suite: Run) -> None:
+    result = suite("-k", "eager", "--torchgraph-audit=check")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"nothing was compared with {FILE}: none of its 1 test passed *"])
+
+
 def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:
     path = pytester.path / FILE
     document = json.loads(path.read_text())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from pytest_torchgraph import watch
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.read import NO_OPS, facts_of
+from pytest_torchgraph.audit.suite_watch import SuiteWatch
 from pytest_torchgraph.audit.summary import MOST, summary_lines
 from pytest_torchgraph.watching.observe.hub import HUB
 from pytest_torchgraph.watching.observe.recorder import EventRecorder
@@ -78,7 +81,7 @@ def test_a_break_is_known_by_the_text_of_its_line() -> None:
     assert (cause.kind, cause.function, cause.code) == ("break", "breaking", 'print("hi")')
     assert cause.file.endswith("test_audit_facts.py")
     assert cause.line == breaking.__code__.co_firstlineno + 2
-    assert cause.line not in cause.key
+    assert replace(cause, line=cause.line + 1).key == cause.key
 
 
 def test_a_recompilation_is_known_by_its_function_alone() -> None:
@@ -135,6 +138,21 @@ def test_where_compiling_is_switched_off_the_setting_is_named() -> None:
 
 def test_a_test_that_calls_nothing_compiled_has_no_facts() -> None:
     assert not facts(lambda: torch.ones(3).sin()).uses_compile
+
+
+def test_an_error_of_ours_is_told_and_reaches_no_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(metadata: object, payload: str) -> None:
+        raise ValueError("unreadable")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(HUB, "_take", fail)
+    suite = SuiteWatch()
+    suite.begin()
+    torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+    assert suite.end() is None
+    assert str(suite.broken) == "unreadable"
+    suite.close()
+    assert not HUB._open
 
 
 def test_facts_survive_json() -> None:
