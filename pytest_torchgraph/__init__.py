@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .graph.model import Node as Node
     from .graph.model import Source as Source
     from .graph.model import TensorMeta as TensorMeta
+    from .graph.pattern import Match as Match
     from .mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd as CompiledAutograd
     from .mechanisms.dispatch.dispatch import Dispatch as Dispatch
     from .mechanisms.export import Export as Export
@@ -58,6 +59,7 @@ _NAMES = {
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
+    "graph.pattern": ("Match",),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
     "mechanisms.dispatch.dispatch": ("Dispatch",),
     "mechanisms.export": ("Export",),

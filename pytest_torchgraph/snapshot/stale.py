@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from ..devices import KNOWN
+from ..device_types import KNOWN
 from ..settings import config as settings
 from ..settings.releases import running_release
 from .cleanup import SUFFIX
