@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .api.existing import from_fx as from_fx
     from .api.existing import load as load
     from .api.result import Capture as Capture
+    from .api.steady_state import steady as steady
     from .api.watch import watch as watch
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
@@ -54,6 +55,7 @@ _NAMES = {
     "api.comparison": ("Comparison", "compare"),
     "api.existing": ("diff", "from_fx", "load"),
     "api.result": ("Capture",),
+    "api.steady_state": ("steady",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.diff.causes": ("Cause",),
