@@ -236,6 +236,20 @@ class Capture(Assertions):
         """How often each op occurs, over all graphs of the `program`."""
         return count_ops(self.program)
 
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of the step, by torch's formulas.
+
+        All graphs of the `program` count, as often as they ran; of one loaded from a file compiled
+        graphs count once.
+
+        Raises:
+            CaptureError: see `Graph.flops`.
+        """
+        from ..cost.flops import total
+
+        return total(self.program, times_run=True)
+
     def at(self, level: Level) -> Capture:
         """The same capture at another level that it knows; all else that it knows stays.
 

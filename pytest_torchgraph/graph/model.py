@@ -269,6 +269,18 @@ class Graph(OpChecks):
 
         return count_ops((self,))
 
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of one run, by torch's formulas; see `cost.flops`.
+
+        Raises:
+            CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
+                that do work and have no formula, by their names.
+        """
+        from ..cost.flops import total
+
+        return total((self,), times_run=False)
+
     # -- equality --------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
