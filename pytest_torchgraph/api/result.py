@@ -10,7 +10,7 @@ from ..errors import CaptureError
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
-from ..ops.levels import Level
+from ..ops.levels import SAVING_LEVELS, Level
 from ..ops.names import OpCounts
 from .syncs import syncs_of, transfers_of
 
@@ -249,6 +249,28 @@ class Capture(Assertions):
         from ..cost.flops import total
 
         return total(self.program, times_run=True)
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes that the step keeps for its backward, as often as its graphs ran.
+
+        Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
+        hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
+        autograd keeps and its backward uses, via "aot" what the partitioned graphs keep.
+
+        Raises:
+            CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
+                size that is a symbol.
+        """
+        unknown = {graph.level for graph in self.program} - SAVING_LEVELS
+        if unknown:
+            raise CaptureError(
+                f"graphs at level {min(unknown)!r} do not say what is saved for the backward: "
+                "capture via 'aot' or 'dispatch', or use capture.at('aot')"
+            )
+        from ..cost.saved import saved_bytes
+
+        return saved_bytes(self.program)
 
     def at(self, level: Level) -> Capture:
         """The same capture at another level that it knows; all else that it knows stays.
