@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
     from .api.watch import watch as watch
+    from .cost.budget import Cost as Cost
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
@@ -57,6 +58,7 @@ _NAMES = {
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
     "api.watch": ("watch",),
+    "cost.budget": ("Cost",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),

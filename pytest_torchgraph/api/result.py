@@ -10,8 +10,9 @@ from ..errors import CaptureError
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
-from ..ops.levels import SAVING_LEVELS, Level
+from ..ops.levels import Level
 from ..ops.names import OpCounts
+from .costs import Costs
 from .syncs import syncs_of, transfers_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _compared(graph: Graph) -> tuple[GraphKind, int, Graph]:
     return graph.kind, graph.runs if graph.eager else 0, graph
 
 
-class Capture(Assertions):
+class Capture(Assertions, Costs):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
     `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`
@@ -235,42 +236,6 @@ class Capture(Assertions):
     def op_counts(self) -> OpCounts:
         """How often each op occurs, over all graphs of the `program`."""
         return count_ops(self.program)
-
-    @property
-    def flops(self) -> int:
-        """The floating-point operations of the step, by torch's formulas.
-
-        All graphs of the `program` count, as often as they ran; of one loaded from a file compiled
-        graphs count once.
-
-        Raises:
-            CaptureError: see `Graph.flops`.
-        """
-        from ..cost.flops import total
-
-        return total(self.program, times_run=True)
-
-    @property
-    def saved_bytes(self) -> int:
-        """The bytes that the step keeps for its backward, as often as its graphs ran.
-
-        Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
-        hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
-        autograd keeps and its backward uses, via "aot" what the partitioned graphs keep.
-
-        Raises:
-            CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
-                size that is a symbol.
-        """
-        unknown = {graph.level for graph in self.program} - SAVING_LEVELS
-        if unknown:
-            raise CaptureError(
-                f"graphs at level {min(unknown)!r} do not say what is saved for the backward: "
-                "capture via 'aot' or 'dispatch', or use capture.at('aot')"
-            )
-        from ..cost.saved import saved_bytes
-
-        return saved_bytes(self.program)
 
     def at(self, level: Level) -> Capture:
         """The same capture at another level that it knows; all else that it knows stays.

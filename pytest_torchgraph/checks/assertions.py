@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..graph.checks import device_of
 from ..graph.op_checks import OpChecks
 from . import compilation, eager, graphs, parity, shapes, syncs
 
@@ -71,6 +72,49 @@ class Assertions(OpChecks):
             forward = backward = 1
         compilation.need_counted(self, total)
         graphs.assert_graph_count(self, forward, backward, total)
+
+    def assert_budget(
+        self: Subject,
+        flops: Any = None,
+        saved_bytes: Any = None,
+        peak_bytes: Any = None,
+        unknown: str = "fail",
+    ) -> None:
+        """Assert that the step costs no more than this.
+
+        Args:
+            flops: floating-point operations, by torch's formulas; see `Capture.flops`.
+            saved_bytes: what is kept for the backward; see `Capture.saved_bytes`.
+            peak_bytes: an estimate of the most bytes at one time; see `Capture.peak_bytes`. Each is
+                an int, the most; a `(min, max)` in which None is no limit; or a mapping of these by
+                device type.
+            unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula.
+
+        Raises:
+            AssertionError: with what it costs, and the modules that cost most; or if no graph was
+                compiled, with the cause.
+            CaptureError: where a figure is not known.
+            TypeError: with nothing to check.
+            ValueError: for another `unknown`, and a mapping without the capture's device.
+        """
+        __tracebackhide__ = True
+        if unknown not in ("fail", "ignore"):
+            raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
+        from ..cost import budget, peak, saved
+        from ..cost import flops as flops_module
+
+        compilation.need_graphs(self)
+        graphs = self.program
+        budget.assert_budget(
+            graphs,
+            {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
+            {
+                "flops": lambda: flops_module.total(graphs, times_run=True, unknown=unknown),
+                "saved_bytes": lambda: saved.saved_bytes(graphs),
+                "peak_bytes": lambda: peak.peak_bytes(graphs),
+            },
+            device_of(graphs, self.device),
+        )
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:
         """Assert how many of the graphs are not equal to one another.

@@ -195,12 +195,13 @@ def _number(node: Node, size: int | Symbol) -> int:
     return size
 
 
-def total(graphs: Sequence[Graph], *, times_run: bool) -> int:
+def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") -> int:
     """The floating-point operations of graphs.
 
     Args:
         graphs: the graphs.
         times_run: whether one that ran several times counts as often.
+        unknown: "ignore" counts nothing for ops that have no formula.
 
     Raises:
         CaptureError: where they are not known, with the ops that have no formula.
@@ -208,7 +209,7 @@ def total(graphs: Sequence[Graph], *, times_run: bool) -> int:
     found = Flops()
     for graph in graphs:
         found.add(flops_of(graph), graph.runs if times_run else 1)
-    if found.unknown:
+    if found.unknown and unknown != "ignore":
         ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
         raise CaptureError(
             f"the flops are not known, because torch has no formula for {', '.join(ops)}; "

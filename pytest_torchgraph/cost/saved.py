@@ -18,6 +18,7 @@ import torch
 from ..convert.effects import schema
 from ..errors import CaptureError
 from ..graph.model import Graph, Node, Ref, Symbol, TensorMeta, is_projection
+from ..ops.levels import SAVING_LEVELS
 
 _VIEWS_WITHOUT_ALIAS = frozenset({"aten._unsafe_view.default", "aten.lift_fresh.default"})
 """Ops whose result has the storage of their argument, though their schema does not say so."""
@@ -47,15 +48,15 @@ def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
     seen: set[str] = set()
     for ref in graph.saved:
         node = base(graph, ref)
-        if node is not None and node.name not in seen:
+        if node.is_call and node.name not in seen:
             seen.add(node.name)
-            yield SavedStorage(node, _bytes(node), graph)
+            yield SavedStorage(node, storage_bytes(node), graph)
 
 
-def base(graph: Graph, ref: Ref) -> Node | None:
-    """The node that made the storage of a value; None for that of an input."""
+def base(graph: Graph, ref: Ref) -> Node:
+    """The node that made the storage of a value, or the input that has it."""
     node = graph.by_name[ref.name]
-    while node.kind not in ("placeholder", "get_attr"):
+    while node.is_call:
         producer = graph.by_name.get(node.refs[0]) if node.refs else None
         if is_projection(node, producer):
             assert producer is not None
@@ -65,12 +66,31 @@ def base(graph: Graph, ref: Ref) -> Node | None:
         if viewed is None:
             return node
         node = graph.by_name[viewed.name]
-    return None
+    return node
 
 
 def saved_bytes(graphs: Sequence[Graph]) -> int:
-    """The bytes that graphs keep for the backward, as often as they ran; see the module."""
+    """The bytes that graphs keep for the backward, as often as they ran; see the module.
+
+    Raises:
+        CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
+    """
+    need_saved(graphs)
     return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
+
+
+def need_saved(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs that do not say what they keep for the backward.
+
+    Raises:
+        CaptureError: for their level.
+    """
+    unknown = {graph.level for graph in graphs} - SAVING_LEVELS
+    if unknown:
+        raise CaptureError(
+            f"graphs at level {min(unknown)!r} do not say what is saved for the backward: capture "
+            "via 'aot' or 'dispatch', or use capture.at('aot')"
+        )
 
 
 def _viewed(node: Node) -> Ref | None:
@@ -94,7 +114,8 @@ def _facts(op: str) -> schema.SchemaFacts:
     return schema.facts(target)
 
 
-def _bytes(node: Node) -> int:
+def storage_bytes(node: Node) -> int:
+    """The bytes of the storage that a node makes; 0 for what is no tensor."""
     if not isinstance(node.result, TensorMeta):
         return 0
     for size in node.result.shape:
