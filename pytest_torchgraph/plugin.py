@@ -51,14 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", devices.DESCRIPTION)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_FirstDifference(config), "torchgraph-first-difference")
-    report = settings.get(config).report
-    if report is not None:
+    chosen = settings.get(config)
+    if chosen.report is not None:
         from .report.page import install
 
-        install(config, report)
-    if settings.get(config).audit:
+        install(config, chosen.report)
+    if chosen.audit or chosen.json is not None:
         from .audit import install as install_audit
+        from .report.surfaces import install as install_surfaces
 
+        install_surfaces(config)  # before the audit: those called first see each hook last
         install_audit(config)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot.cleanup import hide_from_cleanup

@@ -8,6 +8,7 @@ How data flow; under pytest-xdist a worker runs the test and the controller repo
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)
       Verdict                what is worse or better (judge, verdict) than in the file (baseline)
+    Outcome                all of it, which the files and pages of a run read (outcome)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def install(config: pytest.Config) -> None:
 
     watcher = TestWatcher()
     if not hasattr(config, "workerinput"):
-        from .report import AuditReport
+        from .report import PLUGIN, AuditReport
 
-        config.pluginmanager.register(AuditReport(config, watcher), "torchgraph-audit")
+        config.pluginmanager.register(AuditReport(config, watcher), PLUGIN)
     config.pluginmanager.register(watcher, "torchgraph-audit-watcher")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .baseline import Entry, Section
-from .facts import TestFacts
+from .facts import Cause, TestFacts
 from .summary import describe
 
 
@@ -23,11 +23,13 @@ class Change:
         test: the id of the test.
         text: what differs, the same for the same thing in another test.
         place: the code, as `file:line function`, where the text does not name it.
+        cause: the cause that is new or more frequent, None where something else differs.
     """
 
     test: str
     text: str
     place: str = ""
+    cause: Cause | None = None
 
 
 @dataclass
@@ -78,7 +80,7 @@ def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
     for cause in facts.causes:
         if cause.key not in known:
-            yield Change(test, describe(cause), "" if cause.file else _place(facts))
+            yield Change(test, describe(cause), "" if cause.file else _place(facts), cause)
 
 
 def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
@@ -90,7 +92,7 @@ def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> I
     for cause in facts.causes:
         if cause.count > old.causes.get(cause.key, cause.count):
             times = f"{old.causes[cause.key]} -> {cause.count} times"
-            yield Change(test, f"{describe(cause)}, {times}")
+            yield Change(test, f"{describe(cause)}, {times}", cause=cause)
     if old.compiles and not now.compiles:
         if not any(cause.kind == "nothing" for cause in facts.causes):
             yield Change(test, "compiles nothing", place)

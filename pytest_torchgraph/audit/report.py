@@ -14,9 +14,13 @@ from ..snapshot.files import write_text
 from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
 from .facts import TestFacts
 from .judge import Verdict, judge
+from .outcome import Outcome
 from .summary import summary_lines
 from .verdict import verdict_lines
-from .watcher import BROKEN, TestWatcher
+from .watcher import ATTRIBUTE, BROKEN, TestWatcher
+
+PLUGIN = "torchgraph-audit"
+"""The name under which `AuditReport` is registered."""
 
 
 class AuditReport:
@@ -38,6 +42,23 @@ class AuditReport:
         self._passed: set[str] = set()
         self._broken = ""
         self._said: list[str] = []
+        self._verdict: Verdict | None = None
+        self._compared = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the audit found; complete when the session has finished."""
+        return Outcome(
+            mode=self._mode,
+            file=self._shown,
+            tests=len(self._tests),
+            facts=self._facts,
+            passed=self._passed,
+            verdict=self._verdict,
+            compared=self._compared,
+            broken=self._broken,
+            said=tuple(self._said),
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
@@ -49,7 +70,7 @@ class AuditReport:
             self._passed.add(test)
         elif report.failed:
             self._passed.discard(test)
-        facts = getattr(report, "torchgraph_audit", None)
+        facts = getattr(report, ATTRIBUTE, None)
         if facts is not None:
             self._facts[test] = TestFacts.from_json(facts)
 
@@ -63,7 +84,7 @@ class AuditReport:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Record or check the baseline. A run that was cut short is neither."""
         self._broken = self._broken or self._watcher.broken
-        if self._mode == "show":
+        if self._mode in ("", "show"):
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if not done or session.shouldfail or session.shouldstop:
@@ -75,19 +96,23 @@ class AuditReport:
             self._said = [self._record()]
         else:
             section = self._baseline.get(running_release(), {})
-            verdict = judge(section, self._facts, self._passed)
-            compared = len(section.keys() & self._passed)
+            verdict = self._verdict = judge(section, self._facts, self._passed)
+            compared = self._compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
             _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the section `torchgraph audit`."""
+        """Print the section `torchgraph audit`; without a mode only that something went wrong."""
+        if not (self._mode or self._broken):
+            return
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
                 "this run could not be watched, a mistake of pytest-torchgraph's, and what follows "
                 f"is not all of it: {self._broken}"
             )
+        if not self._mode:
+            return
         verbose = terminalreporter.config.get_verbosity() > 0
         lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
         for line in [*lines, *self._said]:
@@ -112,6 +137,12 @@ class AuditReport:
         return list(verdict_lines(verdict, self._shown, compared, width=_width()))
 
 
+def outcome_of(config: pytest.Config) -> Outcome | None:
+    """What the audit of this run found; None where there is no audit, and in a worker."""
+    report: AuditReport | None = config.pluginmanager.get_plugin(PLUGIN)
+    return report.outcome if report is not None else None
+
+
 def _width() -> int:
     return shutil.get_terminal_size().columns
 
@@ -124,7 +155,7 @@ def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
 
 def _baseline(path: Path, mode: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
-    if mode == "show" or (mode == "record" and not path.exists()):
+    if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
     try:
         baseline = read(path)

@@ -10,6 +10,8 @@ from .suite_watch import SuiteWatch
 
 BROKEN = "torchgraph_audit_broken"
 """The key under which a worker of pytest-xdist sends what kept it from watching."""
+ATTRIBUTE = "torchgraph_audit"
+"""Attribute of the report of a test's teardown: its facts, as `TestFacts.to_json` gives them."""
 
 
 class TestWatcher:
@@ -51,7 +53,7 @@ class TestWatcher:
                 set_root(item.config.rootpath)
                 facts = facts_of(record)
                 if facts.uses_compile:
-                    report.__dict__["torchgraph_audit"] = facts.to_json()
+                    report.__dict__[ATTRIBUTE] = facts.to_json()
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
