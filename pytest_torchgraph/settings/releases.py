@@ -69,8 +69,8 @@ def parse_releases(words: Sequence[str]) -> Releases:
     return Releases(tuple(words))
 
 
-def running_release() -> str:
-    """The `major.minor` of the torch at hand, dev builds included; "" where there is none."""
+def running_torch() -> str:
+    """The version of the torch at hand, which need not be imported; "" where there is none."""
     torch = sys.modules.get("torch")
     version = str(getattr(torch, "__version__", ""))
     if not version:
@@ -78,7 +78,12 @@ def running_release() -> str:
             version = metadata.version("torch")
         except metadata.PackageNotFoundError:
             return ""
-    found = re.match(_VERSION, version)
+    return version
+
+
+def running_release() -> str:
+    """The `major.minor` of the torch at hand, dev builds included; "" where there is none."""
+    found = re.match(_VERSION, running_torch())
     return found[1] if found else ""
 
 

@@ -44,7 +44,6 @@ from __future__ import annotations
 
 import json
 import platform
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -52,6 +51,7 @@ import pytest
 from ... import __version__
 from ...audit.outcome import Outcome
 from ...audit.report import outcome_of
+from ...settings.releases import running_torch
 from ...snapshot.changes import brief
 from ...snapshot.files import write_text
 from ..causes import PLUGIN as FAILED_COMPARISONS
@@ -95,21 +95,13 @@ def run_document(outcome: Outcome, exit_status: int) -> Data:
     return {
         "torchgraph-run": VERSION,
         "plugin": __version__,
-        "torch": _torch(),
+        "torch": running_torch() or None,
         "python": platform.python_version(),
         "pytest": pytest.__version__,
         "exit_status": exit_status,
         "audit": audit_document(outcome),
         "comparisons": [],
     }
-
-
-def _torch() -> str | None:
-    """The version of the installed torch, which nothing needs to import for that."""
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _comparisons(config: pytest.Config) -> list[Data]:
