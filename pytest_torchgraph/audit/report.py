@@ -1,22 +1,25 @@
-"""The process that reports: it gathers the facts of all tests, judges them, and says so."""
+"""The process that reports: it gathers the facts of all tests, judges them, and says so.
+
+Importing this module imports little: a suite that compiles nothing should pay nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ..graph.diff.cause_table import counted
 from ..settings import config as settings
 from ..settings.releases import running_release
-from ..snapshot.files import write_text
-from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
-from .facts import TestFacts
-from .judge import Verdict, judge
-from .summary import summary_lines
-from .verdict import verdict_lines
+from ..words import counted
 from .watcher import BROKEN, TestWatcher
+
+if TYPE_CHECKING:
+    from .baseline import Baseline, Section
+    from .facts import TestFacts
+    from .judge import Verdict
 
 
 class AuditReport:
@@ -51,6 +54,8 @@ class AuditReport:
             self._passed.discard(test)
         facts = getattr(report, "torchgraph_audit", None)
         if facts is not None:
+            from .facts import TestFacts
+
             self._facts[test] = TestFacts.from_json(facts)
 
     @pytest.hookimpl(optionalhook=True)
@@ -74,6 +79,8 @@ class AuditReport:
         elif self._mode == "record":
             self._said = [self._record()]
         else:
+            from .judge import judge
+
             section = self._baseline.get(running_release(), {})
             verdict = judge(section, self._facts, self._passed)
             compared = len(section.keys() & self._passed)
@@ -82,6 +89,8 @@ class AuditReport:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the section `torchgraph audit`."""
+        from .summary import summary_lines
+
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
@@ -95,6 +104,9 @@ class AuditReport:
 
     def _record(self) -> str:
         """Write the baseline: the tests that passed as they are now, the others as they were."""
+        from ..snapshot.files import write_text
+        from .baseline import Entry, to_text
+
         release = running_release()
         section: Section = dict(self._baseline.get(release, {}))
         for test in self._passed:
@@ -109,6 +121,8 @@ class AuditReport:
         return f"recorded  {self._shown}: {tests} with torch {release}"
 
     def _lines(self, verdict: Verdict, compared: int) -> list[str]:
+        from .verdict import verdict_lines
+
         return list(verdict_lines(verdict, self._shown, compared, width=_width()))
 
 
@@ -126,6 +140,8 @@ def _baseline(path: Path, mode: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
     if mode == "show" or (mode == "record" and not path.exists()):
         return {}
+    from .baseline import BaselineError, read
+
     try:
         baseline = read(path)
     except BaselineError as error:

@@ -47,13 +47,12 @@ class SuiteWatch:
             self._open()
 
     def end(self) -> WatchRecord | None:
-        """What was seen since `begin`; None where Dynamo has not been imported yet."""
+        """What was seen since `begin`; None where nothing was compiled, called or run."""
         self._running = False
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
         from ..watching.observe.hub import HUB
-        from ..watching.record import record_of
 
         HUB.close(recorder)
         if recorder.events and self._keeper is not None:
@@ -62,6 +61,10 @@ class SuiteWatch:
         if recorder.broken is not None:
             self.broken = self.broken or recorder.broken
             return None
+        if recorder.saw_nothing:
+            return None
+        from ..watching.record import record_of
+
         return record_of(recorder)
 
     def close(self) -> None:
