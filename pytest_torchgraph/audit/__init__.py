@@ -24,9 +24,10 @@ def install(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: where the baseline cannot be read.
     """
+    from ..settings import config as settings
     from .watcher import TestWatcher
 
-    watcher = TestWatcher()
+    watcher = TestWatcher(isolated=settings.get(config).audit_isolation)
     if not hasattr(config, "workerinput"):
         from .report import AuditReport
 

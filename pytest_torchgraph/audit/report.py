@@ -14,11 +14,11 @@ import pytest
 from ..settings import config as settings
 from ..settings.releases import running_release
 from ..words import counted
-from .watcher import BROKEN, TestWatcher
+from .watcher import BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
     from .baseline import Baseline, Section
-    from .facts import TestFacts
+    from .facts import SettingLeft, TestFacts
     from .judge import Verdict
 
 
@@ -40,6 +40,7 @@ class AuditReport:
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._broken = ""
+        self._settings: list[SettingLeft] = []
         self._said: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -63,11 +64,16 @@ class AuditReport:
         """Note what kept a worker of pytest-xdist from watching."""
         output = getattr(node, "workeroutput", None) or {}
         self._broken = self._broken or output.get(BROKEN, "")
+        if left := output.get(SETTINGS):
+            from .facts import SettingLeft
+
+            self._settings += [SettingLeft(*each) for each in left]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Record or check the baseline. A run that was cut short is neither."""
         self._broken = self._broken or self._watcher.broken
+        self._settings += self._watcher.settings_left
         if self._mode == "show":
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)

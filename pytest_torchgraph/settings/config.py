@@ -38,6 +38,7 @@ class Config:
         report: the HTML file for the page of the run; None for no page.
         audit: the mode of `--torchgraph-audit`, "" for no audit.
         audit_file: the baseline of the audit.
+        audit_isolation: whether the audit resets Dynamo before each test.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
@@ -51,6 +52,7 @@ class Config:
     report: Path | None
     audit: str
     audit_file: Path
+    audit_isolation: bool
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
@@ -114,6 +116,12 @@ def add_options(parser: pytest.Parser) -> None:
         f"{AUDIT_FILE})",
         default=AUDIT_FILE,
     )
+    parser.addini(
+        "torchgraph_audit_isolation",
+        "on: --torchgraph-audit resets Dynamo before each test, so that what a test compiles does "
+        "not depend on the tests before it; off (the default): it resets nothing",
+        default="off",
+    )
     parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
     parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
@@ -161,7 +169,8 @@ def configure(config: pytest.Config) -> None:
         report=_report(config),
         audit=option.torchgraph_audit,
         audit_file=_ini_directory(config) / config.getini("torchgraph_audit_file"),
-        isolation=_isolation(config),
+        audit_isolation=_on_or_off(config, "torchgraph_audit_isolation"),
+        isolation=_on_or_off(config, "torchgraph_isolation"),
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),
     )
@@ -189,10 +198,10 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
     return {name: from_ini(name, text, home) for name, text in lines.items() if text}
 
 
-def _isolation(config: pytest.Config) -> bool:
-    text = config.getini("torchgraph_isolation").strip().lower()
+def _on_or_off(config: pytest.Config, name: str) -> bool:
+    text = config.getini(name).strip().lower()
     if text not in ("on", "off"):
-        raise pytest.UsageError(f"torchgraph_isolation: {text!r} is neither on nor off")
+        raise pytest.UsageError(f"{name}: {text!r} is neither on nor off")
     return bool(text == "on")
 
 
