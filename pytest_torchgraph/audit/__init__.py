@@ -25,9 +25,11 @@ def install(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: where the baseline cannot be read.
     """
+    from ..settings import config as settings
     from .watcher import TestWatcher
 
-    watcher = TestWatcher()
+    chosen = settings.get(config)
+    watcher = TestWatcher(isolated=bool(chosen.audit) and chosen.audit_isolation)
     if not hasattr(config, "workerinput"):
         from .report import PLUGIN, AuditReport
 

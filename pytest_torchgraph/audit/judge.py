@@ -66,7 +66,7 @@ def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[st
         if old is None and of_test is not None:
             verdict.new.append(test)
             verdict.worse += _new_causes(test, of_test, known)
-        elif old is not None and of_test is None:
+        elif old is not None and of_test is None and not old.shared:
             verdict.worse.append(Change(test, "calls nothing that was given to torch.compile"))
         elif old is not None and of_test is not None:
             verdict.worse += _worse(test, old, of_test, known)
@@ -85,7 +85,7 @@ def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator
 
 def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
     yield from _new_causes(test, facts, known)
-    if old.shared or facts.shared:
+    if _not_comparable(old, facts):
         return
     place = _place(facts)
     now = Entry.of(facts)
@@ -107,6 +107,14 @@ def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> I
         yield Change(test, text, place)
 
 
+def _not_comparable(old: Entry, facts: TestFacts) -> bool:
+    """Whether counts may differ though the code is the same.
+
+    That is by the order of the tests, and by the setting `nested_graph_breaks`.
+    """
+    return old.shared or facts.shared or old.nested != facts.nested
+
+
 def _place(facts: TestFacts) -> str:
     """The code that a test compiles first, else that it calls first."""
     return (facts.frames or facts.callables or ("",))[0]
@@ -117,7 +125,7 @@ def _names(backends: tuple[str, ...]) -> str:
 
 
 def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
-    if old.shared or facts.shared:
+    if _not_comparable(old, facts):
         return
     now = Entry.of(facts)
     for key, times in old.causes.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from .facts import TestFacts
+from .facts import SettingLeft, TestFacts
 from .judge import Verdict
 
 
@@ -17,7 +17,8 @@ class Outcome:
         mode: of `--torchgraph-audit`, "" where only another option asked for the facts.
         file: the baseline, as messages name it.
         tests: how many tests ran.
-        facts: of each test that calls compiled code, by its id.
+        facts: of each test that calls compiled code, by its id, sorted.
+        settings: the settings that tests changed, and that nobody put back.
         passed: the ids of the tests that passed, or failed as expected.
         verdict: what differs from the baseline; None where nothing was compared with it.
         compared: how many tests of the baseline were compared.
@@ -29,6 +30,7 @@ class Outcome:
     file: str
     tests: int
     facts: Mapping[str, TestFacts]
+    settings: Sequence[SettingLeft]
     passed: Collection[str]
     verdict: Verdict | None
     compared: int

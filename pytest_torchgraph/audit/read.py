@@ -11,14 +11,33 @@ from ..watching.breaks import SKIPPED
 from ..watching.observe.callables import UNKNOWN_CAUSE
 from ..watching.observe.executions import BACKWARD
 from ..watching.record import WatchRecord
+from .compile_calls import CompileCall
 from .facts import Cause, CauseKind, TestFacts
+from .suite_watch import Seen
 
 NO_OPS = "Dynamo found no tensor operation"
 SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
+NEVER_CALLED = "torch.compile is called, but what it gives never is"
 UNSEEN = "Dynamo did not look at the code, which an earlier test made it skip"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects: other ones in each run."""
+
+
+def facts_of_test(seen: Seen) -> TestFacts:
+    """The facts in what was seen of a test."""
+    facts = facts_of(seen.record)
+    never_ran = () if facts.uses_compile else _never_ran(seen.compile_calls)
+    shared = facts.shared or seen.in_wider_fixture
+    return replace(facts, causes=facts.causes + never_ran, shared=shared, nested=seen.nested)
+
+
+def _never_ran(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
+    """The calls of `torch.compile` in a test that ran nothing of what they gave."""
+    return _together(
+        Cause("nothing", relative(each.file), each.function, NEVER_CALLED, "", each.line)
+        for each in calls
+    )
 
 
 def facts_of(record: WatchRecord) -> TestFacts:

@@ -1,23 +1,26 @@
-"""The process that reports: it gathers the facts of all tests, judges them, and says so."""
+"""The process that reports: it gathers the facts of all tests, judges them, and says so.
+
+Importing this module imports little: a suite that compiles nothing should pay nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ..graph.diff.cause_table import counted
 from ..settings import config as settings
 from ..settings.releases import running_release
-from ..snapshot.files import write_text
-from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
-from .facts import TestFacts
-from .judge import Verdict, judge
-from .outcome import Outcome
-from .summary import summary_lines
-from .verdict import verdict_lines
-from .watcher import ATTRIBUTE, BROKEN, TestWatcher
+from ..words import counted
+from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
+
+if TYPE_CHECKING:
+    from .baseline import Baseline, Section
+    from .facts import SettingLeft, TestFacts
+    from .judge import Verdict
+    from .outcome import Outcome
 
 PLUGIN = "torchgraph-audit"
 """The name under which `AuditReport` is registered."""
@@ -41,6 +44,7 @@ class AuditReport:
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._broken = ""
+        self._settings: list[SettingLeft] = []
         self._said: list[str] = []
         self._verdict: Verdict | None = None
         self._compared = 0
@@ -48,11 +52,14 @@ class AuditReport:
     @property
     def outcome(self) -> Outcome:
         """What the audit found; complete when the session has finished."""
+        from .outcome import Outcome
+
         return Outcome(
             mode=self._mode,
             file=self._shown,
             tests=len(self._tests),
-            facts=self._facts,
+            facts=dict(sorted(self._facts.items())),
+            settings=tuple(self._settings),
             passed=self._passed,
             verdict=self._verdict,
             compared=self._compared,
@@ -72,6 +79,8 @@ class AuditReport:
             self._passed.discard(test)
         facts = getattr(report, ATTRIBUTE, None)
         if facts is not None:
+            from .facts import TestFacts
+
             self._facts[test] = TestFacts.from_json(facts)
 
     @pytest.hookimpl(optionalhook=True)
@@ -79,11 +88,16 @@ class AuditReport:
         """Note what kept a worker of pytest-xdist from watching."""
         output = getattr(node, "workeroutput", None) or {}
         self._broken = self._broken or output.get(BROKEN, "")
+        if left := output.get(SETTINGS):
+            from .facts import SettingLeft
+
+            self._settings += [SettingLeft(*each) for each in left]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Record or check the baseline. A run that was cut short is neither."""
         self._broken = self._broken or self._watcher.broken
+        self._settings += self._watcher.settings_left
         if self._mode in ("", "show"):
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -95,6 +109,8 @@ class AuditReport:
         elif self._mode == "record":
             self._said = [self._record()]
         else:
+            from .judge import judge
+
             section = self._baseline.get(running_release(), {})
             verdict = self._verdict = judge(section, self._facts, self._passed)
             compared = self._compared = len(section.keys() & self._passed)
@@ -105,6 +121,8 @@ class AuditReport:
         """Print the section `torchgraph audit`; without a mode only that something went wrong."""
         if not (self._mode or self._broken):
             return
+        from .summary import summary_lines
+
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
@@ -120,6 +138,9 @@ class AuditReport:
 
     def _record(self) -> str:
         """Write the baseline: the tests that passed as they are now, the others as they were."""
+        from ..snapshot.files import write_text
+        from .baseline import Entry, to_text
+
         release = running_release()
         section: Section = dict(self._baseline.get(release, {}))
         for test in self._passed:
@@ -134,6 +155,8 @@ class AuditReport:
         return f"recorded  {self._shown}: {tests} with torch {release}"
 
     def _lines(self, verdict: Verdict, compared: int) -> list[str]:
+        from .verdict import verdict_lines
+
         return list(verdict_lines(verdict, self._shown, compared, width=_width()))
 
 
@@ -157,6 +180,8 @@ def _baseline(path: Path, mode: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
     if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
+    from .baseline import BaselineError, read
+
     try:
         baseline = read(path)
     except BaselineError as error:

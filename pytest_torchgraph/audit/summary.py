@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..graph.diff.cause_table import counted
-from .facts import Cause, CauseKind, TestFacts
+from ..words import counted
+
+if TYPE_CHECKING:
+    from .facts import Cause, CauseKind, TestFacts
 
 MOST = 10
 """How many causes are listed, so that the summary fits on a screen; `-v` lists all."""

@@ -15,6 +15,7 @@ from ..settings import config as settings
 from ..settings.releases import running_release
 from ..snapshot import DIFFERENCES
 from ..snapshot.changes import brief
+from ..words import counted
 
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords, Described
@@ -103,8 +104,6 @@ class FailedComparisons:
 
     def heading(self) -> str:
         """How many causes there are in how many tests."""
-        from ..graph.diff.cause_table import counted
-
         left = sum(data["left"] for every in self.tests.values() for data in every)
         more = f", {counted(left, 'further finding')} not listed" if left else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"

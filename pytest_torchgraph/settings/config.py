@@ -24,6 +24,7 @@ AUDIT_MODES = ("show", "record", "check")
 
 AUDIT_FILE = "torchgraph-audit.json"
 
+ON_OFF = ("on", "off")
 GITHUB = ("auto", "off")
 """What `torchgraph_github` takes."""
 
@@ -44,6 +45,7 @@ class Config:
         github: whether annotations and a step summary are made where GitHub Actions runs an audit.
         audit: the mode of `--torchgraph-audit`, "" for no audit.
         audit_file: the baseline of the audit.
+        audit_isolation: whether the audit resets Dynamo before each test.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
@@ -59,6 +61,7 @@ class Config:
     github: bool
     audit: str
     audit_file: Path
+    audit_isolation: bool
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
@@ -130,6 +133,12 @@ def add_options(parser: pytest.Parser) -> None:
         f"{AUDIT_FILE})",
         default=AUDIT_FILE,
     )
+    parser.addini(
+        "torchgraph_audit_isolation",
+        "on: --torchgraph-audit resets Dynamo before each test, so that what a test compiles does "
+        "not depend on the tests before it; off (the default): it resets nothing",
+        default="off",
+    )
     parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
     parser.addini("torchgraph_json", f"{json}, relative to this file", default="")
     parser.addini(
@@ -186,7 +195,8 @@ def configure(config: pytest.Config) -> None:
         github=_choice(config, "github", GITHUB) == "auto",
         audit=option.torchgraph_audit,
         audit_file=_ini_directory(config) / config.getini("torchgraph_audit_file"),
-        isolation=_choice(config, "isolation", ("on", "off")) == "on",
+        audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
+        isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),
     )

@@ -149,7 +149,7 @@ def test_an_error_of_ours_is_told_and_reaches_no_test(monkeypatch: pytest.Monkey
     suite = SuiteWatch()
     suite.begin()
     torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
-    assert suite.end() is None
+    assert suite.end("test") is None
     assert str(suite.broken) == "unreadable"
     suite.close()
     assert not HUB._open

@@ -29,6 +29,7 @@ def made() -> Made:
             "file": "torchgraph-audit.json",
             "tests": len(facts),
             "facts": facts,
+            "settings": (),
             "passed": set(facts),
             "verdict": None,
             "compared": 0,

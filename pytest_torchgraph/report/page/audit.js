@@ -155,5 +155,8 @@ function auditView(audit) {
     ...firstOf(audit.causes, auditCause),
     ...(several.length ? [folded(`${plural(several.length, "function")} compiled by several tests`, () => [element("ul", {},
       several.map((each) => element("li", {}, name(`${each.file}:${each.line} in ${each.function}`), ` · ${plural(each.tests, "test")}`)))])] : []),
+    ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "setting")} of torch left changed`, () =>
+      [element("ul", {}, audit.settings_left.map((each) => element("li", {}, element("code", {}, name(each.name)), ": ",
+        name(each.before), " → ", name(each.after), " · ", testLink(each.test))))])] : []),
     ...table.parts];
 }

@@ -109,6 +109,7 @@ def audit_document(outcome: Outcome) -> Data:
         "totals": totals(outcome),
         "causes": [_cause(each, outcome.facts) for each in causes_over_tests(outcome.facts)],
         "compiled_by_several": _compiled_by_several(outcome.facts),
+        "settings_left": [each._asdict() for each in outcome.settings],
         "tests": {test: _test(outcome, test) for test in sorted(outcome.facts)},
         "baseline": _baseline(outcome),
     }

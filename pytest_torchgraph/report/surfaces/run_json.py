@@ -25,11 +25,14 @@ its meaning or goes; new keys may come at any time.
         tests            their ids, sorted
       compiled_by_several
                        code that several tests compile, each: file, line, function, tests (a number)
+      settings_left    settings of torch that tests changed, and that nobody put back, each: name,
+                       before, after (texts), test (the first one that left it so)
       tests            by id, each test that calls compiled code:
         passed           whether it passed, or failed as expected
         causes           the keys of its causes
         calls, graphs, backwards, ops, seconds, compiles, frames, callables, backends, shared
                          what it compiled, see `TestFacts`
+        nested           whether Dynamo resumed inside of called functions
       baseline         null without record and check, else:
         file             the baseline
         said             what the terminal says of it

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...audit.outcome import Outcome
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
-from ...graph.diff.cause_table import counted
+from ...words import counted
 from . import markdown
 from .annotations import TITLES
 from .document import ChangeOverTests, Place, changes_over_tests, place_of_cause
@@ -90,6 +90,10 @@ def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
         shown, folded = causes[:SHOWN], causes[SHOWN:]
     if shown:
         yield Table("Causes", titles, shown)
+    if outcome.settings:
+        rows = [[code(cell) for cell in each] for each in outcome.settings]
+        heading = "Settings that tests leave changed"
+        yield Table(heading, ("setting", "before", "after", "the first test"), rows)
     if folded:
         what = counted(len(folded), "more cause" if shown else "cause")
         yield Table(what, titles, folded, folded=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.outcome import Outcome
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.surfaces.document import audit_document
@@ -131,6 +131,12 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
     )
     assert "no graph break, no recompilation" in page.locator("main").inner_text()
     cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
+    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    page = show(made({"test_a": compiling()}, settings=left))
+    page.locator("summary", has_text="1 setting of torch left changed").click()
+    assert (
+        "torch._dynamo.config.verbose: False → True · test_a" in page.locator("main").inner_text()
+    )
     assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
 
 

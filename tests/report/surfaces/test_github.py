@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.judge import Verdict
 from pytest_torchgraph.audit.outcome import Outcome
 from pytest_torchgraph.report.surfaces.annotations import MOST, Annotation, annotations_of
@@ -209,6 +209,11 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     assert shown[0] == "### torchgraph audit"
     assert "2 of 2 tests call compiled code" in shown[2]
     assert "#### Causes" in shown
+    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    assert (
+        "| <code>torch.&#95;dynamo.config.verbose</code> | <code>False</code> | <code>True</code> | "
+        "<code>test_a</code> |"
+    ) in summary(made(after, settings=left), place, 10_000)
 
 
 def test_a_long_summary_is_cut_with_a_word(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.outcome import Outcome
 from pytest_torchgraph.report.surfaces import run_json
 
@@ -210,6 +210,7 @@ def test_every_key_is_documented(
     outcome = made(
         {"t.py::a": compiling(broken_at(3)), "t.py::b": compiling()},
         before={"t.py::a": compiling(), "t.py::gone": compiling()},
+        settings=[SettingLeft("torch._dynamo.config.verbose", "False", "True", "t.py::a")],
     )
     data = run_json.run_document(outcome, 1)
     assert data["audit"]["baseline"]["verdict"]["worse"]
