@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, chosen.report)
-    if chosen.audit or chosen.json is not None:
+    if (chosen.audit or chosen.json is not None) and not config.option.collectonly:
         from .audit import install as install_audit
         from .report.surfaces import install as install_surfaces
 

@@ -44,6 +44,7 @@ class AuditReport:
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._broken = ""
+        self._left = False
         self._settings: list[SettingLeft] = []
         self._said: list[str] = []
         self._verdict: Verdict | None = None
@@ -83,6 +84,10 @@ class AuditReport:
 
             self._facts[test] = TestFacts.from_json(facts)
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note that the run was left; after `pytest.exit` the exit status may be 0."""
+        self._left = True
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Note what kept a worker of pytest-xdist from watching."""
@@ -101,7 +106,7 @@ class AuditReport:
         if self._mode in ("", "show"):
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not done or session.shouldfail or session.shouldstop:
+        if not done or self._left or session.shouldfail or session.shouldstop:
             self._said = [f"{self._shown}: not {self._mode}ed: the run did not come to its end"]
         elif self._broken:
             self._said = [f"{self._shown}: not {self._mode}ed"]
