@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +13,7 @@ import pytest
 from .document import Place
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Directories of installed packages: a virtual environment may lie in the workspace."""
 
 
 class Workspace:
@@ -53,11 +53,8 @@ class Workspace:
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""
 
     def _paths(self, file: str) -> Iterator[str]:
-        installed = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
         for home in (*map(str, self._homes), *filter(None, sys.path)):
             path = Path(os.path.realpath(Path(home, file)))
-            if any(str(path).startswith(each + os.sep) for each in installed):
-                continue
             if path.is_relative_to(self._root) and path.is_file():
                 inside = path.relative_to(self._root)
                 if _INSTALLED.isdisjoint(inside.parts):

@@ -218,11 +218,11 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
 def test_a_long_summary_is_cut_with_a_word(
     made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
 ) -> None:
-    causes = [broken_at(line, f"print({line}, 'é')") for line in range(500)]
+    causes = [broken_at(line, f"print({line}, 'é\ud800')") for line in range(500)]
     outcome, place = made({"test": compiling(*causes)}), workspace(tmp_path)
     for budget in (5_000, 10_001, 30_000):
         lines = summary(outcome, place, budget)
-        assert len("\n".join(lines).encode()) < budget
+        assert len("\n".join(lines).encode("utf-8", "backslashreplace")) < budget
         (word,) = (line for line in lines if "left out" in line)
         rows = sum("graph break |" in line for line in lines)
         assert word == f"{500 - rows} more are left out: GitHub takes no longer summary."

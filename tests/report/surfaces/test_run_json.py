@@ -71,6 +71,7 @@ def test_without_an_audit_the_file_has_the_facts_all_the_same(
     assert broken["code"] == 'print("hi")'
     assert broken["tests"] == ["test_net.py::test_break[3]", "test_net.py::test_break[4]"]
     assert broken["times"] == 2
+    assert (broken["without_graph"], causes["nothing"]["without_graph"]) == (0, 1)
     # A cause without a place stands at what its test calls.
     assert (causes["nothing"]["file"], causes["nothing"]["line"]) == ("test_net.py", 17)
     assert [*audit["tests"]] == [*broken["tests"], "test_net.py::test_empty"]
