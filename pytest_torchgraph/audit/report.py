@@ -32,6 +32,7 @@ class AuditReport:
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
         chosen = settings.get(config)
         self._mode = chosen.audit
+        self._isolated = chosen.audit_isolation
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
@@ -104,7 +105,14 @@ class AuditReport:
                 f"is not all of it: {self._broken}"
             )
         verbose = terminalreporter.config.get_verbosity() > 0
-        lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
+        lines = summary_lines(
+            self._facts,
+            len(self._tests),
+            width=_width(),
+            verbose=verbose,
+            settings=self._settings,
+            isolated=self._isolated,
+        )
         for line in [*lines, *self._said]:
             terminalreporter.line(line)
 
