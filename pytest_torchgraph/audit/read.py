@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from .suite_watch import Seen
 NO_OPS = "Dynamo found no tensor operation"
 SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
 NEVER_CALLED = "torch.compile is called, but what it gives never is"
-UNSEEN = "Dynamo did not look at the code, which an earlier test made it skip"
+UNSEEN = "Dynamo skips the code, since an earlier test"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects: other ones in each run."""
@@ -44,20 +45,27 @@ def facts_of(record: WatchRecord) -> TestFacts:
     """The facts in what a watch saw."""
     graphs = [each for each in record.compiled if each.ops and not each.failure]
     compiles = bool(graphs or record.executions)
-    frames = [f"{relative(each.file)}:{each.line} {each.function}" for each in graphs]
+    frames: defaultdict[str, float] = defaultdict(float)
+    for each in graphs:
+        frames[f"{relative(each.file)}:{each.line} {each.function}"] += each.seconds
+    causes = _together(_causes(record, compiles))
     called = [f"{relative(each.file)}:{each.line} {each.name}" for each in record.callables]
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
+        eager_calls=sum(callee.uncompiled.total() for callee in record.callables),
         graphs=len(graphs),
         backwards=sum(1 for run, n in record.runs.items() if run.part == BACKWARD and n),
         ops=sum(each.ops for each in graphs),
         seconds=round(sum(each.seconds for each in record.compiled), 6),
         compiles=compiles,
-        causes=_together(_causes(record, compiles)),
-        frames=tuple(dict.fromkeys(frames)),
+        causes=causes,
+        frames=tuple(frames),
+        frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
         callables=tuple(dict.fromkeys(called)),
         backends=tuple(sorted({each.backend for each in record.callables if each.backend})),
-        shared=bool(record.ran_earlier) or _compiles_anothers(record),
+        shared=bool(record.ran_earlier)
+        or _compiles_anothers(record)
+        or any(cause.text == UNSEEN for cause in causes),
     )
 
 

@@ -36,6 +36,7 @@ class AuditReport:
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
         chosen = settings.get(config)
         self._mode = chosen.audit
+        self._isolated = chosen.audit_isolation
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
@@ -137,7 +138,14 @@ class AuditReport:
         if not self._mode:
             return
         verbose = terminalreporter.config.get_verbosity() > 0
-        lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
+        lines = summary_lines(
+            self._facts,
+            len(self._tests),
+            width=_width(),
+            verbose=verbose,
+            settings=self._settings,
+            isolated=self._isolated,
+        )
         for line in [*lines, *self._said]:
             terminalreporter.line(line)
 

@@ -307,6 +307,21 @@ def compiled_autograd_reasons() -> Iterator[None]:
         install(None)
 
 
+def code_being_compiled() -> CodeType | None:
+    """The code that Dynamo compiles, or refuses to, at this moment; None for none.
+
+    It is a local variable of torch's `convert_frame._compile`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_compile":
+            code = local_of(frame, "code")
+            if isinstance(code, CodeType):
+                return code
+        frame = frame.f_back
+    return None
+
+
 def traced_files() -> frozenset[str]:
     """The files of the functions that the compilation in progress has traced so far."""
     context = get("tracing_context")()
