@@ -16,6 +16,7 @@ class Outcome:
     Attributes:
         mode: of `--torchgraph-audit`, "" where only another option asked for the facts.
         file: the baseline, as messages name it.
+        isolated: whether Dynamo was reset before each test.
         tests: how many tests ran.
         facts: of each test that calls compiled code, by its id, sorted.
         settings: the settings that tests changed, and that nobody put back.
@@ -28,6 +29,7 @@ class Outcome:
 
     mode: str
     file: str
+    isolated: bool
     tests: int
     facts: Mapping[str, TestFacts]
     settings: Sequence[SettingLeft]

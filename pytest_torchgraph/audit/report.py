@@ -59,6 +59,7 @@ class AuditReport:
         return Outcome(
             mode=self._mode,
             file=self._shown,
+            isolated=bool(self._mode) and self._isolated,
             tests=len(self._tests),
             facts=dict(sorted(self._facts.items())),
             settings=tuple(self._settings),

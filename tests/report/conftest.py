@@ -27,6 +27,7 @@ def made() -> Made:
         values: dict[str, Any] = {
             "mode": "show" if before is None else "check",
             "file": "torchgraph-audit.json",
+            "isolated": False,
             "tests": len(facts),
             "facts": facts,
             "settings": (),

@@ -40,7 +40,9 @@ function auditCause(each) {
   return element("section", { class: `card cause ${each.kind}` },
     element("h3", {}, KINDS[each.kind] || name(each.kind), " ", element("span", { class: "badge" }, facts.join(", "))),
     reason ? element("p", {}, element(each.code ? "code" : "span", {}, name(reason))) : null,
-    placed(each), testsOf(each.tests));
+    placed(each), each.places.length > 1 ? folded(`${plural(each.places.length - 1, "more place")}`, () =>
+      each.places.filter((place) => place.line !== each.line || place.file !== each.file).map(placed)) : null,
+    testsOf(each.tests));
 }
 
 function auditChange(each, kind) {
@@ -73,7 +75,7 @@ function auditBaseline(baseline) {
 
 // One line a test with its causes; what is typed is searched in both, and a title sorts by its column.
 function auditTable(audit) {
-  const words = new Map(audit.causes.map((each) => [each.key, each]));
+  const words = new Map(audit.causes.flatMap((each) => each.keys.map((key) => [key, each])));
   const rows = Object.entries(audit.tests).map(([id, facts]) => {
     const causes = facts.causes.map((key) => words.get(key)).filter(Boolean);
     const count = (...kinds) => causes.filter((each) => kinds.includes(each.kind)).length;
@@ -105,7 +107,7 @@ function auditTable(audit) {
   const table = element("table", { class: "audit" }, element("thead", {}, element("tr", {},
     heads.map((button, number) => element("th", { scope: "col", class: number ? "number" : null }, button)))));
   fill();
-  return { parts: [element("h3", {}, "Tests that call compiled code"), search, note, table],
+  return { parts: [element("h3", {}, "Tests that use torch.compile"), search, note, table],
     filter: (text) => { search.value = text; fill(); search.scrollIntoView({ block: "start" }); } };
 }
 
@@ -128,7 +130,7 @@ function thousands(number) {
 
 // The sums; a click on one that is told of tests shows these in the table.
 function figures(totals, filter) {
-  const listed = [[`${thousands(totals.calling)} of ${thousands(totals.tests)}`, totals.tests === 1 ? "test calls compiled code" : "tests call compiled code", ""],
+  const listed = [[`${thousands(totals.using)} of ${thousands(totals.tests)}`, totals.tests === 1 ? "test uses torch.compile" : "tests use torch.compile", ""],
     [totals.nothing, totals.nothing === 1 ? "compiles nothing" : "compile nothing", totals.nothing && "compile nothing"],
     [totals.graphs, "graphs"], [totals.ops, "ops"], [totals.backwards, "backward graphs"],
     [totals.graph_breaks, "graph breaks", totals.graph_breaks && "graph break"],
@@ -144,17 +146,19 @@ function auditView(audit) {
   if (audit.broken) {
     parts.push(element("p", { class: "failed" }, "This run could not be watched, and what follows is not all of it: ", name(audit.broken)));
   }
-  if (!totals.calling) {
-    parts.push(element("p", {}, `None of ${plural(totals.tests, "test")} calls anything that was given to torch.compile.`));
+  if (!totals.using) {
+    parts.push(element("p", {}, `None of ${plural(totals.tests, "test")} uses torch.compile.`));
     return [...parts, ...auditBaseline(audit.baseline)];
   }
+  if (audit.isolated) parts.push(element("p", { class: "note" }, "Dynamo was reset before each test."));
   const table = auditTable(audit);
-  const several = audit.compiled_by_several;
+  const slow = audit.functions;
   return [...parts, figures(totals, table.filter), ...auditBaseline(audit.baseline),
     element("h3", {}, audit.causes.length ? "Causes, the costliest first" : "Everything is compiled: no graph break, no recompilation"),
     ...firstOf(audit.causes, auditCause),
-    ...(several.length ? [folded(`${plural(several.length, "function")} compiled by several tests`, () => [element("ul", {},
-      several.map((each) => element("li", {}, name(`${each.file}:${each.line} in ${each.function}`), ` · ${plural(each.tests, "test")}`)))])] : []),
+    ...(slow.length ? [folded(`${plural(slow.length, "function")} compiled, the slowest first`, () => [element("ul", {},
+      slow.slice(0, ROWS).map((each) => element("li", {}, name(`${each.file}:${each.line} in ${each.function}`),
+        ` · ${each.seconds.toFixed(2)} s in ${plural(each.tests, "test")}`)))])] : []),
     ...(audit.settings_left.length ? [folded(`${plural(audit.settings_left.length, "setting")} of torch left changed`, () =>
       [element("ul", {}, audit.settings_left.map((each) => element("li", {}, element("code", {}, name(each.name)), ": ",
         name(each.before), " → ", name(each.after), " · ", testLink(each.test))))])] : []),

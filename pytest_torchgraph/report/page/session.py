@@ -91,7 +91,7 @@ class Page:
     def data(self) -> Data:
         """The data of the page."""
         audit = self._audit()
-        if audit is not None and audit["totals"]["calling"]:
+        if audit is not None and audit["totals"]["using"]:
             self.torch = self.torch or running_torch()
         versions = [f"pytest {pytest.__version__}", f"Python {platform.python_version()}"]
         if self.torch:

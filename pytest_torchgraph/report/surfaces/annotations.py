@@ -13,10 +13,10 @@ from typing import Literal
 
 from ...audit.facts import CauseKind
 from ...audit.outcome import Outcome
-from ...audit.summary import causes_over_tests, describe
+from ...audit.summary import causes_over_tests
 from ...graph.diff.cause_table import some
 from ...words import counted
-from .document import NOWHERE, Place, changes_over_tests, place_of_cause
+from .document import NOWHERE, Place, changes_over_tests, describe_over_tests, place_of_cause
 from .workspace import Workspace
 
 Level = Literal["error", "warning"]
@@ -99,7 +99,7 @@ def _worse(outcome: Outcome) -> Iterator[Annotation]:
 def _causes(outcome: Outcome) -> Iterator[Annotation]:
     for each in causes_over_tests(outcome.facts):
         place = place_of_cause(each.cause, outcome.facts[each.tests[0]])
-        text = _with_tests(describe(each.cause), place, each.tests)
+        text = _with_tests(describe_over_tests(each), place, each.tests)
         yield Annotation("warning", TITLES[each.cause.kind], text, place)
 
 

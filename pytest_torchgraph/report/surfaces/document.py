@@ -6,8 +6,9 @@ Every path is relative to pytest's rootdir, as `facts` has it. `run_json` docume
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from ...audit.facts import Cause, TestFacts
@@ -90,8 +91,10 @@ def totals(outcome: Outcome) -> Data:
     every = outcome.facts.values()
     return {
         "tests": outcome.tests,
-        "calling": len(outcome.facts),
+        "using": len(outcome.facts),
         "nothing": sum(not each.compiles for each in every),
+        "calls": sum(each.calls for each in every),
+        "eager_calls": sum(each.eager_calls for each in every),
         "graphs": sum(each.graphs for each in every),
         "ops": sum(each.ops for each in every),
         "backwards": sum(each.backwards for each in every),
@@ -106,9 +109,10 @@ def audit_document(outcome: Outcome) -> Data:
     return {
         "mode": outcome.mode or None,
         "broken": outcome.broken or None,
+        "isolated": outcome.isolated,
         "totals": totals(outcome),
         "causes": [_cause(each, outcome.facts) for each in causes_over_tests(outcome.facts)],
-        "compiled_by_several": _compiled_by_several(outcome.facts),
+        "functions": _functions(outcome.facts),
         "settings_left": [each._asdict() for each in outcome.settings],
         "tests": {test: _test(outcome, test) for test in sorted(outcome.facts)},
         "baseline": _baseline(outcome),
@@ -122,12 +126,33 @@ def _cause(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
         **place_of_cause(cause, facts[each.tests[0]])._asdict(),
         "text": cause.text,
         "code": cause.code,
-        "key": cause.key,
-        "words": describe(cause),
+        "keys": sorted({of_test.key for _, of_test in _met(each, facts)}),
+        "places": [place._asdict() for place in places_of(each, facts)],
+        "words": describe_over_tests(each),
         "times": each.times,
         "without_graph": each.without_graph,
         "tests": sorted(each.tests),
     }
+
+
+def describe_over_tests(each: CauseOverTests) -> str:
+    """A cause in words, with its first place and how many more there are."""
+    return describe(each.cause, len(each.places) - 1)
+
+
+def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[Place]:
+    """The places of a cause: several where code compiles nothing for the same reason."""
+    found = {place_of_cause(cause, facts[test]) for test, cause in _met(each, facts)}
+    return sorted(place for place in found if place.file)
+
+
+def _met(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Iterator[tuple[str, Cause]]:
+    """The cause as its tests have it."""
+    for test in each.tests:
+        for cause in facts[test].causes:
+            same = cause.kind == each.cause.kind == "nothing" and cause.text == each.cause.text
+            if same or cause.key == each.cause.key:
+                yield test, cause
 
 
 def _test(outcome: Outcome, test: str) -> Data:
@@ -137,11 +162,18 @@ def _test(outcome: Outcome, test: str) -> Data:
     return {"passed": test in outcome.passed, **data}
 
 
-def _compiled_by_several(facts: Mapping[str, TestFacts]) -> list[Data]:
-    compiling = Counter(frame for each in facts.values() for frame in each.frames)
-    several = [(frame, tests) for frame, tests in compiling.items() if tests > 1]
-    several.sort(key=lambda item: (-item[1], item[0]))
-    return [{**Place.parse(frame)._asdict(), "tests": tests} for frame, tests in several]
+def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
+    """What was compiled, the slowest first."""
+    tests: defaultdict[str, int] = defaultdict(int)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for each in facts.values():
+        for frame, taken in zip_longest(each.frames, each.frame_seconds, fillvalue=0.0):
+            tests[str(frame)] += 1
+            seconds[str(frame)] += float(taken)
+    return [
+        {**Place.parse(frame)._asdict(), "tests": tests[frame], "seconds": round(seconds[frame], 6)}
+        for frame in sorted(tests, key=lambda frame: (-seconds[frame], frame))
+    ]
 
 
 def _baseline(outcome: Outcome) -> Data | None:

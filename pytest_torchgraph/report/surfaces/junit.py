@@ -1,4 +1,4 @@
-"""`--junitxml`: what tests compiled as properties, of each test that calls compiled code.
+"""`--junitxml`: what tests compiled as properties, of each test that uses torch.compile.
 
 They are put into the report of a test's teardown where the file is written, after everything else
 has been said of the test: nothing that prints a report's properties has them without `--junitxml`.
@@ -40,7 +40,7 @@ class JUnitProperties:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Add the totals to the suite; none where no test calls compiled code."""
+        """Add the totals to the suite; none where no test uses torch.compile."""
         outcome = outcome_of(self._config)
         file = self._file()
         if outcome is None or file is None or not (outcome.facts or outcome.broken):

@@ -10,29 +10,33 @@ its meaning or goes; new keys may come at any time.
     audit            what the tests compiled:
       mode             "show", "record" or "check"; null where --torchgraph-audit was not given
       broken           why the run could not be watched, so that what follows is not all; else null
-      totals           tests: how many ran; calling: how many of them call anything that was given
-                       to torch.compile; nothing: how many of these compile nothing; graphs, ops,
-                       backwards, graph_breaks, recompiles, compile_seconds
+      isolated         whether Dynamo was reset before each test
+      totals           tests: how many ran; using: how many of them use torch.compile; nothing:
+                       how many of these compile nothing; calls: of compiled callables;
+                       eager_calls: how many of these ran no compiled code; graphs, ops, backwards,
+                       graph_breaks, recompiles, compile_seconds
       causes           those of most tests first. Of each:
         kind             "break", "recompile", "limit", "eager" or "nothing"
         file, line, function
                          where; of a cause without a place what its first test calls; else "" and 0
         text, code       the reason, and the line of code of a graph break
-        key              what identifies the cause in every run, test and checkout
+        keys             what identifies the cause in every run, test and checkout; several where
+                         code compiles nothing for the same reason in several places
+        places           all places, each: file, line, function
         words            all of that in one line
         times            how often it happened
         without_graph    how many of its tests compile nothing
         tests            their ids, sorted
-      compiled_by_several
-                       code that several tests compile, each: file, line, function, tests (a number)
+      functions        what was compiled, the slowest first, each: file, line, function, tests
+                       (how many compile it), seconds
       settings_left    settings of torch that tests changed, and that nobody put back, each: name,
                        before, after (texts), test (the first one that left it so)
       tests            by id, each test that calls compiled code:
         passed           whether it passed, or failed as expected
         causes           the keys of its causes
-        calls, graphs, backwards, ops, seconds, compiles, frames, callables, backends, shared
+        calls, eager_calls, graphs, backwards, ops, seconds, compiles, frames, frame_seconds,
+        callables, backends, shared, nested
                          what it compiled, see `TestFacts`
-        nested           whether Dynamo resumed inside of called functions
       baseline         null without record and check, else:
         file             the baseline
         said             what the terminal says of it

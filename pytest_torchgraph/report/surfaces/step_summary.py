@@ -18,6 +18,8 @@ LIMIT = 1024 * 1024
 """How many bytes of a step GitHub takes; of a longer summary it shows nothing."""
 MARGIN = 1024
 """How many of them stay free for other writers."""
+WHOLE = 10_000
+"""The width of lines that are not cut."""
 SHOWN = 20
 """How many rows of a table are seen without a click."""
 
@@ -54,7 +56,7 @@ def _head(outcome: Outcome) -> Iterator[str]:
     if outcome.broken:
         yield f"**This run could not be watched**, and this is not all: {text(outcome.broken)}"
         yield ""
-    yield text(next(iter(summary_lines(outcome.facts, outcome.tests))))
+    yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
     yield ""
     verdict = outcome.verdict
     if verdict is None or not (verdict.worse or verdict.better):

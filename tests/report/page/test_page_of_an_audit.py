@@ -55,7 +55,7 @@ def test_the_page_opens_with_what_the_suite_compiles(
     page = show(made(facts, tests=10), "test_a.py::test_1")
     assert page.locator("main h2").inner_text() == "What this suite compiles"
     figures = page.locator(".figures li").all_inner_texts()
-    assert figures[0].split("\n") == ["4 of 10", "tests call compiled code"]
+    assert figures[0].split("\n") == ["4 of 10", "tests use torch.compile"]
     assert figures[1].split("\n") == ["1", "compiles nothing"]
     nothing, broken = page.locator(".cause").all_inner_texts()
     assert nothing.startswith("nothing is compiled 1 test")
@@ -122,7 +122,7 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
 ) -> None:
     page = show(made({}, tests=12))
     assert page.locator("main").inner_text().split("\n")[-1] == (
-        "None of 12 tests calls anything that was given to torch.compile."
+        "None of 12 tests uses torch.compile."
     )
     assert not page.locator("nav").is_visible()
     page = show(made({"test_a": compiling()}, broken="KeyError: 'x'"))

@@ -207,7 +207,7 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     assert lines.index("<details><summary>1 cause</summary>") > worse
     shown = summary(made(after), place, 10_000)
     assert shown[0] == "### torchgraph audit"
-    assert "2 of 2 tests call compiled code" in shown[2]
+    assert "2 of 2 tests use torch.compile" in shown[2]
     assert "#### Causes" in shown
     left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
     cells = ["torch.&#95;dynamo.config.verbose", "False", "True", "test_a"]

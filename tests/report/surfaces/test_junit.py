@@ -52,7 +52,7 @@ def suite_of(pytester: pytest.Pytester) -> ElementTree.Element:
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "n2"])
-def test_tests_that_call_compiled_code_have_properties(
+def test_tests_that_use_torch_compile_have_properties(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=SUITE)
@@ -61,7 +61,7 @@ def test_tests_that_call_compiled_code_have_properties(
     totals = properties(suite)
     assert float(totals.pop("torchgraph_compile_seconds")) > 0
     assert totals["torchgraph_tests"] == "3"
-    assert totals["torchgraph_calling"] == "2"
+    assert totals["torchgraph_using"] == "2"
     assert int(totals["torchgraph_graph_breaks"]) >= 2
     broken, failed, in_teardown, eager = sorted(
         suite.iter("testcase"), key=lambda case: ("break fails eager".split()).index(_name(case))

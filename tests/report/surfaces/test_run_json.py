@@ -14,6 +14,7 @@ from projects import Run
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.outcome import Outcome
 from pytest_torchgraph.report.surfaces import run_json
+from pytest_torchgraph.report.surfaces.document import audit_document
 
 SUITE = """
     import pytest
@@ -59,9 +60,9 @@ def test_without_an_audit_the_file_has_the_facts_all_the_same(
     assert (audit["mode"], audit["broken"], audit["baseline"]) == (None, None, None)
     totals = audit["totals"]
     assert totals.pop("compile_seconds") > 0
-    assert {name: totals[name] for name in ("tests", "calling", "nothing", "graph_breaks")} == {
+    assert {name: totals[name] for name in ("tests", "using", "nothing", "graph_breaks")} == {
         "tests": 4,
-        "calling": 3,
+        "using": 3,
         "nothing": 1,
         "graph_breaks": 2,
     }
@@ -75,7 +76,7 @@ def test_without_an_audit_the_file_has_the_facts_all_the_same(
     # A cause without a place stands at what its test calls.
     assert (causes["nothing"]["file"], causes["nothing"]["line"]) == ("test_net.py", 17)
     assert [*audit["tests"]] == [*broken["tests"], "test_net.py::test_empty"]
-    assert audit["tests"]["test_net.py::test_break[3]"]["causes"] == [broken["key"]]
+    assert audit["tests"]["test_net.py::test_break[3]"]["causes"] == broken["keys"]
     assert not audit["tests"]["test_net.py::test_empty"]["compiles"]
 
 
@@ -218,3 +219,31 @@ def test_every_key_is_documented(
     documented = set(re.findall(r"[\w-]+", str(run_json.__doc__)))
     assert set(keys(data)) - documented == set()
     assert {each.name for each in fields(TestFacts)} <= documented
+
+
+def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
+    made: Callable[..., Outcome], compiling: Callable[..., TestFacts]
+) -> None:
+    nothing = Cause("nothing", "b.py", "f", "never called", "", 5)
+    other = Cause("nothing", "a.py", "g", "never called", "", 7)
+    facts = {"1": compiling(nothing, compiles=False), "2": compiling(other, compiles=False)}
+    (cause,) = audit_document(made(facts))["causes"]
+    assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
+    assert cause["keys"] == [other.key, nothing.key]
+    assert [(each["file"], each["line"]) for each in cause["places"]] == [("a.py", 7), ("b.py", 5)]
+    assert cause["without_graph"] == 2
+
+
+def test_functions_are_listed_the_slowest_first(
+    made: Callable[..., Outcome], compiling: Callable[..., TestFacts]
+) -> None:
+    slow, quick = "net.py:3 forward", "net.py:9 step"
+    facts = {
+        "1": compiling(frames=(quick, slow), frame_seconds=(0.5, 1.0)),
+        "2": compiling(frames=(slow,), frame_seconds=(2.0,)),
+    }
+    functions = audit_document(made(facts))["functions"]
+    assert [(each["line"], each["tests"], each["seconds"]) for each in functions] == [
+        (3, 2, 3.0),
+        (9, 1, 0.5),
+    ]
