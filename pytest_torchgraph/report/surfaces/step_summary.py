@@ -71,7 +71,7 @@ def _head(outcome: Outcome) -> Iterator[str]:
 def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
     verdict = outcome.verdict
     if verdict is not None:
-        columns = ("tests", "what", "line", "the first test")
+        columns = ("tests", "what", "the first test")
         worse, better = (
             [_change(each, workspace) for each in changes_over_tests(changes)]
             for changes in (verdict.worse, verdict.better)
@@ -102,12 +102,11 @@ def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
 
 
 def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
-    return [
-        str(len(each.tests)),
-        code(each.text),
-        _line(each.place, workspace),
-        code(each.tests[0]),
-    ]
+    if each.place.shown in each.text:
+        what = markdown.link(code(each.text), workspace.link(each.place))
+    else:
+        what = f"{code(each.text)} in {_line(each.place, workspace)}"
+    return [str(len(each.tests)), what, code(each.tests[0])]
 
 
 def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list[str]:

@@ -195,14 +195,15 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
     before = {"test_a": compiling(ops=3), "test_b": compiling(broken_at(2, "print(1)"))}
-    after = {"test_a": compiling(broken_at(9, "a|b")), "test_b": compiling()}
+    after = {"test_a": compiling(broken_at(9, "a|b"), ops=2), "test_b": compiling()}
     lines = summary(made(after, before), place, 10_000)
-    assert "**1 change for the worse** since <code>torchgraph-audit.json</code>" in lines
+    assert "**2 changes for the worse** since <code>torchgraph-audit.json</code>" in lines
     worse = lines.index("#### Worse than <code>torchgraph-audit.json</code>")
-    assert lines[worse + 4] == (
-        "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | "
-        "<code>net.py:9 in forward</code> | <code>test_a</code> |"
-    )
+    assert lines[worse + 4 : worse + 6] == [
+        "| 1 | <code>fewer ops compiled: 3 -&gt; 2</code> in <code>net.py:3 in forward</code> | "
+        "<code>test_a</code> |",
+        "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | <code>test_a</code> |",
+    ]
     assert any(line.startswith("#### Better than") for line in lines)
     assert lines.index("<details><summary>1 cause</summary>") > worse
     shown = summary(made(after), place, 10_000)

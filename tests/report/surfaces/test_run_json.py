@@ -140,13 +140,16 @@ def test_the_file_can_stand_in_the_ini_file_and_needs_no_torch(
         """
         import sys
 
+        def pytest_sessionfinish(session):
+            session.exitstatus = 9
+
         def pytest_unconfigure():
             assert not any(name.partition(".")[0] == "torch" for name in sys.modules)
         """
     )
     result = run()
-    assert result.ret == 0
     data = read(pytester, "out/run.json")
+    assert result.ret == data["exit_status"] == 9
     assert data["audit"]["totals"]["tests"] == 1
     assert data["audit"]["causes"] == []
     assert result.stderr.str() == ""
@@ -227,7 +230,9 @@ def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
     nothing = Cause("nothing", "b.py", "f", "never called", "", 5)
     other = Cause("nothing", "a.py", "g", "never called", "", 7)
     facts = {"1": compiling(nothing, compiles=False), "2": compiling(other, compiles=False)}
-    (cause,) = audit_document(made(facts))["causes"]
+    document = audit_document(made(facts, passed={"2"}))
+    assert [each["passed"] for each in document["tests"].values()] == [False, True]
+    (cause,) = document["causes"]
     assert cause["words"] == "compile nothing: b.py:5 in f and 1 more function: never called"
     assert cause["keys"] == [other.key, nothing.key]
     assert [(each["file"], each["line"]) for each in cause["places"]] == [("a.py", 7), ("b.py", 5)]
