@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..convert.source_lines import relative
@@ -101,7 +101,9 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         for each in again
         if (each.file, each.function) not in limited
     ]
-    causes += _ran_eagerly(record, compiles, {(cause.file, cause.function) for cause in causes})
+    explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
+    explained |= {(each.file, each.line) for each in causes if each.file}  # of a lambda
+    causes += _ran_eagerly(record, compiles, explained)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
         causes.append(Cause("nothing", "", "", text, "", 0))
@@ -109,14 +111,14 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
 
 
 def _ran_eagerly(
-    record: WatchRecord, compiles: bool, explained: Container[tuple[str, str]]
+    record: WatchRecord, compiles: bool, explained: set[tuple[str, str | int]]
 ) -> Iterator[Cause]:
     """The callables that ran eagerly.
 
     Args:
         record: what the watch saw.
         compiles: whether anything ran compiled.
-        explained: files and functions for which another cause says why.
+        explained: files and functions, or files and lines, for which another cause says why.
     """
     kind: CauseKind = "eager" if compiles else "nothing"
     if record.disabled:
@@ -127,7 +129,7 @@ def _ran_eagerly(
         own = relative(callee.file), callee.name if callee.code is None else callee.code.co_name
         for cause, times in callee.uncompiled.items():
             file = relative(cause.file) if cause.file else ""
-            if own in explained or (file, cause.function) in explained:
+            if {own, (file, cause.function), (file, cause.line)} & explained:
                 continue
             if cause == UNKNOWN_CAUSE:
                 yield Cause(kind, *own, UNSEEN, "", callee.line, times)

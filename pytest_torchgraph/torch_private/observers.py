@@ -61,11 +61,10 @@ def leave_alone(*packages: str) -> None:
         packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
             a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
-    ours = [each for each in sys.modules.items() if each[0].startswith(_OURS)]
-    for name, module in ours:
+    for name in [each for each in sys.modules if each.startswith(_OURS)]:
         if name not in _left_alone and _is_in(name, __package__, *packages):
             _left_alone.add(name)
-            for value in vars(module).values():
+            for value in vars(sys.modules[name]).values():
                 _skip_code_of(value)
 
 
