@@ -9,8 +9,8 @@ import pytest
 
 from ..graph.diff.cause_table import counted
 from ..settings import config as settings
-from ..settings.releases import running_release
 from ..snapshot.files import write_text
+from ..torch_release import running_release
 from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
 from .facts import TestFacts
 from .judge import Verdict, judge
@@ -88,7 +88,7 @@ class AuditReport:
                 "this run could not be watched, a mistake of pytest-torchgraph's, and what follows "
                 f"is not all of it: {self._broken}"
             )
-        verbose = terminalreporter.config.get_verbosity() > 0
+        verbose = terminalreporter.config.option.verbose > 0
         lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
         for line in [*lines, *self._said]:
             terminalreporter.line(line)
