@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..torch_release import why_unsupported
+
 if TYPE_CHECKING:
     import pytest
 
@@ -23,8 +25,14 @@ def install(config: pytest.Config) -> None:
     """Register the plugin that watches and, unless in a worker, the one that reports.
 
     Raises:
-        pytest.UsageError: where the baseline cannot be read.
+        pytest.UsageError: where the baseline cannot be read, and where torch is too old for what
+            was asked: a check of nothing must not look like one of everything.
     """
+    if reason := why_unsupported():
+        from .unsupported import refuse
+
+        refuse(config, reason)
+        return
     from ..settings import config as settings
     from .watcher import TestWatcher
 

@@ -23,7 +23,8 @@ class Outcome:
         passed: the ids of the tests that passed, or failed as expected.
         verdict: what differs from the baseline; None where nothing was compared with it.
         compared: how many tests of the baseline were compared.
-        broken: what kept the run from being watched, a mistake of ours; "" while all is well.
+        broken: what kept the run from being watched: a mistake of ours, or a torch that is too old;
+            "" while all is well.
         said: what the terminal says behind the summary.
     """
 

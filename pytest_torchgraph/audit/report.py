@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from ..settings import config as settings
-from ..settings.releases import running_release
+from ..torch_release import running_release
 from ..words import counted
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
@@ -138,7 +138,7 @@ class AuditReport:
             )
         if not self._mode:
             return
-        verbose = terminalreporter.config.get_verbosity() > 0
+        verbose = terminalreporter.config.option.verbose > 0
         lines = summary_lines(
             self._facts,
             len(self._tests),
@@ -174,9 +174,16 @@ class AuditReport:
         return list(verdict_lines(verdict, self._shown, compared, width=_width()))
 
 
+class _HasOutcome(Protocol):
+    """What is registered as `PLUGIN`."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
 def outcome_of(config: pytest.Config) -> Outcome | None:
     """What the audit of this run found; None where there is no audit, and in a worker."""
-    report: AuditReport | None = config.pluginmanager.get_plugin(PLUGIN)
+    report: _HasOutcome | None = config.pluginmanager.get_plugin(PLUGIN)
     return report.outcome if report is not None else None
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..settings import config as settings
-from ..settings.releases import running_release
 from ..snapshot import DIFFERENCES
 from ..snapshot.changes import brief
+from ..torch_release import running_release
 from ..words import counted
 
 if TYPE_CHECKING:

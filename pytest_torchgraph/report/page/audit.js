@@ -146,6 +146,7 @@ function auditView(audit) {
   if (audit.broken) {
     parts.push(element("p", { class: "failed" }, "This run could not be watched, and what follows is not all of it: ", name(audit.broken)));
   }
+  if (!totals.using && audit.broken) return [...parts, ...auditBaseline(audit.baseline)];
   if (!totals.using) {
     parts.push(element("p", {}, `None of ${plural(totals.tests, "test")} uses torch.compile.`));
     return [...parts, ...auditBaseline(audit.baseline)];

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ...audit.report import outcome_of
-from ...settings.releases import running_torch
 from ...snapshot.files import write_text
+from ...torch_release import torch_version
 from ..causes import PLUGIN, FailedComparisons
 from ..surfaces.document import audit_document
 from .collect import Data
@@ -92,7 +92,7 @@ class Page:
         """The data of the page."""
         audit = self._audit()
         if audit is not None and audit["totals"]["using"]:
-            self.torch = self.torch or running_torch()
+            self.torch = self.torch or torch_version()
         versions = [f"pytest {pytest.__version__}", f"Python {platform.python_version()}"]
         if self.torch:
             versions.insert(0, f"torch {self.torch}")

@@ -58,9 +58,9 @@ import pytest
 from ... import __version__
 from ...audit.outcome import Outcome
 from ...audit.report import outcome_of
-from ...settings.releases import running_torch
 from ...snapshot.changes import brief
 from ...snapshot.files import write_text
+from ...torch_release import torch_version
 from ..causes import PLUGIN as FAILED_COMPARISONS
 from ..causes import FailedComparisons
 from .document import Data, audit_document
@@ -102,7 +102,7 @@ def run_document(outcome: Outcome, exit_status: int) -> Data:
     return {
         "torchgraph-run": VERSION,
         "plugin": __version__,
-        "torch": running_torch() or None,
+        "torch": torch_version() or None,
         "python": platform.python_version(),
         "pytest": pytest.__version__,
         "exit_status": exit_status,

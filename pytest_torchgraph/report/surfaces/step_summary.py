@@ -56,8 +56,9 @@ def _head(outcome: Outcome) -> Iterator[str]:
     if outcome.broken:
         yield f"**This run could not be watched**, and this is not all: {text(outcome.broken)}"
         yield ""
-    yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
-    yield ""
+    if outcome.facts or not outcome.broken:  # else nobody knows
+        yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
+        yield ""
     verdict = outcome.verdict
     if verdict is None or not (verdict.worse or verdict.better):
         for line in outcome.said:

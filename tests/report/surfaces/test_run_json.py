@@ -252,3 +252,28 @@ def test_functions_are_listed_the_slowest_first(
         (3, 2, 3.0),
         (9, 1, 0.5),
     ]
+
+
+def test_with_a_torch_that_is_too_old_the_file_says_that_nothing_was_watched(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+        import types
+
+        sys.modules["torch"] = types.ModuleType("torch")
+        sys.modules["torch"].__version__ = "2.6.0"
+        """
+    )
+    pytester.makepyfile("def test_one(): pass")
+    result = run("--torchgraph-json=run.json", "--torchgraph-report=page.html")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*torchgraph audit*")
+    audit = read(pytester)["audit"]
+    assert audit["broken"] == "pytest-torchgraph needs torch 2.9 or newer, this is 2.6.0"
+    assert audit["totals"]["tests"] == 1
+    step = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(pytester.path / "summary.md")}
+    shown = run("--torchgraph-audit=show", **step)
+    shown.stdout.fnmatch_lines(["nothing was watched: *", "::warning title=*this is 2.6.0"])
+    assert "uses torch.compile" not in (pytester.path / "summary.md").read_text()
