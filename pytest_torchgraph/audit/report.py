@@ -48,6 +48,7 @@ class AuditReport:
         self._left = False
         self._settings: list[SettingLeft] = []
         self._said: list[str] = []
+        self._colour = ""
         self._verdict: Verdict | None = None
         self._compared = 0
 
@@ -122,7 +123,9 @@ class AuditReport:
             verdict = self._verdict = judge(section, self._facts, self._passed)
             compared = self._compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
-            _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
+            failed = bool(verdict.worse) or (bool(section) and not compared)
+            self._colour = "red" if failed else "green"
+            _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the section `torchgraph audit`; without a mode only that something went wrong."""
@@ -147,8 +150,11 @@ class AuditReport:
             settings=self._settings,
             isolated=self._isolated,
         )
-        for line in [*lines, *self._said]:
+        for line in lines:
             terminalreporter.line(line)
+        for number, line in enumerate(self._said):
+            colour = {self._colour: True} if self._colour and number == 0 else {}
+            terminalreporter.line(line, **colour)
 
     def _record(self) -> str:
         """Write the baseline: the tests that passed as they are now, the others as they were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections import Counter, defaultdict
@@ -13,6 +14,9 @@ from ..words import counted
 
 if TYPE_CHECKING:
     from .facts import Cause, CauseKind, SettingLeft, TestFacts
+
+SWITCH = "TORCHDYNAMO_DISABLE"
+"""The environment variable with which torch.compile gives what it is given."""
 
 MOST = 10
 """How many causes are listed, so that the summary fits on a screen; `-v` lists all."""
@@ -109,7 +113,9 @@ def summary_lines(
         isolated: whether Dynamo was reset before each test.
     """
     if not facts:
-        yield f"none of {counted(tests, 'test')} uses torch.compile"
+        none = f"none of {counted(tests, 'test')} uses torch.compile"
+        off = os.environ.get(SWITCH) == "1"
+        yield f"{none} as far as can be seen: {SWITCH}=1 switches it off" if off else none
     else:
         yield from textwrap.wrap(totals(facts, tests), width, subsequent_indent="  ")
         causes = causes_over_tests(facts)

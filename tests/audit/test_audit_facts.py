@@ -147,6 +147,14 @@ def test_behind_the_recompile_limit_the_code_is_named_and_the_test_is_shared() -
     assert (tests[-1].calls, tests[-1].eager_calls) == (1, 1)
 
 
+def test_a_lambda_that_breaks_under_fullgraph_is_one_cause() -> None:
+    def run() -> None:
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(lambda x: print(x), backend="eager", fullgraph=True)(torch.ones(3))
+
+    assert [cause.kind for cause in facts(run).causes] == ["break"]
+
+
 def test_where_compiling_is_switched_off_the_setting_is_named() -> None:
     with torch._dynamo.config.patch(disable=True):
         found = facts(call(breaking))
@@ -310,6 +318,12 @@ def test_isolation_is_said() -> None:
     assert "isolated: Dynamo was reset before each test" in list(
         summary_lines({"a": of()}, 2, isolated=True)
     )
+
+
+def test_where_nothing_can_be_seen_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    (line,) = summary_lines({}, 3)
+    assert line.endswith("as far as can be seen: TORCHDYNAMO_DISABLE=1 switches it off")
 
 
 def test_a_suite_without_torch_compile_says_so() -> None:
