@@ -21,7 +21,7 @@ import pytest
 
 from ..devices import KNOWN
 from ..settings import config as settings
-from ..settings.releases import running_release
+from ..torch_release import running_release
 from .cleanup import SUFFIX
 from .file_names import release_in
 from .run import DIRECTORY, RunRecord, file_of
