@@ -56,6 +56,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, report)
+    if settings.get(config).limits:
+        from .report.ini_limits import LimitedTests
+
+        config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
     if settings.get(config).audit:
         from .audit import install as install_audit
 
@@ -127,7 +131,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         from . import marker
 
-        with marker.watched(limits):
+        with marker.watched(item, limits):
             result = yield
     if item.stash.get(MISMATCHES, None):
         from .report.mismatch import fail_ignored_mismatches
