@@ -53,6 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, chosen.report)
+    if chosen.limits:
+        from .report.ini_limits import LimitedTests
+
+        config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
     if (chosen.audit or chosen.json is not None) and not config.option.collectonly:
         from .audit import install as install_audit
         from .report.surfaces import install as install_surfaces
@@ -126,7 +130,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         from . import marker
 
-        with marker.watched(limits):
+        with marker.watched(item, limits):
             result = yield
     if item.stash.get(MISMATCHES, None):
         from .report.mismatch import fail_ignored_mismatches

@@ -94,6 +94,8 @@ def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
             f"{'it' if len(stale.others) == 1 else 'them'} here, and this run is not of torch "
             f"{', '.join(stale.releases)}"
         )
+    for reason, paths in stale.skipped.items():
+        yield f"kept {_first(config, paths)}: {reason}"
     for file, reason in sorted(stale.kept.items()):
         yield f"kept all of {file}: {reason}"
 
