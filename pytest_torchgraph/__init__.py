@@ -88,7 +88,14 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    except (ImportError, AttributeError):  # torch is not there, or has not yet what is named there
+        from .torch_release import need_torch
+
+        need_torch()
+        raise
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -28,6 +28,14 @@ class CaptureError(TorchGraphError):
     """
 
 
+class UnsupportedTorchError(TorchGraphError, ImportError):
+    """The torch at hand is older than 2.9, or there is none; the message says which.
+
+    Raised by `capture`, `watch` and `from_fx`, and where a name of the package that needs torch is
+    used without it. In a test the fixtures skip instead.
+    """
+
+
 def add_note(error: BaseException, note: str) -> None:
     """As `BaseException.add_note`, which Python 3.10 lacks; pytest shows such notes there too."""
     notes = [*getattr(error, "__notes__", []), note]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .api.result import Capture
 
 NOTHING_ASKED = {"min_graphs": 0, "max_graph_breaks": None, "max_recompiles": None}
+COMPILED = pytest.StashKey[bool]()
+"""Whether a test that was watched ran anything compiled."""
 MAXIMA = ("max_graphs", "max_graph_breaks", "max_recompiles")
 
 
@@ -100,8 +102,12 @@ def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def watched(limits: Limits) -> Iterator[None]:
+def watched(item: pytest.Item, limits: Limits) -> Iterator[None]:
     """Watch what is compiled inside, and check the limits, unless an exception comes out.
+
+    Args:
+        item: the test, whose stash gets `COMPILED`.
+        limits: its limits.
 
     Raises:
         pytest.fail.Exception: with every limit that is broken.
@@ -111,6 +117,7 @@ def watched(limits: Limits) -> Iterator[None]:
     watch = Watch(passive=True)
     with watch as capture:
         yield
+    item.stash[COMPILED] = bool(capture.graphs or capture.record("graphs").executions)
     problems = list(problems_of(capture, limits))
     if problems:
         from .graph.failures import shown_by, with_picture

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import devices
+from . import devices, torch_release
 from .settings import arguments
 from .settings import config as settings
 from .snapshot import COMPARED, DIFFERENCES, MISMATCHES, USED
@@ -25,16 +26,12 @@ if TYPE_CHECKING:
     from .settings.limits import Limits
     from .snapshot.assertion import GraphSnapshot
 
-pytest_plugins = ["syrupy"]
+pytest_plugins = ["syrupy"] if find_spec("syrupy") else []
+"""What `graph_snapshot` needs, where it is installed; see `snapshot.requirement`."""
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device"})
 RUN = pytest.StashKey[RunRecord]()
 OURS = NEEDING_TORCH | {"graph_snapshot"}
-
-NO_SYRUPY = (
-    "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
-    "remove '-p no:syrupy', or deselect the tests that use graph_snapshot"
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,14 +48,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", devices.DESCRIPTION)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_FirstDifference(config), "torchgraph-first-difference")
-    report = settings.get(config).report
-    if report is not None:
+    chosen = settings.get(config)
+    if chosen.report is not None:
         from .report.page import install
 
-        install(config, report)
-    if settings.get(config).audit:
-        from .audit import install as install_audit
+        install(config, chosen.report)
+    if chosen.limits:
+        from .report.ini_limits import LimitedTests
 
+        config.pluginmanager.register(LimitedTests(config), "torchgraph-limits")
+    if (chosen.audit or chosen.json is not None) and not config.option.collectonly:
+        from .audit import install as install_audit
+        from .report.surfaces import install as install_surfaces
+
+        install_surfaces(config)  # before the audit: those called first see each hook last
         install_audit(config)
     if config.pluginmanager.hasplugin("syrupy"):
         from .snapshot.cleanup import hide_from_cleanup
@@ -127,7 +130,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         from . import marker
 
-        with marker.watched(limits):
+        with marker.watched(item, limits):
             result = yield
     if item.stash.get(MISMATCHES, None):
         from .report.mismatch import fail_ignored_mismatches
@@ -163,6 +166,9 @@ def pytest_terminal_summary(
 ) -> None:
     """List the stored graphs that this run wrote, those that are stale, and remove these."""
     run, chosen = config.stash[RUN], settings.get(config)
+    if run.passed and chosen.limits and (reason := torch_release.why_unsupported()):
+        terminalreporter.section("torchgraph", sep="-")
+        terminalreporter.line(f"the limits of the ini file were not checked: {reason}")
     if not hasattr(config, "workerinput") and (chosen.update or chosen.prune or run.has_stored()):
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
@@ -199,6 +205,7 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
     Session-scoped and without state, so that fixtures of any scope and hypothesis can use it.
     """
+    _need_torch()
     from .api.capture import GraphCapture
     from .convert.source_lines import set_root
 
@@ -218,8 +225,12 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     review and version control. A missing or different one fails the test; `--torchgraph-update`
     stores what the tests captured.
     """
-    if not request.config.pluginmanager.hasplugin("syrupy"):
-        pytest.fail(NO_SYRUPY, pytrace=False)
+    if "torch" in sys.modules:  # graphs that were stored can be compared without
+        _need_torch()
+    from .snapshot.requirement import why_not_stored
+
+    if reason := why_not_stored(request.config):
+        pytest.fail(reason, pytrace=False)
     from .snapshot.assertion import make
 
     return make(request)
@@ -232,6 +243,7 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
     A device that is not there is skipped with the reason, or is an error if it was asked for with
     `--torchgraph-devices`. Every capture that the test makes must have something on the device.
     """
+    _need_torch()
     chosen = settings.get(request.config)
     return devices.select(request, chosen.devices, required=chosen.devices_required)
 
@@ -243,10 +255,17 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     if not settings.get(request.config).isolation or not _compiles(request):
         yield
         return
+    _need_torch()
     from .isolation import isolated
 
     with isolated(getattr(request.config, "workerinput", {}).get("workerid", "")):
         yield
+
+
+def _need_torch() -> None:
+    """Skip the test where torch is too old to be watched, or is not installed."""
+    if reason := torch_release.why_unsupported():
+        pytest.skip(reason)
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
@@ -265,12 +284,21 @@ def _asks(item: pytest.Item) -> bool:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """The limits of a test; a mistake in a marker that was added after collection fails it."""
+    """The limits of a test; a mistake in a marker that was added after collection fails it.
+
+    Where torch is too old, a test with a marker is skipped. One that only the ini file limits runs
+    without limits: these are for every test of the suite.
+    """
     if not _asks(item):
         return None
     from . import marker
 
     try:
-        return marker.limits_of(item, settings.get(item.config).limits)
+        limits = marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:
         pytest.fail(str(error), pytrace=False)
+    if limits is None or not torch_release.why_unsupported():
+        return limits
+    if item.get_closest_marker(arguments.MARKER):
+        _need_torch()
+    return None

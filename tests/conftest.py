@@ -66,8 +66,8 @@ def run(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.delenv("CI", raising=False)
-    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
-        monkeypatch.delenv(name)  # else the inner run takes itself for a worker
+    for name in [name for name in os.environ if name.startswith(("PYTEST_XDIST_", "GITHUB_"))]:
+        monkeypatch.delenv(name)  # else the inner run takes itself for a worker, or for a CI step
     pytester.makepyfile(graphs=GRAPHS)
 
     def run(*args: str | Path, **environment: str) -> pytest.RunResult:

@@ -9,7 +9,7 @@ from _pytest.config import default_plugins
 
 for name in default_plugins:
     importlib.import_module(f"_pytest.{name}")
-importlib.import_module("pytest_torchgraph.plugin")
-importlib.import_module("syrupy")
-for name in ("pytest_torchgraph.plugin", "syrupy"):
+plugin = importlib.import_module("pytest_torchgraph.plugin")
+for name in (*plugin.pytest_plugins, "pytest_torchgraph.plugin"):
+    importlib.import_module(name)
     del sys.modules[name]  # pytest rewrites assertions of plugins, and says where it comes too late

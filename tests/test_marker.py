@@ -384,6 +384,36 @@ def test_ini_files_have_the_limits_of_every_test(
         assert told["test_marked"].endswith("asked for by @pytest.mark.torchgraph()")
 
 
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
+def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
+    net: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makeini(
+        "[pytest]\ntorchgraph_max_graph_breaks = 0\ntorchgraph_max_recompiles = none\n"
+    )
+    pytester.makepyfile(
+        test_net="""
+        from net import *
+
+        def test_eager(): broken(torch.ones(3))
+        def test_nothing(): pass
+        def test_double(): run(double)
+        """
+    )
+    said = (
+        "none of 2 tests ran anything compiled, so torchgraph_max_graph_breaks=0 in the ini file "
+        "checked nothing"
+    )
+    words = (*workers, "--deselect", "test_net.py::test_double")
+    result = net(*words)
+    result.assert_outcomes(passed=2)
+    assert said in result.outlines
+    one = net(*workers, "-k", "eager")
+    assert any(line.startswith("the only test ran nothing compiled, so ") for line in one.outlines)
+    for silent in (net(*workers), net(*words, "-o", "torchgraph_max_graph_breaks=none")):
+        assert "compiled, so" not in silent.stdout.str()
+
+
 @pytest.mark.parametrize(
     ("toml", "why"),
     [

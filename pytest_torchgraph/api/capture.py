@@ -37,6 +37,7 @@ from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.errors import tell_whose
 from ..mechanisms.torch_compile.inductor import Inductor
+from ..torch_release import need_torch
 from ..watching.breaks import cause_of
 from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB
@@ -125,7 +126,9 @@ def capture(
             `loss_fn` gives no scalar; if the target changed its parameters; inside an open
             `watch()`, for a mechanism that resets Dynamo; inside another capture, or beside one in
             another thread.
+        UnsupportedTorchError: if torch is older than 2.9.
     """
+    need_torch()
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})

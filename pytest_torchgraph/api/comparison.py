@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import GraphFormatError, TorchGraphError
-from ..graph.diff.cause_table import cause_lines, counted, some
+from ..graph.diff.cause_table import cause_lines, some
 from ..graph.diff.causes import Cause, causes_of
 from ..graph.diff.counts import differing_counts
 from ..graph.diff.described import CauseInWords, cause_in_words
 from ..graph.diff.findings import GraphDiff
 from ..graph.diff.report import diff_graphs
 from ..graph.text.files import parse_file, read_text
+from ..words import counted
 
 SUFFIX = ".tgraph"
 MAX_FILES = 10

@@ -21,6 +21,7 @@ from ..graph.text.format import Header
 from ..mechanisms.export import signature_names
 from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
+from ..torch_release import need_torch
 from .contents import Contents
 from .result import Capture
 
@@ -33,7 +34,9 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
 
     Raises:
         TypeError: for anything else.
+        UnsupportedTorchError: if torch is older than 2.9.
     """
+    need_torch()
     if isinstance(obj, torch.export.ExportedProgram):
         naming = Naming(signature_names(obj))
         found = convert(obj.graph_module, name=name, kind=kind, level="export", naming=naming)

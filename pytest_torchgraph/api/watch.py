@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..graph.text.format import Header
+from ..torch_release import need_torch
 from ..watching.graphs import PrintedGraphs
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
@@ -55,5 +56,9 @@ def watch() -> Watch:
     of how often each compiled graph ran; it can be read while the watch is open. Nothing is reset,
     and no backend, cache, guard or counter changes: what was compiled before is seen to run, and
     has no graph here. All threads are watched.
+
+    Raises:
+        UnsupportedTorchError: if torch is older than 2.9.
     """
+    need_torch()
     return Watch()

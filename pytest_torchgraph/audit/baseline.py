@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         graphs, ops, backwards, backends, shared: as there.
-        compiles: as there.
+        compiles, nested: as there.
         causes: how often each cause happened, by what identifies it.
     """
 
@@ -41,6 +41,7 @@ class Entry:
     backends: tuple[str, ...] = ()
     shared: bool = False
     compiles: bool = False
+    nested: bool = False
     causes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -54,6 +55,7 @@ class Entry:
             facts.backends,
             facts.shared,
             facts.compiles,
+            facts.nested,
             dict(sorted(causes.items())),
         )
 
@@ -66,6 +68,7 @@ class Entry:
             "backends": list(self.backends),
             "shared": self.shared,
             "compiles": self.compiles and not self.graphs,
+            "nested": self.nested,
             "causes": dict(self.causes),
         }
         return {name: value for name, value in values.items() if value or name == "graphs"}
@@ -77,7 +80,10 @@ class Entry:
         Raises:
             TypeError, ValueError: for anything else.
         """
-        known = {"graphs", "ops", "backwards", "backends", "shared", "compiles", "causes"}
+        known = {
+            *("graphs", "ops", "backwards", "backends"),
+            *("shared", "compiles", "nested", "causes"),
+        }
         if unknown := values.keys() - known:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
         graphs = int(values["graphs"])
@@ -88,6 +94,7 @@ class Entry:
             tuple(map(str, values.get("backends", ()))),
             bool(values.get("shared", False)),
             bool(values.get("compiles", graphs > 0)),
+            bool(values.get("nested", False)),
             {str(key): int(count) for key, count in values.get("causes", {}).items()},
         )
 

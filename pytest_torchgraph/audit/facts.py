@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 CauseKind = Literal["break", "recompile", "limit", "eager", "nothing"]
 """What happened.
@@ -18,7 +18,8 @@ CauseKind = Literal["break", "recompile", "limit", "eager", "nothing"]
 - `recompile`: code was compiled again.
 - `limit`: code was compiled too often, and ran eagerly from then on.
 - `eager`: a call of a compiled callable ran eagerly, though the test compiled something.
-- `nothing`: a test called a compiled callable, and nothing was compiled or ran compiled.
+- `nothing`: a test called a compiled callable, or `torch.compile` alone, and nothing was compiled
+  or ran compiled.
 """
 
 
@@ -49,6 +50,21 @@ class Cause:
         return " | ".join(filter(None, (self.kind, self.file, self.function, self.text, self.code)))
 
 
+class SettingLeft(NamedTuple):
+    """A setting that a test changed, and that nobody put back.
+
+    Attributes:
+        name: its full name, as `torch._dynamo.config.suppress_errors`.
+        before, after: the values, as text.
+        test: the id of the first test that left it so.
+    """
+
+    name: str
+    before: str
+    after: str
+    test: str
+
+
 @dataclass(frozen=True, slots=True)
 class TestFacts:
     """What one test compiled, from the setup of its fixtures to their teardown.
@@ -65,7 +81,13 @@ class TestFacts:
         callables: the compiled callables that were called, each as `file:line name`.
         backends: the names of their backends.
         shared: whether the test ran code, or compiled code again, that another test had compiled
-            first: what it does depends on the tests before it.
+            first, or set up a fixture of wider scope that uses compiled code: what it does depends
+            on the tests before it.
+        nested: whether Dynamo resumed inside of called functions (`nested_graph_breaks`). Where it
+            does not, a break in a called function is met once for each caller, and code that two
+            of them call is compiled once: counts of breaks and ops are others.
+        eager_calls: how many of the calls ran no compiled code: they ran eagerly, or raised.
+        frame_seconds: how long compiling each of the frames took.
     """
 
     __test__ = False  # the name begins as that of a test class
@@ -81,10 +103,13 @@ class TestFacts:
     callables: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     shared: bool = False
+    nested: bool = False
+    eager_calls: int = 0
+    frame_seconds: tuple[float, ...] = ()
 
     @property
     def uses_compile(self) -> bool:
-        """Whether the test called anything that was given to `torch.compile`."""
+        """Whether the test called `torch.compile`, or anything that was given to it."""
         return bool(self.calls or self.graphs or self.causes)
 
     def to_json(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .baseline import Entry, Section
-from .facts import TestFacts
+from .facts import Cause, TestFacts
 from .summary import describe
 
 
@@ -23,11 +23,13 @@ class Change:
         test: the id of the test.
         text: what differs, the same for the same thing in another test.
         place: the code, as `file:line function`, where the text does not name it.
+        cause: the cause that is new or more frequent, None where something else differs.
     """
 
     test: str
     text: str
     place: str = ""
+    cause: Cause | None = None
 
 
 @dataclass
@@ -64,7 +66,7 @@ def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[st
         if old is None and of_test is not None:
             verdict.new.append(test)
             verdict.worse += _new_causes(test, of_test, known)
-        elif old is not None and of_test is None:
+        elif old is not None and of_test is None and not old.shared:
             verdict.worse.append(Change(test, "calls nothing that was given to torch.compile"))
         elif old is not None and of_test is not None:
             verdict.worse += _worse(test, old, of_test, known)
@@ -78,19 +80,19 @@ def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
     for cause in facts.causes:
         if cause.key not in known:
-            yield Change(test, describe(cause), "" if cause.file else _place(facts))
+            yield Change(test, describe(cause), "" if cause.file else _place(facts), cause)
 
 
 def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
     yield from _new_causes(test, facts, known)
-    if old.shared or facts.shared:
+    if _not_comparable(old, facts):
         return
     place = _place(facts)
     now = Entry.of(facts)
     for cause in facts.causes:
         if cause.count > old.causes.get(cause.key, cause.count):
             times = f"{old.causes[cause.key]} -> {cause.count} times"
-            yield Change(test, f"{describe(cause)}, {times}")
+            yield Change(test, f"{describe(cause)}, {times}", cause=cause)
     if old.compiles and not now.compiles:
         if not any(cause.kind == "nothing" for cause in facts.causes):
             yield Change(test, "compiles nothing", place)
@@ -105,6 +107,14 @@ def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> I
         yield Change(test, text, place)
 
 
+def _not_comparable(old: Entry, facts: TestFacts) -> bool:
+    """Whether counts may differ though the code is the same.
+
+    That is by the order of the tests, and by the setting `nested_graph_breaks`.
+    """
+    return old.shared or facts.shared or old.nested != facts.nested
+
+
 def _place(facts: TestFacts) -> str:
     """The code that a test compiles first, else that it calls first."""
     return (facts.frames or facts.callables or ("",))[0]
@@ -115,7 +125,7 @@ def _names(backends: tuple[str, ...]) -> str:
 
 
 def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
-    if old.shared or facts.shared:
+    if _not_comparable(old, facts):
         return
     now = Entry.of(facts)
     for key, times in old.causes.items():

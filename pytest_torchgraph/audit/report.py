@@ -1,22 +1,29 @@
-"""The process that reports: it gathers the facts of all tests, judges them, and says so."""
+"""The process that reports: it gathers the facts of all tests, judges them, and says so.
+
+Importing this module imports little: a suite that compiles nothing should pay nothing.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from ..graph.diff.cause_table import counted
 from ..settings import config as settings
-from ..settings.releases import running_release
-from ..snapshot.files import write_text
-from .baseline import Baseline, BaselineError, Entry, Section, read, to_text
-from .facts import TestFacts
-from .judge import Verdict, judge
-from .summary import summary_lines
-from .verdict import verdict_lines
-from .watcher import BROKEN, TestWatcher
+from ..torch_release import running_release
+from ..words import counted
+from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
+
+if TYPE_CHECKING:
+    from .baseline import Baseline, Section
+    from .facts import SettingLeft, TestFacts
+    from .judge import Verdict
+    from .outcome import Outcome
+
+PLUGIN = "torchgraph-audit"
+"""The name under which `AuditReport` is registered."""
 
 
 class AuditReport:
@@ -29,6 +36,7 @@ class AuditReport:
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
         chosen = settings.get(config)
         self._mode = chosen.audit
+        self._isolated = chosen.audit_isolation
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
@@ -37,7 +45,31 @@ class AuditReport:
         self._tests: set[str] = set()
         self._passed: set[str] = set()
         self._broken = ""
+        self._left = False
+        self._settings: list[SettingLeft] = []
         self._said: list[str] = []
+        self._colour = ""
+        self._verdict: Verdict | None = None
+        self._compared = 0
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the audit found; complete when the session has finished."""
+        from .outcome import Outcome
+
+        return Outcome(
+            mode=self._mode,
+            file=self._shown,
+            isolated=bool(self._mode) and self._isolated,
+            tests=len(self._tests),
+            facts=dict(sorted(self._facts.items())),
+            settings=tuple(self._settings),
+            passed=self._passed,
+            verdict=self._verdict,
+            compared=self._compared,
+            broken=self._broken,
+            said=tuple(self._said),
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
@@ -49,24 +81,35 @@ class AuditReport:
             self._passed.add(test)
         elif report.failed:
             self._passed.discard(test)
-        facts = getattr(report, "torchgraph_audit", None)
+        facts = getattr(report, ATTRIBUTE, None)
         if facts is not None:
+            from .facts import TestFacts
+
             self._facts[test] = TestFacts.from_json(facts)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Note that the run was left; after `pytest.exit` the exit status may be 0."""
+        self._left = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Note what kept a worker of pytest-xdist from watching."""
         output = getattr(node, "workeroutput", None) or {}
         self._broken = self._broken or output.get(BROKEN, "")
+        if left := output.get(SETTINGS):
+            from .facts import SettingLeft
+
+            self._settings += [SettingLeft(*each) for each in left]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Record or check the baseline. A run that was cut short is neither."""
         self._broken = self._broken or self._watcher.broken
-        if self._mode == "show":
+        self._settings += self._watcher.settings_left
+        if self._mode in ("", "show"):
             return
         done = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if not done or session.shouldfail or session.shouldstop:
+        if not done or self._left or session.shouldfail or session.shouldstop:
             self._said = [f"{self._shown}: not {self._mode}ed: the run did not come to its end"]
         elif self._broken:
             self._said = [f"{self._shown}: not {self._mode}ed"]
@@ -74,27 +117,50 @@ class AuditReport:
         elif self._mode == "record":
             self._said = [self._record()]
         else:
+            from .judge import judge
+
             section = self._baseline.get(running_release(), {})
-            verdict = judge(section, self._facts, self._passed)
-            compared = len(section.keys() & self._passed)
+            verdict = self._verdict = judge(section, self._facts, self._passed)
+            compared = self._compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
-            _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
+            failed = bool(verdict.worse) or (bool(section) and not compared)
+            self._colour = "red" if failed else "green"
+            _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the section `torchgraph audit`."""
+        """Print the section `torchgraph audit`; without a mode only that something went wrong."""
+        if not (self._mode or self._broken):
+            return
+        from .summary import summary_lines
+
         terminalreporter.section("torchgraph audit")
         if self._broken:
             terminalreporter.line(
                 "this run could not be watched, a mistake of pytest-torchgraph's, and what follows "
                 f"is not all of it: {self._broken}"
             )
-        verbose = terminalreporter.config.get_verbosity() > 0
-        lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
-        for line in [*lines, *self._said]:
+        if not self._mode:
+            return
+        verbose = terminalreporter.config.option.verbose > 0
+        lines = summary_lines(
+            self._facts,
+            len(self._tests),
+            width=_width(),
+            verbose=verbose,
+            settings=self._settings,
+            isolated=self._isolated,
+        )
+        for line in lines:
             terminalreporter.line(line)
+        for number, line in enumerate(self._said):
+            colour = {self._colour: True} if self._colour and number == 0 else {}
+            terminalreporter.line(line, **colour)
 
     def _record(self) -> str:
         """Write the baseline: the tests that passed as they are now, the others as they were."""
+        from ..snapshot.files import write_text
+        from .baseline import Entry, to_text
+
         release = running_release()
         section: Section = dict(self._baseline.get(release, {}))
         for test in self._passed:
@@ -109,7 +175,22 @@ class AuditReport:
         return f"recorded  {self._shown}: {tests} with torch {release}"
 
     def _lines(self, verdict: Verdict, compared: int) -> list[str]:
+        from .verdict import verdict_lines
+
         return list(verdict_lines(verdict, self._shown, compared, width=_width()))
+
+
+class _HasOutcome(Protocol):
+    """What is registered as `PLUGIN`."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+def outcome_of(config: pytest.Config) -> Outcome | None:
+    """What the audit of this run found; None where there is no audit, and in a worker."""
+    report: _HasOutcome | None = config.pluginmanager.get_plugin(PLUGIN)
+    return report.outcome if report is not None else None
 
 
 def _width() -> int:
@@ -124,8 +205,10 @@ def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
 
 def _baseline(path: Path, mode: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
-    if mode == "show" or (mode == "record" and not path.exists()):
+    if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
+    from .baseline import BaselineError, read
+
     try:
         baseline = read(path)
     except BaselineError as error:

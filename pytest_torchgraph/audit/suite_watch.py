@@ -8,33 +8,63 @@ something, because their counters would keep all compiled code of the run alive.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..watching.observe.recorder import EventRecorder
     from ..watching.record import WatchRecord
+    from .compile_calls import CompileCall
+    from .facts import SettingLeft
+    from .settings_left import SettingsLeft
 
 DYNAMO = "torch._dynamo"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a test.
+
+    Attributes:
+        record: what was compiled, called and run.
+        compile_calls: the calls of `torch.compile`.
+        in_wider_fixture: whether a fixture that outlives the test used compiled code.
+        nested: whether Dynamo resumes inside of called functions.
+    """
+
+    record: WatchRecord
+    compile_calls: tuple[CompileCall, ...] = ()
+    in_wider_fixture: bool = False
+    nested: bool = False
 
 
 class SuiteWatch:
     """Watches one test after the other.
 
+    Args:
+        isolated: whether Dynamo forgets what it compiled before each test.
+
     Attributes:
         broken: what kept it from watching, an error of ours; None while all is well.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, isolated: bool = False) -> None:
         self.broken: Exception | None = None
+        self._isolated = isolated
         self._running = False
         self._recorder: EventRecorder | None = None
         self._keeper: EventRecorder | None = None
+        self._settings: SettingsLeft | None = None
+        self._calls: list[CompileCall] = []
+        self._in_wider_fixture = False
+        self._stack = contextlib.ExitStack()
         self._finder: _DynamoFinder | None = None
         if DYNAMO not in sys.modules:
             self._finder = _DynamoFinder(self._imported)
@@ -44,16 +74,20 @@ class SuiteWatch:
         """Watch from now on, or from when Dynamo is imported."""
         self._running = True
         if DYNAMO in sys.modules:
+            self._reset()
             self._open()
 
-    def end(self) -> WatchRecord | None:
-        """What was seen since `begin`; None where Dynamo has not been imported yet."""
+    def end(self, test: str) -> Seen | None:
+        """What was seen since `begin`; None where it is nothing.
+
+        Args:
+            test: its id.
+        """
         self._running = False
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
         from ..watching.observe.hub import HUB
-        from ..watching.record import record_of
 
         HUB.close(recorder)
         if recorder.events and self._keeper is not None:
@@ -62,11 +96,43 @@ class SuiteWatch:
         if recorder.broken is not None:
             self.broken = self.broken or recorder.broken
             return None
-        return record_of(recorder)
+        self._look(test)
+        calls, self._calls = tuple(self._calls), []
+        wider, self._in_wider_fixture = self._in_wider_fixture, False
+        if recorder.saw_nothing and not calls:
+            return None
+        from ..torch_private import nested_graph_breaks
+        from ..watching.record import record_of
+
+        return Seen(record_of(recorder), calls, wider, nested_graph_breaks())
+
+    @contextlib.contextmanager
+    def wider_fixture(self, test: str) -> Iterator[None]:
+        """Around the setup of a fixture that outlives the test.
+
+        Args:
+            test: the id of the test that needs it first.
+        """
+        before = self._progress()
+        self._look(test)
+        calls = len(self._calls)
+        try:
+            yield
+        finally:
+            del self._calls[calls:]
+            self._look("")
+            if self._progress() != before:
+                self._in_wider_fixture = True
+                self._reset()
+
+    def settings_left(self) -> list[SettingLeft]:
+        """The settings of torch that tests left changed."""
+        return [] if self._settings is None else self._settings.all()
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self.end()
+        self.end("")
+        self._stack.close()
         if self._keeper is not None:
             from ..watching.observe.hub import HUB
 
@@ -86,6 +152,8 @@ class SuiteWatch:
             from ..watching.observe.hub import HUB
             from ..watching.observe.recorder import EventRecorder, IdleRecorder
 
+            if self._settings is None:
+                self._observe()
             if self._keeper is None:
                 keeper = IdleRecorder()
                 HUB.open(keeper)
@@ -95,6 +163,54 @@ class SuiteWatch:
             self._recorder = recorder
         except Exception as error:  # ours, in the middle of an import or a test of the user's
             self.broken = error
+
+    def _observe(self) -> None:
+        """Observe what the watch does not: the settings, and calls of `torch.compile`."""
+        from .. import torch_private
+        from .settings_left import SettingsLeft
+
+        self._settings = SettingsLeft()
+        torch_private.leave_alone(__package__)
+        self._stack.enter_context(torch_private.on_compile_call(self._called))
+
+    def _called(self, frame: FrameType) -> None:
+        if self._recorder is None or not self._recorder.is_open:
+            return
+        try:
+            from .compile_calls import compile_call
+
+            call = compile_call(frame)
+            if call is not None:
+                self._calls.append(call)
+        except Exception as error:  # ours, in a call of the user's
+            self.broken = self.broken or error
+
+    def _look(self, test: str) -> None:
+        if self._settings is not None and self.broken is None:
+            try:
+                self._settings.look(test)
+            except Exception as error:  # ours, between a test and its report
+                self.broken = error
+
+    def _progress(self) -> object:
+        """A value that differs when more was compiled, called or run."""
+        recorder = self._recorder
+        if recorder is None:
+            return None
+        from ..watching.record import record_of
+
+        state = None if recorder.broken else record_of(recorder).state
+        return state if state != _NOTHING else None
+
+    def _reset(self) -> None:
+        if self._isolated and DYNAMO in sys.modules:
+            from ..torch_private import reset_dynamo
+
+            reset_dynamo()
+
+
+_NOTHING: tuple[object, ...] = (0, (), {}, ())
+"""The state of a record of nothing."""
 
 
 class _DynamoFinder(MetaPathFinder):

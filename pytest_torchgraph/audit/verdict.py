@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ..graph.diff.cause_table import counted
-from .judge import Change, Verdict
+from ..words import counted
 from .summary import over_tests
+
+if TYPE_CHECKING:
+    from .judge import Change, Verdict
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 

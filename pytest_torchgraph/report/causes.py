@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..settings import config as settings
-from ..settings.releases import running_release
 from ..snapshot import DIFFERENCES
 from ..snapshot.changes import brief
+from ..torch_release import running_release
+from ..words import counted
 
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords, Described
@@ -68,7 +69,7 @@ class FailedComparisons:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.tests: dict[str, list[dict[str, Any]]] = {}
-        self._causes: list[CauseInWords] | None = None
+        self._every_cause: list[CauseInWords] | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the failed comparisons of a phase; those of an earlier attempt count no more."""
@@ -77,21 +78,24 @@ class FailedComparisons:
         data = getattr(report, DIFFERENCES, None)
         if data and report.failed:
             self.tests.setdefault(report.nodeid, []).extend(data)
-            self._causes = None
+            self._every_cause = None
 
     @property
     def causes(self) -> list[CauseInWords]:
         """The causes, those of most tests first; none where at most one comparison failed."""
-        if sum(map(len, self.tests.values())) < 2:
-            return []
-        if self._causes is None:
+        return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
+
+    @property
+    def every_cause(self) -> list[CauseInWords]:
+        """The same, also where one comparison failed."""
+        if self._every_cause is None:
             from ..graph.diff.described import causes_in_words
 
             upgraded = [
                 test for test, every in self.tests.items() if any(e["releases"] for e in every)
             ]
-            self._causes = causes_in_words([*self._items()], upgraded=upgraded)
-        return self._causes
+            self._every_cause = causes_in_words([*self._items()], upgraded=upgraded)
+        return self._every_cause
 
     def _items(self) -> Iterator[tuple[str, Described]]:
         for test, every in sorted(self.tests.items()):
@@ -100,8 +104,6 @@ class FailedComparisons:
 
     def heading(self) -> str:
         """How many causes there are in how many tests."""
-        from ..graph.diff.cause_table import counted
-
         left = sum(data["left"] for every in self.tests.values() for data in every)
         more = f", {counted(left, 'further finding')} not listed" if left else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"

@@ -173,7 +173,8 @@ def _headline(mismatch: Mismatch) -> str:
 def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -> Iterator[str]:
     headline = _headline(mismatch)
     yield from _release(mismatch)
-    yield headline
+    if not (mismatch.is_new and headline in report.longreprtext):  # the assertion says it as well
+        yield headline
     item.user_properties.append(("torchgraph", f"{mismatch.path}: {headline}"))
     lines: list[str] = list(mismatch.details)
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from ..snapshot.changes import brief
 from ..snapshot.run import RunRecord
+from ..words import counted
 from .causes import findings_of
 
 
@@ -29,7 +30,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines(run: RunRecord) -> Iterator[str]:
-    from ..graph.diff.cause_table import MAX_CAUSES, cause_head, counted
+    from ..graph.diff.cause_table import MAX_CAUSES, cause_head
     from ..graph.diff.described import causes_in_words
 
     every = [(path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests]

@@ -16,12 +16,17 @@ import pytest
 
 from ..devices import DEFAULT, parse_devices
 from . import arguments, releases
+from .paths import unwritable
 from .releases import Releases
 
 AUDIT_MODES = ("show", "record", "check")
 """What `--torchgraph-audit` takes."""
 
 AUDIT_FILE = "torchgraph-audit.json"
+
+ON_OFF = ("on", "off")
+GITHUB = ("auto", "off")
+"""What `torchgraph_github` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,11 @@ class Config:
             error instead of a skip.
         artifacts: the directory for pictures and texts of failures; None for pytest's cache.
         report: the HTML file for the page of the run; None for no page.
+        json: the JSON file of the run; None for no such file.
+        github: whether annotations and a step summary are made where GitHub Actions runs an audit.
         audit: the mode of `--torchgraph-audit`, "" for no audit.
         audit_file: the baseline of the audit.
+        audit_isolation: whether the audit resets Dynamo before each test.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
@@ -49,8 +57,11 @@ class Config:
     devices_required: bool
     artifacts: Path | None
     report: Path | None
+    json: Path | None
+    github: bool
     audit: str
     audit_file: Path
+    audit_isolation: bool
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
@@ -64,6 +75,7 @@ def add_options(parser: pytest.Parser) -> None:
     devices = "devices that graph_device gives, separated by commas"
     artifacts = "directory for the pictures and texts of failed graph comparisons"
     report = "HTML file for a page with what tests captured and what differs"
+    json = "JSON file for what the tests compiled and which comparisons of graphs failed"
     group = parser.getgroup("torchgraph", "graphs of PyTorch models")
     group.addoption(
         "--torchgraph-update",
@@ -101,6 +113,13 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"{report} (default: none)",
     )
     group.addoption(
+        "--torchgraph-json",
+        metavar="FILE",
+        default=None,
+        dest="torchgraph_json",
+        help=f"{json} (default: none)",
+    )
+    group.addoption(
         "--torchgraph-audit",
         choices=AUDIT_MODES,
         default="",
@@ -114,7 +133,20 @@ def add_options(parser: pytest.Parser) -> None:
         f"{AUDIT_FILE})",
         default=AUDIT_FILE,
     )
+    parser.addini(
+        "torchgraph_audit_isolation",
+        "on: --torchgraph-audit resets Dynamo before each test, so that what a test compiles does "
+        "not depend on the tests before it; off (the default): it resets nothing",
+        default="off",
+    )
     parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
+    parser.addini("torchgraph_json", f"{json}, relative to this file", default="")
+    parser.addini(
+        "torchgraph_github",
+        "auto (the default): an audit on GitHub Actions ends with annotations and a step summary; "
+        "off: it does not",
+        default="auto",
+    )
     parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
     parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
     parser.addini(
@@ -158,10 +190,13 @@ def configure(config: pytest.Config) -> None:
         devices=parse_devices(devices, where),
         devices_required=required,
         artifacts=_artifacts(config),
-        report=_report(config),
+        report=_file(config, "report"),
+        json=_json(config),
+        github=_choice(config, "github", GITHUB) == "auto",
         audit=option.torchgraph_audit,
         audit_file=_ini_directory(config) / config.getini("torchgraph_audit_file"),
-        isolation=_isolation(config),
+        audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
+        isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),
     )
@@ -189,11 +224,16 @@ def _limits(config: pytest.Config) -> dict[str, Any]:
     return {name: from_ini(name, text, home) for name, text in lines.items() if text}
 
 
-def _isolation(config: pytest.Config) -> bool:
-    text = config.getini("torchgraph_isolation").strip().lower()
-    if text not in ("on", "off"):
-        raise pytest.UsageError(f"torchgraph_isolation: {text!r} is neither on nor off")
-    return bool(text == "on")
+def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
+    """The ini value that is one of two words.
+
+    Raises:
+        pytest.UsageError: for any other word.
+    """
+    text: str = config.getini(f"torchgraph_{name}").strip().lower()
+    if text not in values:
+        raise pytest.UsageError(f"torchgraph_{name}: {text!r} is neither {' nor '.join(values)}")
+    return text
 
 
 def _artifacts(config: pytest.Config) -> Path | None:
@@ -203,10 +243,23 @@ def _artifacts(config: pytest.Config) -> Path | None:
     return path
 
 
-def _report(config: pytest.Config) -> Path | None:
-    option, path = _resolve_path(config, "report", "file")
+def _file(config: pytest.Config, name: str) -> Path | None:
+    option, path = _resolve_path(config, name, "file")
     if path is not None and path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
+    return path
+
+
+def _json(config: pytest.Config) -> Path | None:
+    """The JSON file of the run: a program waits for it, so it must be possible to write it.
+
+    Raises:
+        pytest.UsageError: where it cannot be written.
+    """
+    path = _file(config, "json")
+    if path is not None and (problem := unwritable(path)):
+        option = "torchgraph_json" if config.option.torchgraph_json is None else "--torchgraph-json"
+        raise pytest.UsageError(f"{option}: {str(path)!r} cannot be written: {problem}")
     return path
 
 

@@ -6,17 +6,16 @@ Importing this module imports no torch: every run of every project reads its set
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import NamedTuple
 
 import pytest
 
+from ..torch_release import running_release
+
 INI = "torchgraph_releases"
 
 _RELEASE = r"(?a)(0|[1-9]\d*)\.(0|[1-9]\d*)\Z"
-_VERSION = r"(?a)(\d+\.\d+)(?!\d)"
 
 
 class Releases(NamedTuple):
@@ -67,19 +66,6 @@ def parse_releases(words: Sequence[str]) -> Releases:
         if word in words[:number]:
             raise pytest.UsageError(f"{INI}: {word} is listed twice")
     return Releases(tuple(words))
-
-
-def running_release() -> str:
-    """The `major.minor` of the torch at hand, dev builds included; "" where there is none."""
-    torch = sys.modules.get("torch")
-    version = str(getattr(torch, "__version__", ""))
-    if not version:
-        try:
-            version = metadata.version("torch")
-        except metadata.PackageNotFoundError:
-            return ""
-    found = re.match(_VERSION, version)
-    return found[1] if found else ""
 
 
 def refuse_update(releases: Releases) -> None:

@@ -18,6 +18,8 @@ TEMPORARY = "tgraph-tmp"
 def hide_from_cleanup(config: pytest.Config) -> None:
     """Keep syrupy from looking for our files, so that it never reports or deletes one."""
     option = config.option
-    known = option.ignore_file_extensions or []
+    known = (
+        getattr(option, "ignore_file_extensions", None) or []
+    )  # an old syrupy has no such option
     ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
     option.ignore_file_extensions = [*known, *ours]

@@ -39,11 +39,15 @@ They are 40 bits: of 10,000 names two have the same digest with a probability of
 RELEASE = "@torch-"
 """What stands between the name of a stored file and the release of torch that it belongs to."""
 
+SHORTEST_CUT = 180
+"""Characters at least that are left of a name that was cut."""
+
 MAX_PICTURE_NAME = 100
 """Characters of a test's id in a picture's name; the digest tells names apart that are cut."""
 
 _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_IDENTIFIER_GOES_ON = re.compile("[A-Za-z0-9_]")
 _TAG = re.compile(rf"{RELEASE}(\d+\.\d+)\Z", re.ASCII)
 _FORBIDDEN = '\\/?*:|"<>'
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
@@ -87,6 +91,23 @@ def release_in(stem: str) -> tuple[str, str]:
     """
     found = _TAG.search(stem)
     return (stem[: found.start()], found[1]) if found else (stem, "")
+
+
+def may_be_of(stem: str, nodeid: str) -> bool:
+    """Whether a stored file may be of a test, whatever the test's parameters: True where in doubt.
+
+    Args:
+        stem: the name of the file, without a release of torch and the suffix.
+        nodeid: the id of the test, of which its file is not looked at.
+    """
+    identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")
+    if not all(map(_PLAIN_IDENTIFIER.match, identifiers)):
+        return True
+    name = ".".join(identifiers)
+    if stem.startswith(name):
+        return not _IDENTIFIER_GOES_ON.match(stem, len(name))
+    cut = stem[: -DIGEST_LENGTH - 1]
+    return len(cut) >= SHORTEST_CUT and name.startswith(cut)
 
 
 def picture_stem(nodeid: str, name: str) -> str:

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..settings.releases import Releases, running_release, why_no_update
+from ..settings.releases import Releases, why_no_update
+from ..torch_release import running_release
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class RunRecord:
         passed: the ids of the tests whose call passed. Nothing else counts as having run:
             `--setup-only` has reports as well, and no call.
         kept: by test file, the reason why none of its stored files may be removed.
+        unjudged: the ids of the tests that were skipped or did not pass as expected, each with
+            that reason.
         problem: the first reason why no stored file at all may be removed; "" for none.
     """
 
@@ -45,6 +47,7 @@ class RunRecord:
         self.expected: set[str] = set()
         self.passed: set[str] = set()
         self.kept: dict[str, str] = {}
+        self.unjudged: dict[str, str] = {}
         self.problem = ""
         self._collected: list[pytest.Item] = []
 
@@ -61,7 +64,7 @@ class RunRecord:
             self.left_out(f"{report.nodeid} failed")
         elif report.skipped:
             what = "did not pass, as expected" if hasattr(report, "wasxfail") else "was skipped"
-            self.kept.setdefault(file_of(report.nodeid), f"{report.nodeid} {what}")
+            self.unjudged.setdefault(report.nodeid, what)
         elif report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
@@ -118,7 +121,8 @@ class RunRecord:
     def has_stored(self) -> bool:
         """True where a graph was compared, or some may be stored beside the test files."""
         root = self.config.rootpath
-        files = {file_of(nodeid) for nodeid in (*self.passed, *self.expected)} | self.kept.keys()
+        tests = (*self.passed, *self.expected, *self.unjudged)
+        files = {file_of(nodeid) for nodeid in tests} | self.kept.keys()
         return bool(self.compared) or any(
             (home / DIRECTORY).is_dir() for home in {(root / file).parent for file in files}
         )

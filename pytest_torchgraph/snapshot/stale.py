@@ -3,7 +3,8 @@
 | | judged |
 |---|---|
 | the run was filtered, interrupted or not green | no file |
-| a test of the test file did not run and pass | none of that test file's files |
+| a test file was skipped whole, or no test of it passed | none of that test file's files |
+| a test did not run and pass | none of its own files, whatever its parameters |
 | nothing compared it, and it names a device on which no test ran | kept, as another machine's |
 | it belongs to another release of torch that `torchgraph_releases` lists | kept, as that one's |
 | nothing compared it, and its test file ran completely, or is gone | stale |
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,9 +22,9 @@ import pytest
 
 from ..device_types import KNOWN
 from ..settings import config as settings
-from ..settings.releases import running_release
+from ..torch_release import running_release
 from .cleanup import SUFFIX
-from .file_names import release_in
+from .file_names import may_be_of, release_in
 from .run import DIRECTORY, RunRecord, file_of
 
 FILTERS = {
@@ -57,6 +58,8 @@ class Stale:
             had in its parameters: those of a machine that has the device.
         devices: these devices.
         kept: why the files of a test file were not judged, by test file.
+        skipped: the files that no test compared and that may be of a test which did not run and
+            pass, by the words that say so.
         others: files of other releases of torch, for comparisons that no test makes here.
         releases: these releases.
     """
@@ -66,6 +69,7 @@ class Stale:
     elsewhere: list[Path] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, list[Path]] = field(default_factory=dict)
     others: list[Path] = field(default_factory=list)
     releases: list[str] = field(default_factory=list)
 
@@ -82,20 +86,25 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
         return Stale(reason=reason)
     root = run.config.rootpath
     kept = dict(run.kept)
-    for nodeid in sorted(run.expected - run.passed):
-        kept.setdefault(file_of(nodeid), f"{nodeid} did not run")
+    unjudged = dict.fromkeys(sorted(run.expected - run.passed), "did not run") | run.unjudged
     ran = set(map(file_of, run.passed))
+    for nodeid, why in unjudged.items():
+        if file_of(nodeid) not in ran:
+            kept.setdefault(file_of(nodeid), f"{nodeid} {why}")
     uncompared = [path for path in _candidates(root, ran, kept) if path not in run.compared]
     # Links on the way may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
+    uncompared, skipped = _without_skipped(root, uncompared, unjudged)
     uncompared, others = _divide(run, uncompared)
     used = {
         word
         for nodeid in run.passed & run.comparing
         for word in devices_in(nodeid.partition("[")[2])
     }
-    stale = Stale(kept={file: why for file, why in kept.items() if _stores(root / file)})
+    stale = Stale(
+        kept={file: why for file, why in kept.items() if _stores(root / file)}, skipped=skipped
+    )
     absent: set[str] = set()
     for path in uncompared:
         unused = devices_in(_below(root, path)) - used
@@ -105,6 +114,27 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     stale.others = sorted(others)
     stale.releases = sorted(set(others.values()))
     return stale
+
+
+def _without_skipped(
+    root: Path, paths: list[Path], unjudged: Mapping[str, str]
+) -> tuple[list[Path], dict[str, list[Path]]]:
+    """Divide files into those that this run judges, and those that may be of an unjudged test."""
+    beside: dict[Path, list[str]] = {}
+    for nodeid in unjudged:
+        file = root / file_of(nodeid)
+        beside.setdefault(file.parent / DIRECTORY / file.stem, []).append(nodeid)
+    judged: list[Path] = []
+    skipped: dict[str, list[Path]] = {}
+    for path in paths:
+        stem = release_in(path.stem)[0]
+        tests = [test for test in beside.get(path.parent, ()) if may_be_of(stem, test)]
+        if not tests:
+            judged.append(path)
+            continue
+        more = f" and {len(tests) - 1} more" if tests[1:] else ""
+        skipped.setdefault(f"{tests[0]} {unjudged[tests[0]]}{more}", []).append(path)
+    return judged, skipped
 
 
 def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:

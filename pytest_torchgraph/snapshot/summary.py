@@ -44,7 +44,7 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     """A line for each file that an update wrote or left unchanged."""
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
     counted = Counter(how for path, how, _ in written if how == "renamed" or path in run.replaced)
-    many = {how: n for how, n in counted.items() if n > MOST and config.get_verbosity() <= 0}
+    many = {how: n for how, n in counted.items() if n > MOST and config.option.verbose <= 0}
     for path, how, what in written:
         if how not in many or (how != "renamed" and path not in run.replaced):
             yield f"{how}  {settings.shown(config, Path(path))}: {what}"
@@ -56,7 +56,7 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
             yield f"{how}  {_files(number)} (-v lists them)"
     paths = {path for path, _, _ in written}
     same = sorted({path for _, path, _ in run.stored} - paths)
-    if len(same) > MOST and config.get_verbosity() <= 0:
+    if len(same) > MOST and config.option.verbose <= 0:
         yield f"unchanged  {_files(len(same))} (-v lists them)"
     else:
         yield from (f"unchanged  {settings.shown(config, Path(path))}" for path in same)
@@ -94,6 +94,8 @@ def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
             f"{'it' if len(stale.others) == 1 else 'them'} here, and this run is not of torch "
             f"{', '.join(stale.releases)}"
         )
+    for reason, paths in stale.skipped.items():
+        yield f"kept {_first(config, paths)}: {reason}"
     for file, reason in sorted(stale.kept.items()):
         yield f"kept all of {file}: {reason}"
 

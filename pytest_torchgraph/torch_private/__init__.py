@@ -8,8 +8,10 @@ ones, and the test suite runs it on every supported release.
     dynamo         Dynamo's state: reset, stance, what keeps it from compiling
     compiled       what Dynamo compiled: bytecode, graphs, autograd functions
     observers      callbacks at entries, skipped frames, graph breaks and captures
+    compile_calls  callbacks at calls of torch.compile
     trace          the structured trace
     autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
+    config_changes what changes in torch's settings
     restore        settings and counters that a test changes, put back afterwards
 """
 
@@ -27,6 +29,7 @@ from .autograd import (
     saved_tensor_hooks,
     sequence_number,
 )
+from .compile_calls import on_compile_call
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
@@ -37,6 +40,7 @@ from .compiled import (
     origin_of,
     unwrap_inline,
 )
+from .config_changes import GONE, ConfigChanges
 from .dynamo import (
     aside,
     compile_is_disabled,
@@ -45,6 +49,7 @@ from .dynamo import (
     is_compiled,
     is_fake,
     modes_that_stop_compilation,
+    nested_graph_breaks,
     on_compiled_region,
     one_backend,
     reset_dynamo,
@@ -52,6 +57,7 @@ from .dynamo import (
     uncompiled,
 )
 from .observers import (
+    code_being_compiled,
     compiled_autograd_is_on,
     compiled_autograd_reasons,
     current_stance,
@@ -75,13 +81,16 @@ from .restore import (
     forget_aborted_compilation,
     logs_restored,
     matmul_precision_restored,
+    same,
     stance_restored,
 )
 from .trace import ignore_torch_warnings, structured_trace
 
 __all__ = [
     "CONFIGS",
+    "GONE",
     "NAMES",
+    "ConfigChanges",
     "PrivateName",
     "StoragePins",
     "TorchDispatchMode",
@@ -93,6 +102,7 @@ __all__ = [
     "backend_name",
     "boxed",
     "code_at_recompile_limit",
+    "code_being_compiled",
     "compile_is_disabled",
     "compiled_autograd_is_on",
     "compiled_autograd_reasons",
@@ -118,7 +128,9 @@ __all__ = [
     "marks_gradient_sums",
     "matmul_precision_restored",
     "modes_that_stop_compilation",
+    "nested_graph_breaks",
     "on_break_stack",
+    "on_compile_call",
     "on_compiled_autograd_capture",
     "on_compiled_region",
     "on_entry",
@@ -130,6 +142,7 @@ __all__ = [
     "registered_ops",
     "replaced",
     "reset_dynamo",
+    "same",
     "saved_tensor_hooks",
     "sequence_number",
     "stance",

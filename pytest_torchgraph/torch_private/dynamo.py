@@ -58,6 +58,14 @@ def compile_is_disabled() -> str:
     return "torch._dynamo.config.disable" if get("config").disable else ""
 
 
+def nested_graph_breaks() -> bool:
+    """Whether Dynamo resumes inside of a called function behind a break (a setting since 2.9).
+
+    Where it does not, it gives up the call, and compiles the function by itself.
+    """
+    return bool(getattr(get("config"), "nested_graph_breaks", False))
+
+
 def is_compiled(target: Any) -> bool:
     """Whether a function or module is a result of `torch.compile`, or of `Module.compile()`."""
     if isinstance(target, get("optimized_module")):

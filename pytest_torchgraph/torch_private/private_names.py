@@ -96,6 +96,11 @@ NAMES = {
         "2.9",
         "seeing that compiled code is served from the cache",
     ),
+    "optimize_context": PrivateName(
+        "torch._dynamo.eval_frame:OptimizeContext.__init__",
+        "2.0",
+        "seeing that torch.compile is called",
+    ),
     "convert_frame": PrivateName(
         "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
         "2.0",

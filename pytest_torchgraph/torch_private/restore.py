@@ -51,7 +51,7 @@ def configs_restored() -> Iterator[None]:
     monkeypatch of pytest 9.2 does that when it undoes an assignment.
     """
     before = [
-        (module, name, entry, _copied(_override(entry)), entry.hide)
+        (module, name, entry, copied(override(entry)), entry.hide)
         for module in map(get, CONFIGS)
         for name, entry in module._config.items()
         if hasattr(entry, "user_override")
@@ -61,17 +61,17 @@ def configs_restored() -> Iterator[None]:
     finally:
         for module, name, entry, value, hidden in before:
             entry.hide = hidden
-            if not _same(_override(entry), value):
+            if not same(override(entry), value):
                 _assign_override(module, name, entry, value)
 
 
-def _override(entry: Any) -> Any:
+def override(entry: Any) -> Any:
     """The value that was assigned to an entry of a config."""
     value = entry.user_override
     return value.get() if isinstance(value, ContextVar) else value
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A copy of a collection, which a test may change in place; else the value itself."""
     if not isinstance(value, list | dict | set):
         return value
@@ -81,7 +81,7 @@ def _copied(value: Any) -> Any:
         return copy.copy(value)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Whether a value need not be assigned again. Objects of other types have no `==` to trust."""
     return a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and bool(a == b))
 

@@ -26,6 +26,7 @@ ENTRIES = st.builds(
     st.lists(st.sampled_from(["eager", "inductor"]), unique=True).map(tuple),
     st.booleans(),
     st.just(True),
+    st.booleans(),
     st.dictionaries(st.text(max_size=20), st.integers(1, 9), max_size=3).map(
         lambda causes: dict(sorted(causes.items()))
     ),

@@ -55,6 +55,8 @@ def test_a_change_for_the_worse_fails_the_run_and_no_test(
     same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test compared)"])
 
     edit(pytester, "return (x.sin() * 2).cos()", "print(1)\n    return (x.sin() * 2).cos()")
+    worse = suite(*PASSING, "--torchgraph-audit=check", "--color=yes")
+    assert f"\x1b[31mworse than {FILE}:\x1b[0m" in worse.stdout.str()
     worse = suite(*PASSING, "--torchgraph-audit=check")
     assert worse.ret == 1
     worse.assert_outcomes(passed=2, deselected=1)
@@ -123,3 +125,25 @@ def test_without_a_baseline_check_is_a_usage_error(pytester: pytest.Pytester, ru
     result.stderr.fnmatch_lines(["*audit.json: there is no baseline; pytest *=record makes one*"])
     assert run("--torchgraph-audit=record").ret == 0
     assert (pytester.path / "ci" / "audit.json").is_file()
+
+
+def test_a_run_that_is_left_is_not_judged_whatever_its_status(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    edit(
+        pytester, "def test_net():", "def test_net():\n    import pytest; pytest.exit('enough', 0)"
+    )
+    result = suite(*PASSING, "--torchgraph-audit=check")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
+
+
+def test_collecting_alone_is_no_audit(pytester: pytest.Pytester, suite: Run) -> None:
+    before = (pytester.path / FILE).read_bytes()
+    for mode in ("check", "record"):
+        options = ("--collect-only", f"--torchgraph-audit={mode}", "--torchgraph-json=run.json")
+        result = suite(*options)
+        assert result.ret == 0
+        result.stdout.no_fnmatch_line("*torchgraph audit*")
+    assert (pytester.path / FILE).read_bytes() == before
+    assert not (pytester.path / "run.json").exists()

@@ -93,6 +93,19 @@ def test_of_a_test_that_shares_compiled_code_only_unknown_causes_count() -> None
         assert compare(before, replace(after, causes=(OTHER,))).worse != []
 
 
+def test_a_test_that_shares_and_uses_nothing_now_is_not_worse() -> None:
+    assert compare(replace(GOOD, shared=True), None).worse == []
+
+
+def test_with_nested_graph_breaks_on_one_side_only_unknown_causes_count() -> None:
+    broken = replace(GOOD, causes=(BREAK,))
+    nested = replace(broken, nested=True)
+    for before, after in ((broken, nested), (nested, broken)):
+        more = replace(after, ops=3, causes=(replace(BREAK, count=3),))
+        assert compare(before, more).worse == []
+        assert compare(before, replace(after, causes=(OTHER,))).worse != []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [

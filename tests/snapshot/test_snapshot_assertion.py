@@ -31,6 +31,8 @@ def test_a_missing_graph_fails_with_the_command_that_accepts_it(
         ]
     )
     assert f"accept:  {command}" in section(result)
+    said = result.stdout.str().partition("short test summary info")[0]
+    assert said.count("no graph is stored for this comparison yet") == 1
     assert files(pytester) == {}
     words = ["-c", f'{command.replace("pytest", "set -- ", 1)}; printf "%s\\n" "$@"']
     assert pytester.run("sh", *words).outlines == [

@@ -10,6 +10,8 @@ import pytest
 from projects import Run, files
 from projects import stored_graphs as lines
 
+from pytest_torchgraph.snapshot.file_names import may_be_of
+
 SUITE = """
 import pytest
 from graphs import graph
@@ -134,20 +136,74 @@ def test_a_failing_test_is_named_as_the_reason(
 
 
 @WORKERS
-def test_a_file_with_a_skipped_test_is_kept_whole_and_the_others_are_not(
+def test_the_files_of_a_skipped_test_are_kept_and_those_of_others_are_not(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     stored(pytester, run)
-    renamed = {"mark": "", "step": ""}
+    again = """
+def test_step_again(graph_snapshot):
+    assert graph() == graph_snapshot
+"""
+    pytester.makepyfile(test_net=suite() + again)
+    run("--torchgraph-update")
     pytester.makepyfile(
         test_net=suite(mark="@pytest.mark.skip"),
-        test_other=suite(**renamed).replace("test_step", "test_stepped"),
+        test_other=suite().replace("test_step", "test_stepped"),
     )
     run("--torchgraph-update")
     assert lines(run(*workers, "--torchgraph-prune")) == [
+        "removed  __snapshots__/test_net/test_step_again.tgraph",
         "removed  __snapshots__/test_other/test_step.tgraph",
-        "kept all of test_net.py: test_net.py::test_step was skipped",
+        "kept __snapshots__/test_net/test_step.tgraph: test_net.py::test_step was skipped",
     ]
+
+
+@WORKERS
+def test_the_files_of_all_parameters_are_kept_where_one_is_skipped(
+    pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
+) -> None:
+    stored(pytester, run)
+    skipped = "pytest.skip() if device == 'cuda' else None"
+    pytester.makepyfile(
+        test_net=suite(devices='["cpu2", "cuda"]', before=skipped), test_other=suite()
+    )
+    run("--torchgraph-update")
+    assert lines(run(*workers, "--torchgraph-prune")) == [
+        "nothing to remove",
+        "kept __snapshots__/test_net/test_on[cpu].tgraph and 3 more: "
+        "test_net.py::test_on[cuda] was skipped",
+    ]
+
+
+def test_all_is_kept_of_a_test_file_of_which_nothing_ran(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    stored(pytester, run)
+    pytester.makepyfile(test_net=suite(header="pytestmark = pytest.mark.skip"))
+    assert lines(run("--torchgraph-prune")) == [
+        "nothing to remove",
+        "kept all of test_net.py: test_net.py::test_on[cpu] was skipped",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stem", "nodeid", "may"),
+    [
+        ("test_a", "test_x.py::test_a", True),
+        ("test_a[p][forward].1", "test_x.py::test_a[q]", True),
+        ("test_a.1", "test_x.py::test_a", True),
+        ("test_a[A]-0123456789", "test_x.py::test_a[A]", True),
+        ("test_ab", "test_x.py::test_a", False),
+        ("test_a", "test_x.py::test_ab", False),
+        ("TestNet.test_a", "test_x.py::TestNet::test_a[x::y]", True),
+        ("test_a", "test_x.py::TestNet::test_a", False),
+        ("TestNet.test_a", "test_x.py::TestNet::test_b", False),
+        ("t" * 200 + "-0123456789", "test_x.py::" + "t" * 400, True),
+        ("test_a", "test_x.py::something, that is no function", True),
+    ],
+)
+def test_a_stored_file_may_be_of_a_test(stem: str, nodeid: str, may: bool) -> None:
+    assert may_be_of(stem, nodeid) == may
 
 
 @WORKERS

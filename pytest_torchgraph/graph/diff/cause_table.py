@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...words import counted
 from .described import CauseInWords, shortened
 
 MAX_CAUSES = 10
@@ -51,8 +52,3 @@ def some(items: Sequence[str], limit: int | None) -> str:
     more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
     named = items if limit is None else [shortened(item) for item in items[:limit]]
     return ", ".join(named) + more
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 file`, `1,416 files`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,14 +1,18 @@
 """The page of a run, `--torchgraph-report=FILE.html`: captures, comparisons, failed checks.
 
+With an audit it begins with what the suite compiles, whose data are those of the JSON file
+(surfaces.document).
+
 How data flow; under pytest-xdist a worker runs the test and the controller reports:
 
     Capture, Mismatch, Failure
       plain data               of each test (collect)
       attribute of TestReport  in the process that runs the test (gather)
       data of the page         in the process that reports (session)
-    FILE.html                  a template with page.css, page.js and the data (html)
+    FILE.html                  a template with page.css, audit.js, page.js and the data (html)
 
-The page needs no network, and everything from a test is put into it as text (page.js).
+The page needs no network, and everything from a test is put into it as text (`element` and
+`name` in page.js).
 """
 
 from __future__ import annotations

@@ -30,10 +30,13 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 </html>
 """
 
+SCRIPTS = ("audit.js", "page.js")
+"""The parts of the script, in their order."""
+
 
 def page(data: dict[str, Any]) -> str:
     """The HTML of a page that shows `data`, those of `session.Page`."""
-    script = _resource("page.js")
+    script = "".join(map(_resource, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}", style=_resource("page.css"), script=script, data=embedded(data)

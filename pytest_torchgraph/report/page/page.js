@@ -1,10 +1,10 @@
-"use strict";
 // Everything that comes from the run is put into the page as text. Pictures are parsed as SVG, elements
 // and attributes that could run code or load files are removed, and each is in a shadow root of its
 // own, so that ids and classes in it cannot clash with those of the page.
 const data = JSON.parse(document.getElementById("data").textContent);
 const tests = data.tests;
 const causes = data.causes;
+const audit = data.audit;
 const OUTCOMES = ["failed", "error", "crashed", "xpassed", "passed", "xfailed", "skipped"];
 const ROWS = 200; // rows of the table of nodes; the search reaches the others
 const TESTS = 10; // tests that are listed of a cause; a click shows the others
@@ -97,14 +97,14 @@ function list() {
     onclick: () => select(test.number),
   }, ...title(test), badges(test))));
   const nav = document.querySelector("nav");
-  nav.replaceChildren(...(causes ? [causesButton] : []), rows.length ? element("ol", {}, rows)
+  nav.replaceChildren(...(overviews.length ? [element("div", { class: "views" }, overviews)] : []), rows.length ? element("ol", {}, rows)
     : element("p", { class: "none" }, tests.length ? "No test matches." : "No test used graphs."));
   document.getElementById("count").textContent = `${matches.length} of ${plural(tests.length, "test")}`;
 }
 
 function select(number) {
   current = number;
-  if (causes) causesButton.removeAttribute("aria-current");
+  for (const button of overviews) button.removeAttribute("aria-current");
   for (const button of document.querySelectorAll("nav button")) {
     const chosen = Number(button.dataset.test) === number;
     if (chosen) button.setAttribute("aria-current", "true");
@@ -118,23 +118,35 @@ function select(number) {
   for (const view of views) if (view.start) view.start();
 }
 
-// -- causes: each edit once, with the tests that it fails --------------------------------------------
+// -- views of the whole run --------------------------------------------------------------------------
 
+const auditButton = element("button", { id: "all-compiled", onclick: () => showAudit() },
+  element("strong", {}, "what this suite compiles"));
 const causesButton = element("button", { id: "all-causes", onclick: () => showCauses() },
   element("strong", {}, causes ? causes.heading : ""));
+const overviews = [...(audit ? [auditButton] : []), ...(causes ? [causesButton] : [])];
 
-function showCauses() {
+function overview(button, hash, ...parts) {
   current = -1;
   views = [];
-  for (const button of document.querySelectorAll("nav button")) button.removeAttribute("aria-current");
-  causesButton.setAttribute("aria-current", "true");
-  history.replaceState(null, "", "#causes");
-  document.querySelector("main").replaceChildren(
+  for (const other of document.querySelectorAll("nav button")) other.removeAttribute("aria-current");
+  button.setAttribute("aria-current", "true");
+  history.replaceState(null, "", hash);
+  document.querySelector("main").replaceChildren(...parts);
+  document.querySelector("main").scrollTop = 0;
+}
+
+function showAudit() {
+  overview(auditButton, "#audit", ...auditView(audit));
+}
+
+// Each edit once, with the tests that it fails.
+function showCauses() {
+  overview(causesButton, "#causes",
     element("h2", {}, causes.heading),
     ...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
     ...causes.list.map(cause),
     ...(causes.accept ? [element("p", {}, "Is all of it intended? Then store it:"), command(causes.accept)] : []));
-  document.querySelector("main").scrollTop = 0;
 }
 
 function cause(each) {
@@ -153,8 +165,14 @@ function cause(each) {
       element("ul", { class: "tests" }, buttons.slice(TESTS))) : null);
 }
 
+const byId = new Map(tests.map((test) => [test.id, test]));
+
+function numbered(id) {
+  return byId.get(id);
+}
+
 function testButton(id) {
-  const test = tests.find((other) => other.id === id);
+  const test = numbered(id);
   return element("li", {}, test ? element("button", { onclick: () => select(test.number) }, name(id)) : name(id));
 }
 
@@ -450,9 +468,12 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "j" && numbers.length) select(numbers[Math.min(place + 1, numbers.length - 1)]);
   else if (event.key === "k" && numbers.length) select(numbers[Math.max(place - 1, 0)]);
 });
+// Where tests have nothing to show, what the suite compiles has the page for itself.
+if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
 list();
 const wanted = Number.parseInt(location.hash.slice(1), 10);
 const first = matching().findIndex((test) => ["failed", "error", "crashed"].includes(test.outcome));
 if (tests[wanted]) select(wanted);
-else if (causes) showCauses();
+else if (causes && (!audit || location.hash === "#causes")) showCauses();
+else if (audit) showAudit();
 else if (tests.length) select(matching()[Math.max(first, 0)].number);

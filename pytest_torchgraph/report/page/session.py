@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from ...audit.report import outcome_of
 from ...snapshot.files import write_text
+from ...torch_release import torch_version
 from ..causes import PLUGIN, FailedComparisons
+from ..surfaces.document import audit_document
 from .collect import Data
 
 ATTRIBUTE = "torchgraph_page"
@@ -87,6 +90,9 @@ class Page:
 
     def data(self) -> Data:
         """The data of the page."""
+        audit = self._audit()
+        if audit is not None and audit["totals"]["using"]:
+            self.torch = self.torch or torch_version()
         versions = [f"pytest {pytest.__version__}", f"Python {platform.python_version()}"]
         if self.torch:
             versions.insert(0, f"torch {self.torch}")
@@ -99,9 +105,15 @@ class Page:
         return {
             "about": about,
             "warning": f"{workers} crashed" if crashed else "",
+            "audit": audit,
             "causes": self._causes(),
             "tests": sorted(self.tests.values(), key=lambda test: (test["place"], test["id"])),
         }
+
+    def _audit(self) -> Data | None:
+        """What an audit found, which the page begins with; None where there is none."""
+        outcome = outcome_of(self.config)
+        return audit_document(outcome) if outcome is not None else None
 
     def _causes(self) -> Data | None:
         """The causes of the failed comparisons; None where at most one failed.

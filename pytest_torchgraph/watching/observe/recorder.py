@@ -60,6 +60,11 @@ class EventRecorder:
         """Whether it is recording."""
         return self._depth > 0
 
+    @property
+    def saw_nothing(self) -> bool:
+        """Whether nothing was compiled, called or run until it was closed."""
+        return not (self.events or self._executed or self._callables)
+
     def add(self, event: Event) -> None:
         """Record an event."""
         if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):

@@ -1,0 +1,45 @@
+"""Where people look for what an audit found, beside the terminal.
+
+    Outcome                of the audit
+      plain data           the one form (document)
+        FILE.json          `--torchgraph-json` (run_json)
+        FILE.html          `--torchgraph-report` (report.page)
+      annotations          on GitHub, at the model's lines (annotations)
+      step summary         on GitHub, in markdown (step_summary)
+    TestFacts              of each test
+      properties           `--junitxml` (junit)
+
+All of it happens in the process that reports; under pytest-xdist that is the controller.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ...settings import config as settings
+
+
+def install(config: pytest.Config) -> None:
+    """Register the plugins that this run asks for; none in a worker of pytest-xdist.
+
+    To be called before the audit is installed: pytest calls what is registered last first, and
+    these need what the audit has found when the session finishes.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    chosen = settings.get(config)
+    register = config.pluginmanager.register
+    if chosen.json is not None:
+        from .run_json import RunJson
+
+        register(RunJson(config, chosen.json), "torchgraph-json")
+    if chosen.audit and chosen.github and os.environ.get("GITHUB_ACTIONS") == "true":
+        from .github import GitHub
+
+        register(GitHub(config), "torchgraph-github")
+    if chosen.audit and getattr(config.option, "xmlpath", None):
+        from .junit import JUnitProperties
+
+        register(JUnitProperties(config), "torchgraph-junit")

@@ -1,0 +1,202 @@
+"""What an audit found as plain data: the one form that the JSON file and the page are made of.
+
+Every path is relative to pytest's rootdir, as `facts` has it. `run_json` documents the keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from ...audit.facts import Cause, TestFacts
+from ...audit.judge import Change, Verdict
+from ...audit.outcome import Outcome
+from ...audit.summary import CauseOverTests, causes_over_tests, describe
+
+Data = dict[str, Any]
+"""Plain data, as `json` takes it."""
+
+_PLACE = re.compile(r"(.+):(\d+) (.+)")
+
+
+class Place(NamedTuple):
+    """A line of code; `file` is "" where there is none."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """The place in `file:line function`, as facts and changes have it."""
+        found = _PLACE.fullmatch(text)
+        return cls(found[1], int(found[2]), found[3]) if found else cls()
+
+    @property
+    def shown(self) -> str:
+        """`file:line in function`, "" where there is none."""
+        return f"{self.file}:{self.line} in {self.function}" if self.file else ""
+
+
+NOWHERE = Place()
+
+
+def place_of_cause(cause: Cause, facts: TestFacts) -> Place:
+    """The code of a cause; of one that has no place, the code that its test calls first."""
+    if cause.file:
+        return Place(cause.file, cause.line, cause.function)
+    return Place.parse((facts.callables or facts.frames or ("",))[0])
+
+
+def place_of_change(change: Change) -> Place:
+    """The code of a change: that of its cause, else what its test compiles or calls first."""
+    cause = change.cause
+    if cause is not None and cause.file:
+        return Place(cause.file, cause.line, cause.function)
+    return Place.parse(change.place)
+
+
+class ChangeOverTests(NamedTuple):
+    """The same change in some tests."""
+
+    text: str
+    place: Place
+    tests: tuple[str, ...]
+
+
+def changes_over_tests(changes: Iterable[Change]) -> list[ChangeOverTests]:
+    """The changes of all tests, each once, those of most tests first."""
+    groups: dict[tuple[str, Place], list[str]] = {}
+    for change in changes:
+        groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
+    found = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
+    return sorted(found, key=lambda each: (-len(each.tests), each.text, each.place))
+
+
+def breaks(facts: TestFacts) -> int:
+    """How often a graph broke."""
+    return sum(cause.count for cause in facts.causes if cause.kind == "break")
+
+
+def recompiles(facts: TestFacts) -> int:
+    """How often code was compiled again, and how often that reached the limit."""
+    return sum(cause.count for cause in facts.causes if cause.kind in ("recompile", "limit"))
+
+
+def totals(outcome: Outcome) -> Data:
+    """The sums over all tests."""
+    every = outcome.facts.values()
+    return {
+        "tests": outcome.tests,
+        "using": len(outcome.facts),
+        "nothing": sum(not each.compiles for each in every),
+        "calls": sum(each.calls for each in every),
+        "eager_calls": sum(each.eager_calls for each in every),
+        "graphs": sum(each.graphs for each in every),
+        "ops": sum(each.ops for each in every),
+        "backwards": sum(each.backwards for each in every),
+        "graph_breaks": sum(map(breaks, every)),
+        "recompiles": sum(map(recompiles, every)),
+        "compile_seconds": round(sum(each.seconds for each in every), 6),
+    }
+
+
+def audit_document(outcome: Outcome) -> Data:
+    """The plain data of an audit."""
+    return {
+        "mode": outcome.mode or None,
+        "broken": outcome.broken or None,
+        "isolated": outcome.isolated,
+        "totals": totals(outcome),
+        "causes": [_cause(each, outcome.facts) for each in causes_over_tests(outcome.facts)],
+        "functions": _functions(outcome.facts),
+        "settings_left": [each._asdict() for each in outcome.settings],
+        "tests": {test: _test(outcome, test) for test in sorted(outcome.facts)},
+        "baseline": _baseline(outcome),
+    }
+
+
+def _cause(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
+    cause = each.cause
+    return {
+        "kind": cause.kind,
+        **place_of_cause(cause, facts[each.tests[0]])._asdict(),
+        "text": cause.text,
+        "code": cause.code,
+        "keys": sorted({of_test.key for _, of_test in _met(each, facts)}),
+        "places": [place._asdict() for place in places_of(each, facts)],
+        "words": describe_over_tests(each),
+        "times": each.times,
+        "without_graph": each.without_graph,
+        "tests": sorted(each.tests),
+    }
+
+
+def describe_over_tests(each: CauseOverTests) -> str:
+    """A cause in words, with its first place and how many more there are."""
+    return describe(each.cause, len(each.places) - 1)
+
+
+def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[Place]:
+    """The places of a cause: several where code compiles nothing for the same reason."""
+    found = {place_of_cause(cause, facts[test]) for test, cause in _met(each, facts)}
+    return sorted(place for place in found if place.file)
+
+
+def _met(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Iterator[tuple[str, Cause]]:
+    """The cause as its tests have it."""
+    for test in each.tests:
+        for cause in facts[test].causes:
+            same = cause.kind == each.cause.kind == "nothing" and cause.text == each.cause.text
+            if same or cause.key == each.cause.key:
+                yield test, cause
+
+
+def _test(outcome: Outcome, test: str) -> Data:
+    facts = outcome.facts[test]
+    data = facts.to_json()
+    data["causes"] = [cause.key for cause in facts.causes]
+    return {"passed": test in outcome.passed, **data}
+
+
+def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
+    """What was compiled, the slowest first."""
+    tests: defaultdict[str, int] = defaultdict(int)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for each in facts.values():
+        for frame, taken in zip_longest(each.frames, each.frame_seconds, fillvalue=0.0):
+            tests[str(frame)] += 1
+            seconds[str(frame)] += float(taken)
+    return [
+        {**Place.parse(frame)._asdict(), "tests": tests[frame], "seconds": round(seconds[frame], 6)}
+        for frame in sorted(tests, key=lambda frame: (-seconds[frame], frame))
+    ]
+
+
+def _baseline(outcome: Outcome) -> Data | None:
+    if outcome.mode not in ("record", "check"):
+        return None
+    verdict = outcome.verdict
+    return {
+        "file": outcome.file,
+        "said": list(outcome.said),
+        "compared": outcome.compared,
+        "verdict": _verdict(verdict) if verdict is not None else None,
+    }
+
+
+def _verdict(verdict: Verdict) -> Data:
+    return {
+        "worse": [_change(each) for each in changes_over_tests(verdict.worse)],
+        "better": [_change(each) for each in changes_over_tests(verdict.better)],
+        "new": sorted(verdict.new),
+        "gone": sorted(verdict.gone),
+        "renamed": [list(pair) for pair in sorted(verdict.renamed)],
+    }
+
+
+def _change(each: ChangeOverTests) -> Data:
+    return {"text": each.text, **each.place._asdict(), "tests": list(each.tests)}

@@ -1,0 +1,73 @@
+"""`--junitxml`: what tests compiled as properties, of each test that uses torch.compile.
+
+They are put into the report of a test's teardown where the file is written, after everything else
+has been said of the test: nothing that prints a report's properties has them without `--junitxml`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pytest
+
+from ...audit.facts import TestFacts
+from ...audit.report import outcome_of
+from ...audit.summary import describe
+from ...audit.watcher import ATTRIBUTE
+from .document import breaks, recompiles, totals
+
+PREFIX = "torchgraph_"
+
+
+class _JUnitFile(Protocol):
+    """pytest's plugin that writes the file, as `record_testsuite_property` uses it."""
+
+    def add_global_property(self, name: str, value: object) -> None: ...
+
+
+class JUnitProperties:
+    """A plugin of the process that reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the properties of a test to the report that ends it."""
+        facts = getattr(report, ATTRIBUTE, None)
+        if facts is not None:
+            report.user_properties += properties(TestFacts.from_json(facts))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Add the totals to the suite; none where no test uses torch.compile."""
+        outcome = outcome_of(self._config)
+        file = self._file()
+        if outcome is None or file is None or not (outcome.facts or outcome.broken):
+            return
+        for name, value in totals(outcome).items():
+            file.add_global_property(f"{PREFIX}{name}", str(value))
+        if outcome.verdict is not None:
+            file.add_global_property(f"{PREFIX}worse", str(len(outcome.verdict.worse)))
+            file.add_global_property(f"{PREFIX}better", str(len(outcome.verdict.better)))
+        if outcome.broken:
+            file.add_global_property(f"{PREFIX}broken", outcome.broken)
+
+    def _file(self) -> _JUnitFile | None:
+        plugins: Any = self._config.pluginmanager.get_plugins()
+        return next((each for each in plugins if hasattr(each, "add_global_property")), None)
+
+
+def properties(facts: TestFacts) -> list[tuple[str, object]]:
+    """The properties of a test: the counts, and each cause in words."""
+    counts: dict[str, object] = {
+        "calls": facts.calls,
+        "graphs": facts.graphs,
+        "ops": facts.ops,
+        "backwards": facts.backwards,
+        "graph_breaks": breaks(facts),
+        "recompiles": recompiles(facts),
+        "compile_seconds": facts.seconds,
+    }
+    causes = [("cause", describe(cause)) for cause in facts.causes]
+    return [(f"{PREFIX}{name}", value) for name, value in (*counts.items(), *causes)]

@@ -1,0 +1,32 @@
+"""Calls of `torch.compile`, whatever is done with what they give."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from .private_names import get, replaced
+
+
+@contextlib.contextmanager
+def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
+    """Call `called(frame)` for each call of `torch.compile`, with a frame of torch's inside of it.
+
+    `Module.compile`, `torch._dynamo.optimize` and torch's own uses count; what is exported, or
+    given to `torch.compile` while that is switched off, does not.
+
+    Raises:
+        TorchGraphError: where this torch has no `OptimizeContext`.
+    """
+    original = get("optimize_context")
+
+    def observed(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not kwargs.get("export"):
+            called(sys._getframe(1))
+
+    with replaced("optimize_context", observed):
+        yield

@@ -1,0 +1,98 @@
+"""Suites whose tests depend on each other: fixtures of wider scope, settings, isolation."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from projects import Run
+
+SUITE = """
+    import pytest
+    import torch
+    import torch._dynamo
+
+
+    @pytest.fixture(scope="module")
+    def compiled():
+        torch._dynamo.config.suppress_errors = True
+        function = torch.compile(lambda x: x.sin(), backend="eager")
+        function(torch.ones(3))
+        yield function
+        torch._dynamo.config.suppress_errors = False
+
+
+    @torch.compile(backend="eager")
+    def decorated(x):
+        return x.sin() + 1
+
+
+    def test_one(compiled):
+        compiled(torch.ones(3))
+
+
+    def test_two(compiled):
+        compiled(torch.ones(3))
+
+
+    def test_first_call():
+        decorated(torch.ones(3))
+
+
+    def test_second_call():
+        decorated(torch.ones(3))
+
+
+    def test_only_compiles():
+        torch.compile(decorated, backend="eager")
+
+
+    def test_zz_monkeypatch(monkeypatch):
+        monkeypatch.setattr(torch._dynamo.config, "specialize_float", True)
+        monkeypatch.setattr(torch._dynamo.config, "verbose", True)
+        monkeypatch.undo()
+        torch._dynamo.config.specialize_float = True
+
+
+    def test_zz_monkeypatch_again(monkeypatch):
+        torch._dynamo.config.specialize_float = False
+"""
+FILE = "torchgraph-audit.json"
+
+
+@pytest.mark.parametrize(
+    "how", [(), ("-p", "xdist", "-n", "2", "--dist", "loadfile")], ids=["", "n2"]
+)
+def test_settings_and_calls_are_said(
+    pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_odd=SUITE)
+    result = run("-v", *how, "--torchgraph-audit=show")
+    result.assert_outcomes(passed=7)
+    result.stdout.fnmatch_lines(
+        [
+            "*compile nothing: test_odd.py:* in test_only_compiles: torch.compile is called, *",
+            "*torch._dynamo.config.verbose: False -> gone*test_odd.py::test_zz_monkeypatch*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*suppress_errors*")
+    result.stdout.no_fnmatch_line("*specialize_float*")
+
+
+@pytest.mark.parametrize("isolated_first", [True, False])
+def test_a_baseline_holds_with_and_without_isolation(
+    pytester: pytest.Pytester, run: Run, isolated_first: bool
+) -> None:
+    pytester.makepyfile(test_odd=SUITE)
+    settings = [("-o", "torchgraph_audit_isolation=on"), ()]
+    first, second = settings if isolated_first else settings[::-1]
+    assert run(*first, "--torchgraph-audit=record").ret == 0
+    (section,) = json.loads((pytester.path / FILE).read_text())["torch"].values()
+    shared = [
+        name.partition("::")[2] for name, each in section.items() if each and "shared" in each
+    ]
+    expected = {True: ["test_one"], False: ["test_one", "test_second_call", "test_two"]}
+    assert shared == expected[isolated_first]
+    result = run(*second, "--torchgraph-audit=check")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"nothing is worse than {FILE} (5 tests compared)"])

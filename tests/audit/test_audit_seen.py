@@ -1,0 +1,244 @@
+"""What the audit sees of a test beside what was compiled: calls of torch.compile, settings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_torchgraph.audit.baseline import Entry
+from pytest_torchgraph.audit.facts import TestFacts
+from pytest_torchgraph.audit.judge import judge
+from pytest_torchgraph.audit.read import NEVER_CALLED, facts_of_test
+from pytest_torchgraph.audit.suite_watch import SuiteWatch
+from pytest_torchgraph.convert.source_lines import is_own_file
+from pytest_torchgraph.torch_private import configs_restored
+
+Test = Callable[[], object]
+Facts = Callable[[Test], TestFacts]
+
+
+@pytest.fixture
+def suite() -> Iterator[SuiteWatch]:
+    torch._dynamo.reset()
+    watched = SuiteWatch()
+    yield watched
+    watched.close()
+    assert watched.broken is None
+
+
+@pytest.fixture
+def facts(suite: SuiteWatch) -> Facts:
+    def run(test: Test) -> TestFacts:
+        suite.begin()
+        test()
+        seen = suite.end("test")
+        return TestFacts() if seen is None else facts_of_test(seen)
+
+    return run
+
+
+@pytest.fixture
+def config() -> Iterator[Any]:
+    """Dynamo's configuration, put back behind the test."""
+    with configs_restored():
+        yield torch._dynamo.config
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def line_of(test: Test, plus: int = 1) -> int:
+    return test.__code__.co_firstlineno + plus  # type: ignore[attr-defined, no-any-return]
+
+
+# -- calls of torch.compile -----------------------------------------------------------------------
+
+
+def test_what_is_compiled_and_never_called_is_said_with_its_line(facts: Facts) -> None:
+    def test() -> None:
+        torch.compile(double, backend="eager")
+        double(torch.ones(3))
+
+    found = facts(test)
+    (cause,) = found.causes
+    assert (cause.kind, cause.function, cause.text) == ("nothing", "test", NEVER_CALLED)
+    assert cause.file.endswith("test_audit_seen.py")
+    assert cause.line == line_of(test)
+    assert found.uses_compile
+    assert not found.compiles
+
+
+@pytest.mark.parametrize(
+    "compile_it",
+    [
+        lambda: torch.nn.Linear(3, 3).compile(backend="eager"),
+        lambda: torch.compile(backend="eager")(double),
+        lambda: torch.compiler.compile(double, backend="eager"),
+        lambda: torch.compile(torch.nn.Linear(3, 3), backend="eager"),
+        lambda: torch._dynamo.optimize("eager")(double),
+    ],
+)
+def test_each_way_to_compile_counts(facts: Facts, compile_it: Test) -> None:
+    (cause,) = facts(compile_it).causes
+    assert (cause.text, cause.line) == (NEVER_CALLED, line_of(compile_it, 0))
+
+
+def test_what_runs_in_the_same_test_is_no_cause(facts: Facts) -> None:
+    inner = torch.compile(double, backend="eager")
+    assert facts(lambda: torch.compile(lambda x: inner(x) + 1, backend="eager")(torch.ones(3)))
+    found = facts(lambda: torch.compile(double, backend="eager")(torch.ones(3)))
+    assert (found.causes, found.compiles) == ((), True)
+
+
+def test_uses_of_torchs_own_are_none_of_the_test(facts: Facts) -> None:
+    def test() -> None:
+        torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),))
+
+    assert not facts(test).uses_compile
+
+
+def test_a_decorator_of_a_module_that_a_test_imports_is_none_of_the_test(
+    facts: Facts, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open(f"{tmp_path}/decorated.py", "w") as file:
+        file.write("import torch\n@torch.compile(backend='eager')\ndef f(x):\n    return x.sin()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not facts(lambda: __import__("decorated")).uses_compile
+    sys.modules.pop("decorated")
+
+
+def test_a_call_in_a_fixture_of_wider_scope_is_none_of_the_test(
+    suite: SuiteWatch, facts: Facts
+) -> None:
+    def test() -> None:
+        with suite.wider_fixture("test"):
+            torch.compile(double, backend="eager")
+
+    found = facts(test)
+    assert not found.uses_compile
+    assert not found.shared
+
+
+def test_a_fixture_of_wider_scope_that_runs_compiled_code_makes_the_test_shared(
+    suite: SuiteWatch, facts: Facts
+) -> None:
+    def test() -> None:
+        with suite.wider_fixture("test"):
+            torch.compile(double, backend="eager")(torch.ones(3))
+
+    found = facts(test)
+    assert found.shared
+    assert found.graphs == 1
+
+
+def test_the_class_of_torch_is_as_it_was_afterwards() -> None:
+    context = torch._dynamo.eval_frame.OptimizeContext
+    before = context.__init__
+    suite = SuiteWatch()
+    suite.begin()
+    assert context.__init__ is not before
+    suite.close()
+    assert context.__init__ is before
+
+
+def test_a_call_behind_a_graph_break_compiles_nothing_of_ours(suite: SuiteWatch) -> None:
+    def breaking(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        torch.compile(double, backend="eager")
+        return x.sin()
+
+    suite.begin()
+    torch.compile(breaking, backend="eager")(torch.ones(3))
+    seen = suite.end("test")
+    assert seen is not None
+    assert seen.record.compiled
+    assert not [each.file for each in seen.record.compiled if is_own_file(each.file)]
+
+
+# -- nested graph breaks --------------------------------------------------------------------------
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y.cos()
+
+
+def calls_it_twice(x: torch.Tensor) -> torch.Tensor:
+    return broken(x + 1) * broken(x * 2)
+
+
+def test_the_setting_changes_counts_and_is_no_change_for_the_worse(
+    facts: Facts, config: Any
+) -> None:
+    def both(setting: bool) -> TestFacts:
+        torch._dynamo.reset()
+        config.nested_graph_breaks = setting
+        return facts(lambda: torch.compile(calls_it_twice, backend="eager")(torch.ones(3)))
+
+    off, on = both(False), both(True)
+    assert (off.nested, on.nested) == (False, True)
+    assert off.ops != on.ops
+    for before, after in ((off, on), (on, off)):
+        verdict = judge({"test": Entry.of(before)}, {"test": after}, {"test"})
+        assert (verdict.worse, verdict.better) == ([], [])
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_is_left_changed_is_named(
+    suite: SuiteWatch, facts: Facts, config: Any
+) -> None:
+    assert not torch._dynamo.config.suppress_errors
+    facts(lambda: setattr(config, "suppress_errors", True))
+    facts(lambda: setattr(config, "suppress_errors", True))
+    (left,) = suite.settings_left()
+    assert left == ("torch._dynamo.config.suppress_errors", "False", "True", "test")
+    facts(lambda: setattr(config, "suppress_errors", False))
+    assert suite.settings_left() == []
+
+
+@pytest.mark.filterwarnings("ignore:::torch")
+def test_one_that_is_put_back_is_not(suite: SuiteWatch, facts: Facts) -> None:
+    def test() -> None:
+        with torch._dynamo.config.patch(suppress_errors=True):
+            torch.compile(double, backend="inductor")(torch.ones(3))
+
+    facts(test)
+    assert suite.settings_left() == []
+
+
+def test_reading_a_collection_changes_nothing_and_adding_to_it_does(
+    suite: SuiteWatch, facts: Facts, config: Any
+) -> None:
+    name = "reorderable_logging_functions"
+    facts(lambda: getattr(config, name))
+    assert suite.settings_left() == []
+    facts(lambda: getattr(config, name).add(print))
+    assert [each.name for each in suite.settings_left()] == [f"torch._dynamo.config.{name}"]
+
+
+def test_what_a_fixture_of_wider_scope_changes_is_no_tests(
+    suite: SuiteWatch, facts: Facts, config: Any
+) -> None:
+    def first() -> None:
+        with suite.wider_fixture("test"):
+            config.suppress_errors = True
+
+    facts(first)
+    assert suite.settings_left() == []
+    facts(lambda: setattr(config, "suppress_errors", False))  # by the fixture's teardown
+    assert suite.settings_left() == []
+
+
+def test_a_setting_that_is_gone_is_said_to_be(suite: SuiteWatch, facts: Facts, config: Any) -> None:
+    facts(lambda: delattr(config, "suppress_errors"))
+    assert [tuple(each) for each in suite.settings_left()] == [
+        ("torch._dynamo.config.suppress_errors", "False", "gone", "test")
+    ]

@@ -1,0 +1,68 @@
+"""What an audit may have found, without running one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph.audit.baseline import Entry
+from pytest_torchgraph.audit.facts import Cause, TestFacts
+from pytest_torchgraph.audit.judge import judge
+from pytest_torchgraph.audit.outcome import Outcome
+
+Made = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    """An outcome of these tests; with `before`, of a check against what they were before."""
+
+    def made(
+        facts: Mapping[str, TestFacts],
+        before: Mapping[str, TestFacts] | None = None,
+        **given: Any,
+    ) -> Outcome:
+        values: dict[str, Any] = {
+            "mode": "show" if before is None else "check",
+            "file": "torchgraph-audit.json",
+            "isolated": False,
+            "tests": len(facts),
+            "facts": facts,
+            "settings": (),
+            "passed": set(facts),
+            "verdict": None,
+            "compared": 0,
+            "broken": "",
+            "said": (),
+        }
+        if before is not None:
+            section = {test: Entry.of(each) for test, each in before.items()}
+            values["verdict"] = judge(section, facts, set(facts))
+            values["compared"] = len(before.keys() & facts.keys())
+        return Outcome(**{**values, **given})
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def compiling() -> Callable[..., TestFacts]:
+    """The facts of a test that compiles one function, with causes."""
+
+    def compiling(*causes: Cause, **given: Any) -> TestFacts:
+        values: dict[str, Any] = {"calls": 1, "graphs": 1, "ops": 3, "seconds": 0.5}
+        values |= {"compiles": True, "causes": causes, "frames": ("net.py:3 forward",)}
+        return TestFacts(**{**values, **given})
+
+    return compiling
+
+
+@pytest.fixture(scope="session")
+def broken_at() -> Callable[..., Cause]:
+    """A graph break at a line."""
+
+    def broken_at(line: int, code: str = "print(x)", file: str = "net.py") -> Cause:
+        return Cause("break", file, "forward", "a builtin", code, line)
+
+    return broken_at

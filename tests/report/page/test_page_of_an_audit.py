@@ -1,0 +1,207 @@
+"""The page of a run with an audit: what the suite compiles, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Run
+
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
+from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.report.surfaces.document import audit_document
+
+Made = Callable[..., Outcome]
+Compiling = Callable[..., TestFacts]
+BrokenAt = Callable[..., Cause]
+
+NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
+
+
+@pytest.fixture
+def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Open the page of an audit, and of tests that used graphs."""
+
+    def show(outcome: Outcome, *ids: str, **more: Any) -> Any:
+        parts = {"outcome": "passed", "seconds": 0.1, "message": "", "where": "test_a.py:1"}
+        lists: dict[str, Any] = {"captures": [], "differences": [], "pictures": []}
+        data = {
+            "about": "pytest",
+            "warning": "",
+            "causes": None,
+            "audit": audit_document(outcome),
+            "tests": [{"id": each, **parts, **lists} for each in ids],
+        }
+        path = tmp_path / "page.html"
+        path.write_text(html_of({**data, **more}), encoding="utf-8")
+        return opened.open(path)
+
+    return show
+
+
+def test_the_page_opens_with_what_the_suite_compiles(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
+) -> None:
+    facts = {f"test_a.py::test_{n}": compiling(broken_at(7)) for n in range(3)}
+    facts["test_a.py::test_empty"] = compiling(
+        NOTHING, compiles=False, graphs=0, ops=0, frames=(), callables=("test_a.py:90 f",)
+    )
+    page = show(made(facts, tests=10), "test_a.py::test_1")
+    assert page.locator("main h2").inner_text() == "What this suite compiles"
+    figures = page.locator(".figures li").all_inner_texts()
+    assert figures[0].split("\n") == ["4 of 10", "tests use torch.compile"]
+    assert figures[1].split("\n") == ["1", "compiles nothing"]
+    nothing, broken = page.locator(".cause").all_inner_texts()
+    assert nothing.startswith("nothing is compiled 1 test")
+    assert "test_a.py:90 in f" in nothing
+    assert broken.startswith("graph break 3 tests")
+    assert "print(x)\n" in broken
+    assert "net.py:7 in forward" in broken
+    page.locator(".cause summary").click()
+    page.locator(".cause .tests button", has_text="test_1").click()
+    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1"
+    page.locator("#all-compiled").click()
+    assert page.locator("main h2").inner_text() == "What this suite compiles"
+    assert page.url.endswith("#audit")
+
+
+def test_what_is_worse_comes_first_and_what_is_better_is_offered(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
+) -> None:
+    known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
+    before = {"test_a": compiling(known), "test_b": compiling(), "test_gone": compiling(ops=9)}
+    after = {"test_a": compiling(), "test_b": compiling(new), "test_new": compiling(ops=1)}
+    page = show(made(after, before))
+    headings = page.locator("main h3").all_inner_texts()
+    assert headings[0] == "Worse than torchgraph-audit.json"
+    assert headings[1] == "graph break at net.py:9 in forward: print(2) 1 test"
+    page.locator("summary", has_text="1 change for the better").click()
+    assert "gone: break | net.py" in page.locator(".better").inner_text()
+    page.locator("summary", has_text="1 test not in the baseline yet").click()
+    page.locator("summary", has_text="1 test of the baseline not run").click()
+    assert page.locator("main").inner_text().count("test_gone") == 1
+    same = show(made(before, before, said=("nothing is worse than a.json (3 tests compared)",)))
+    assert "nothing is worse than a.json (3 tests compared)" in same.locator("main").inner_text()
+
+
+def test_tests_are_filtered_and_sorted(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
+) -> None:
+    causes = [(broken_at(line, f"print({line})"),) for line in range(7)]
+    facts = {
+        f"test_{n:04}": compiling(*causes[n % 7][: n % 2], seconds=n / 100, ops=2000 - n)
+        for n in range(2000)
+    }
+    facts["test_empty"] = compiling(NOTHING, compiles=False)
+    page = show(made(facts))
+    rows = page.locator("table.audit tbody")
+    assert rows.count() == 200
+    assert rows.first.inner_text().startswith("test_1999")
+    assert "the first 200 of 2001 tests" in page.locator("main").inner_text()
+    # Work is counted, not timed: what the page has built is what is to be seen.
+    assert page.evaluate("document.querySelectorAll('*').length") < 5000
+    page.get_by_role("button", name="ops", exact=True).click()
+    assert rows.first.inner_text().startswith("test_0000")
+    page.get_by_label("search the audited tests").fill("net.py:3 TEST_00")
+    assert rows.count() == 7
+    assert "graph break at net.py:3 in forward: print(3)" in rows.first.inner_text()
+    page.get_by_role("button", name="compiles nothing").click()
+    assert [text.split()[0] for text in rows.all_inner_texts()] == ["test_empty"]
+    page.get_by_role("button", name="graph breaks").click()
+    assert "the first 200 of 1000 tests" in page.locator("main").inner_text()
+
+
+def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
+    made: Made, compiling: Compiling, show: Callable[..., Any]
+) -> None:
+    page = show(made({}, tests=12))
+    assert page.locator("main").inner_text().split("\n")[-1] == (
+        "None of 12 tests uses torch.compile."
+    )
+    assert not page.locator("nav").is_visible()
+    page = show(made({"test_a": compiling()}, broken="KeyError: 'x'"))
+    assert "could not be watched, and what follows is not all of it: KeyError: 'x'" in (
+        page.locator("main .failed").inner_text()
+    )
+    assert "no graph break, no recompilation" in page.locator("main").inner_text()
+    cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
+    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    page = show(made({"test_a": compiling()}, settings=left))
+    page.locator("summary", has_text="1 setting of torch left changed").click()
+    assert (
+        "torch._dynamo.config.verbose: False → True · test_a" in page.locator("main").inner_text()
+    )
+    assert "a.json: not checked: cut short" in show(cut).locator("main").inner_text()
+
+
+def test_on_a_narrow_window_and_on_paper_nothing_is_cut(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
+) -> None:
+    facts = {f"test_{'long_' * 30}{n}": compiling(broken_at(n, "x" * 300)) for n in range(30)}
+    page = show(made(facts), *facts)
+    page.set_viewport_size({"width": 600, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 600
+    assert page.locator(".figures").bounding_box()["width"] > 500
+    page.set_viewport_size({"width": 1000, "height": 800})
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    last = page.locator("table.audit tbody").last.bounding_box()
+    height = page.evaluate("document.documentElement.scrollHeight")
+    assert 800 < last["y"] + last["height"] <= height
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\"'`${1}"
+
+
+def test_hostile_texts_are_texts(
+    made: Made, compiling: Compiling, show: Callable[..., Any]
+) -> None:
+    cause = Cause("break", HOSTILE, HOSTILE, HOSTILE, HOSTILE, 3)
+    where = f"{HOSTILE}:3 {HOSTILE}"
+    facts = compiling(cause, frames=(where,), callables=(where,), backends=(HOSTILE,))
+    tests = {f"{HOSTILE}{n}": replace(facts, ops=n + 1) for n in range(3)}
+    before = {test: compiling(replace(cause, code="x"), ops=9) for test in tests}
+    outcome = made(tests, {**before, f"{HOSTILE}gone": compiling()}, file=HOSTILE, said=(HOSTILE,))
+    page = show(outcome, *tests)
+    for summary in page.locator("main summary").all():
+        summary.click()
+    for summary in page.locator("main .cause.better summary").all():
+        summary.click()
+    page.get_by_label("search the audited tests").fill(HOSTILE[:20])
+    assert page.locator("table.audit tbody").count() == 3
+    assert page.locator("img, iframe, object").count() == 0
+    assert page.evaluate("document.scripts.length") == 2
+    assert "\\u202e" in page.locator("main h3").first.inner_text()  # shown, not obeyed
+
+
+def test_a_run_with_an_audit_has_its_page(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import torch
+
+        def helper(x):
+            y = x.sin()
+            print("hi")
+            return y.cos()
+
+        def test_break():
+            torch.compile(helper, backend="eager")(torch.ones(3))
+        """
+    )
+    pages = ("--torchgraph-report=page.html", "--torchgraph-json=run.json")
+    run("--torchgraph-audit=show", *pages).assert_outcomes(passed=1)
+    written = (pytester.path / "page.html").read_text("utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', written, re.S)
+    assert found is not None
+    data = json.loads(found[1])
+    assert data["audit"] == json.loads((pytester.path / "run.json").read_text("utf-8"))["audit"]
+    assert data["audit"]["causes"][0]["line"] == 5
+    assert data["about"].startswith("torch 2.")
+    run(pages[0]).assert_outcomes(passed=1)
+    assert '"audit":null' in (pytester.path / "page.html").read_text("utf-8")

@@ -1,0 +1,371 @@
+"""An audit on GitHub Actions, with the variables and files that it gives to a step."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from projects import Run
+
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
+from pytest_torchgraph.audit.judge import Verdict
+from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.report.surfaces.annotations import MOST, Annotation, annotations_of
+from pytest_torchgraph.report.surfaces.document import Place
+from pytest_torchgraph.report.surfaces.markdown import text
+from pytest_torchgraph.report.surfaces.step_summary import append_summary, summary
+from pytest_torchgraph.report.surfaces.workspace import Workspace
+
+Made = Callable[..., Outcome]
+Compiling = Callable[..., TestFacts]
+BrokenAt = Callable[..., Cause]
+
+NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
+
+
+def workspace(rootdir: Path, **environment: str | Path) -> Workspace:
+    config: Any = SimpleNamespace(
+        rootpath=rootdir, invocation_params=SimpleNamespace(dir=rootdir.parent)
+    )
+    return Workspace(config, {f"GITHUB_{key}": str(value) for key, value in environment.items()})
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A checkout whose tests are in a project below its top."""
+    path = tmp_path / "repository"
+    for name in ("project/net.py", "src/package/model.py"):
+        file = path / name
+        file.parent.mkdir(parents=True)
+        file.write_text("x = 1\n")
+    return path
+
+
+def commands(outcome: Outcome, place: Workspace) -> list[str]:
+    return [each.command(place) for each in annotations_of(outcome)]
+
+
+# -- annotations -----------------------------------------------------------------------------------
+
+
+def test_each_cause_is_a_warning_at_the_models_line(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    facts = {f"test_net.py::test_{n}": compiling(broken_at(7)) for n in range(5)}
+    assert commands(made(facts), place) == [
+        "::warning file=project/net.py,line=7,title=torchgraph%3A graph break::"
+        "graph break at net.py:7 in forward: print(x)%0A5 tests: test_net.py::test_0, "
+        "test_net.py::test_1, test_net.py::test_2 and 2 more"
+    ]
+
+
+def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
+    place = workspace(repository, WORKSPACE=repository)
+    odd = repository / "100%,a:b.py"
+    odd.write_text("")
+    annotation = Annotation("error", "a, b: c", "50%25\r\nné", Place(odd.name, 3, "f"))
+    assert annotation.command(place) == (
+        "::error file=100%25%2Ca%3Ab.py,line=3,title=torchgraph%3A a%2C b%3A c::50%2525%0D%0Ané"
+    )
+
+
+def test_the_costliest_stand_first_and_the_others_are_counted(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    causes = [broken_at(line, f"print({line})") for line in range(1, 15)]
+    facts = {f"test_{n}": compiling(*causes[:n]) for n in range(15)}
+    found = commands(made(facts), place)
+    assert len(found) == MOST
+    assert "print(1)%0A14 tests: " in found[0]
+    assert found[-1].startswith("::warning title=torchgraph%3A 5 more::and 5 more, ")
+    fewer = {"test": compiling(*causes[:MOST])}
+    assert "more" not in commands(made(fewer), place)[-1]
+
+
+def test_a_check_says_what_is_worse_and_not_what_the_baseline_tolerates(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    known, new = broken_at(3, "print(1)"), broken_at(9, "print(2)")
+    before = {"test_a": compiling(known), "test_b": compiling(ops=8)}
+    after = {"test_a": compiling(known, new), "test_b": compiling(ops=4)}
+    title = "title=torchgraph%3A worse than torchgraph-audit.json"
+    assert commands(made(after, before), place) == [
+        f"::error file=project/net.py,line=3,{title}::fewer ops compiled: 8 -> 4 "
+        "(net.py:3 in forward)%0A1 test: test_b",
+        f"::error file=project/net.py,line=9,{title}::graph break at net.py:9 in forward: "
+        "print(2)%0A1 test: test_a",
+    ]
+    assert commands(made(before, before), place) == []
+
+
+def test_what_could_not_be_judged_is_said(made: Made, compiling: Compiling, tmp_path: Path) -> None:
+    place = workspace(tmp_path)
+    facts = {"test": compiling()}
+    broken = made(facts, mode="check", broken="KeyError: 'x'", said=("not checked",))
+    assert commands(broken, place) == [
+        "::error title=torchgraph%3A not watched::this run could not be watched, and nothing of it "
+        "is judged: KeyError: 'x'"
+    ]
+    cut = made(facts, mode="check", said=("a.json: not checked: the run did not come to its end",))
+    assert commands(cut, place) == [
+        "::error title=torchgraph%3A not checked::a.json: not checked: the run did not come to its "
+        "end"
+    ]
+    said = ("nothing was compared with a.json",)
+    empty = made(facts, mode="check", verdict=Verdict(gone=["test_gone"]), said=said)
+    assert commands(empty, place) == [
+        "::error title=torchgraph%3A nothing was compared::nothing was compared with a.json"
+    ]
+
+
+def test_a_cause_without_a_place_stands_at_what_its_test_calls(
+    made: Made, compiling: Compiling, repository: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    empty = compiling(NOTHING, compiles=False, frames=(), callables=("net.py:12 Net",))
+    (command,) = commands(made({"test": empty}), place)
+    assert command.startswith("::warning file=project/net.py,line=12,")
+    assert "Dynamo found no tensor operation (net.py:12 in Net)%0A1 test" in command
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def test_files_are_found_from_the_workspace_on(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    assert place.path("net.py") == "project/net.py"
+    assert place.path("package/model.py") == ""
+    monkeypatch.syspath_prepend(str(repository / "src"))
+    place = workspace(repository / "project", WORKSPACE=repository)
+    assert place.path("package/model.py") == "src/package/model.py"
+    assert place.path("away.py") == place.path("") == ""
+
+    through = tmp_path / "link"
+    through.symlink_to(repository)
+    for root, home in ((repository, through), (through, repository)):
+        assert workspace(root / "project", WORKSPACE=home).path("net.py") == "project/net.py"
+
+
+def test_files_outside_of_the_workspace_and_installed_ones_have_no_place(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = repository / ".venv" / "lib" / "site-packages"
+    (installed / "package").mkdir(parents=True)
+    (installed / "package" / "layers.py").write_text("")
+    (tmp_path / "outside.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(installed), str(tmp_path), *sys.path])
+    place = workspace(repository / "project", WORKSPACE=repository)
+    assert place.path("package/layers.py") == ""
+    assert place.path("outside.py") == ""
+    assert place.path("../../outside.py") == ""
+    annotation = Annotation("warning", "t", "at outside.py:3", Place("outside.py", 3, "f"))
+    assert annotation.command(place) == "::warning title=torchgraph%3A t::at outside.py:3"
+
+
+def test_a_line_has_an_address_where_github_says_which(repository: Path) -> None:
+    place = workspace(
+        repository / "project",
+        WORKSPACE=repository,
+        SERVER_URL="https://github.com",
+        REPOSITORY="me/nets",
+        SHA="abc123",
+    )
+    where = Place("net.py", 3, "f")
+    assert place.link(where) == "https://github.com/me/nets/blob/abc123/project/net.py#L3"
+    assert place.link(Place("away.py", 3, "f")) == ""
+    assert workspace(repository / "project", WORKSPACE=repository).link(where) == ""
+
+
+# -- the summary -----------------------------------------------------------------------------------
+
+
+def test_the_summary_has_what_is_worse_and_better_and_the_causes(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
+) -> None:
+    place = workspace(repository / "project", WORKSPACE=repository)
+    before = {"test_a": compiling(ops=3), "test_b": compiling(broken_at(2, "print(1)"))}
+    after = {"test_a": compiling(broken_at(9, "a|b"), ops=2), "test_b": compiling()}
+    lines = summary(made(after, before), place, 10_000)
+    assert "**2 changes for the worse** since <code>torchgraph-audit.json</code>" in lines
+    worse = lines.index("#### Worse than <code>torchgraph-audit.json</code>")
+    assert lines[worse + 4 : worse + 6] == [
+        "| 1 | <code>fewer ops compiled: 3 -&gt; 2</code> in <code>net.py:3 in forward</code> | "
+        "<code>test_a</code> |",
+        "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | <code>test_a</code> |",
+    ]
+    assert any(line.startswith("#### Better than") for line in lines)
+    assert lines.index("<details><summary>1 cause</summary>") > worse
+    shown = summary(made(after), place, 10_000)
+    assert shown[0] == "### torchgraph audit"
+    assert "2 of 2 tests use torch.compile" in shown[2]
+    assert "#### Causes" in shown
+    left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
+    cells = ["torch.&#95;dynamo.config.verbose", "False", "True", "test_a"]
+    row = " | ".join(f"<code>{cell}</code>" for cell in cells)
+    assert f"| {row} |" in summary(made(after, settings=left), place, 10_000)
+
+
+def test_a_long_summary_is_cut_with_a_word(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
+) -> None:
+    causes = [broken_at(line, f"print({line}, 'é\ud800')") for line in range(500)]
+    outcome, place = made({"test": compiling(*causes)}), workspace(tmp_path)
+    for budget in (5_000, 10_001, 30_000):
+        lines = summary(outcome, place, budget)
+        assert len("\n".join(lines).encode("utf-8", "backslashreplace")) < budget
+        (word,) = (line for line in lines if "left out" in line)
+        rows = sum("graph break |" in line for line in lines)
+        assert word == f"{500 - rows} more are left out: GitHub takes no longer summary."
+        assert lines.count("</details>") == 1
+    whole = summary(outcome, place, 1_000_000)
+    assert sum("graph break |" in line for line in whole) == 500
+    assert not any("left out" in line for line in whole)
+
+
+def test_what_others_wrote_stays_and_counts(
+    made: Made, compiling: Compiling, broken_at: BrokenAt, tmp_path: Path
+) -> None:
+    path, outcome, place = tmp_path / "summary", made({"t": compiling()}), workspace(tmp_path)
+    path.write_text("of another step's program")
+    append_summary(path, outcome, place)
+    assert path.read_text().startswith("of another step's program\n### torchgraph audit\n")
+    path.write_bytes(b"x" * 1024 * 1024)
+    with pytest.raises(OSError, match="is full"):
+        append_summary(path, outcome, place)
+    assert path.stat().st_size == 1024 * 1024
+    odd = replace(broken_at(1), code="half \ud800 of a pair")
+    (tmp_path / "new").touch()
+    append_summary(tmp_path / "new", made({"t": compiling(odd)}), place)
+    assert "half \\ud800 of" in (tmp_path / "new").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "markdown"),
+    [
+        ("x.sin() * 2", "x.sin() &#42; 2"),
+        ("a|b `c` \\d", "a&#124;b &#96;c&#96; &#92;d"),
+        ("<img src=x onerror=y> & &lt;", "&lt;img src=x onerror=y&gt; &amp; &amp;lt;"),
+        ("[text](https://x.y) www.x.y", "&#91;text&#93;(https&#58;//x.y) www&#46;x.y"),
+        ("__init__ test_net.py::test_a", "&#95;&#95;init&#95;&#95; test_net.py::test_a"),
+        ("one\r\n| two\t#1 @me", "one &#124; two &#35;1 &#64;me"),
+    ],
+)
+def test_nothing_in_a_text_is_markup(words: str, markdown: str) -> None:
+    assert text(words) == markdown
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+SUITE = """
+    import pytest
+    import torch
+
+
+    def helper(x):
+        y = x.sin()
+        print("é | 100%")
+        return y.cos()
+
+
+    @pytest.mark.parametrize("size", [3, 4])
+    def test_break(size):
+        torch.compile(helper, backend="eager", dynamic=False)(torch.ones(size))
+
+
+    def test_net():
+        torch.compile(lambda x: x.sin(), backend="eager")(torch.ones(3))
+"""
+
+
+@pytest.fixture
+def step(pytester: pytest.Pytester) -> Mapping[str, str]:
+    """A step of GitHub Actions, whose checkout has a project with tests below its top."""
+    pytester.makepyfile(test_net=SUITE)
+    project = pytester.mkdir("project")
+    os.rename("test_net.py", project / "test_net.py")
+    (project / "pytest.ini").write_text("[pytest]\n")
+    (pytester.path / "summary.md").write_text("# before\n")
+    return {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_WORKSPACE": str(pytester.path),
+        "GITHUB_STEP_SUMMARY": str(pytester.path / "summary.md"),
+        "PYTHONIOENCODING": "utf-8",
+    }
+
+
+def said(result: pytest.RunResult) -> list[str]:
+    """The annotations of a run, which stand nowhere but at the start of a line."""
+    lines = [line for line in result.outlines if "::warning" in line or "::error" in line]
+    assert all(line.startswith("::") for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize("how", [("-q",), ("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
+def test_a_step_has_annotations_and_a_summary(
+    pytester: pytest.Pytester, run: Run, step: Mapping[str, str], how: tuple[str, ...]
+) -> None:
+    result = run("project", *how, "--torchgraph-audit=show", **step)
+    assert result.ret == 0
+    first, *others = said(result)
+    assert first.startswith(
+        "::warning file=project/test_net.py,line=7,title=torchgraph%3A graph break::graph break at "
+        'test_net.py:7 in helper: print("é | 100%25")%0A2 tests: '
+    )
+    assert len(others) == len(set(others)) <= 1  # a recompilation, where one process ran both
+    written = (pytester.path / "summary.md").read_text("utf-8")
+    assert written.startswith("# before\n\n### torchgraph audit\n")
+    assert written.count("### torchgraph audit") == 1
+    assert '<code>print("é &#124; 100%")</code>' in written
+
+
+def test_a_check_in_a_step_is_red_at_the_line_that_is_worse(
+    pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
+) -> None:
+    check = ("project", "-k", "not break", "--torchgraph-audit=check")
+    assert run(*check[:-1], "--torchgraph-audit=record", **step).ret == 0
+    assert said(run(*check, **step)) == []
+    path = pytester.path / "project" / "test_net.py"
+    path.write_text(path.read_text("utf-8").replace("lambda x: x.sin()", "helper"), "utf-8")
+    result = run(*check, **step)
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, deselected=2)
+    assert [line.partition("::graph")[0] for line in said(result)] == [
+        "::error file=project/test_net.py,line=7,title=torchgraph%3A worse than "
+        "project/torchgraph-audit.json"
+    ]
+    quiet = run(*check, "-o", "torchgraph_github=off", **step)
+    assert quiet.ret == 1
+    assert said(quiet) == []
+
+
+def test_a_summary_that_cannot_be_written_changes_no_outcome(
+    pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
+) -> None:
+    missing = {**step, "GITHUB_STEP_SUMMARY": str(pytester.path / "missing" / "summary.md")}
+    result = run("project", "-k", "test_net", "--torchgraph-audit=show", **missing)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["torchgraph: the summary of this step was not written: *"])
+
+
+def test_without_an_audit_nothing_is_said(
+    pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
+) -> None:
+    pytester.makepyfile(test_plain="def test_one(): pass")
+    assert said(run("test_plain.py", "--torchgraph-json=run.json", **step)) == []
+    assert (pytester.path / "summary.md").read_text() == "# before\n"
+    elsewhere = {**step, "GITHUB_ACTIONS": "false"}
+    assert said(run("test_plain.py", "--torchgraph-audit=show", **elsewhere)) == []
+    wrong = run("test_plain.py", "-o", "torchgraph_github=on")
+    assert wrong.ret == pytest.ExitCode.USAGE_ERROR
+    wrong.stderr.fnmatch_lines(["*torchgraph_github: 'on' is neither auto nor off*"])

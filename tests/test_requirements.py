@@ -1,0 +1,310 @@
+"""What is too old or not there: torch, syrupy. Nothing that does not need it notices."""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from environments import RunIn, make_environment, runner
+
+import pytest_torchgraph
+from pytest_torchgraph import torch_release
+from pytest_torchgraph.errors import TorchGraphError, UnsupportedTorchError
+
+OLD = "pytest-torchgraph needs torch 2.9 or newer, this is 2.6.0"
+NONE = "pytest-torchgraph needs torch 2.9 or newer, and none is installed"
+
+SUITE = """
+    import contextlib
+    import unittest
+
+    with contextlib.suppress(ImportError):
+        import torch
+
+    import pytest
+
+    def test_plain(): pass
+
+    def test_capture(graph_capture): assert 0
+
+    @pytest.fixture(scope="module")
+    def captured(graph_capture): assert 0
+
+    def test_by_fixture(captured): assert 0
+
+    def test_asked_for(request):
+        request.getfixturevalue("graph_capture")
+        assert 0
+
+    class TestDevices:
+        def test_device(self, graph_device): assert 0
+
+    @pytest.mark.torchgraph
+    def test_marked(): assert 0
+
+    @pytest.mark.torchgraph(max_graphs=1)
+    class TestCase(unittest.TestCase):
+        def test_case(self): assert 0
+
+    def test_stored(graph_snapshot): assert 0
+"""
+
+
+@pytest.fixture(scope="module")
+def old_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("old") / "site", stubs={"torch": "2.6.0+cu124"})
+
+
+@pytest.fixture(scope="module")
+def no_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("none") / "site", without=["torch"])
+
+
+@pytest.fixture(scope="module")
+def no_syrupy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("plain") / "site", without=["syrupy"])
+
+
+@pytest.fixture
+def run_old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, old_torch: Path) -> RunIn:
+    return runner(pytester, monkeypatch, old_torch)
+
+
+@pytest.fixture
+def run_without_torch(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, no_torch: Path
+) -> RunIn:
+    return runner(pytester, monkeypatch, no_torch)
+
+
+@pytest.fixture
+def run_without_syrupy(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, no_syrupy: Path
+) -> RunIn:
+    return runner(pytester, monkeypatch, no_syrupy)
+
+
+def skipped(result: pytest.RunResult) -> dict[str, int]:
+    """How many tests were skipped, by reason."""
+    found: dict[str, int] = {}
+    for line in result.outlines:
+        if line.startswith("SKIPPED ["):
+            number, _, rest = line.removeprefix("SKIPPED [").partition("]")
+            reason = rest.partition(": ")[2]
+            found[reason] = found.get(reason, 0) + int(number)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "problem"),
+    [
+        ("2.13.0+cpu", "2.13", ""),
+        ("2.9.0a0+git1234", "2.9", ""),
+        ("3.0.0", "3.0", ""),
+        ("2.6.0+cu124", "2.6", OLD),
+        ("1.13.1", "1.13", OLD.replace("2.6.0", "1.13.1")),
+        ("unknown", "", ""),
+    ],
+)
+def test_the_release_decides(
+    monkeypatch: pytest.MonkeyPatch, version: str, release: str, problem: str
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    assert torch_release.running_release() == release
+    assert torch_release.why_unsupported() == problem
+
+
+def test_a_torch_that_is_not_imported_is_known_by_its_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(metadata, "version", {"torch": "2.8.1"}.__getitem__)
+    assert torch_release.why_unsupported() == OLD.replace("2.6.0", "2.8.1")
+    assert "torch" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"), [(None, NONE), (types.ModuleType("torch"), "")], ids=["none", "stub"]
+)
+def test_a_torch_without_metadata_is_taken_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, module: Any, problem: str
+) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    assert torch_release.why_unsupported() == problem
+
+
+def test_on_an_old_torch_what_needs_a_newer_one_is_skipped(
+    pytester: pytest.Pytester, run_old: RunIn
+) -> None:
+    pytester.makepyfile(SUITE)
+    result = run_old("-rs", "-W", "error")
+    result.assert_outcomes(passed=1, skipped=8)
+    assert skipped(result) == {OLD: 8}
+
+
+def test_without_isolation_it_is_skipped_as_well(pytester: pytest.Pytester, run_old: RunIn) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_isolation = off")
+    pytester.makepyfile(SUITE)
+    run_old().assert_outcomes(passed=1, skipped=8)
+
+
+def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
+    pytester: pytest.Pytester, run_without_torch: RunIn
+) -> None:
+    pytester.makepyfile(SUITE)
+    result = run_without_torch("-rsf", "-W", "error")
+    result.assert_outcomes(passed=1, skipped=7, failed=1)
+    assert skipped(result) == {NONE: 7}
+    result.stdout.fnmatch_lines(["FAILED *::test_stored*"])
+
+
+@pytest.mark.parametrize("isolation", ["on", "off"])
+def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
+    pytester: pytest.Pytester, run_old: RunIn, isolation: str
+) -> None:
+    pytester.makeini(
+        f"[pytest]\ntorchgraph_max_graph_breaks = 0\ntorchgraph_isolation = {isolation}"
+    )
+    pytester.makepyfile("def test_plain(): pass\ndef test_other(): pass")
+    result = run_old("-W", "error")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines([f"the limits of the ini file were not checked: {OLD}"])
+
+
+def test_without_limits_an_old_torch_is_not_mentioned(
+    pytester: pytest.Pytester, run_old: RunIn
+) -> None:
+    pytester.makepyfile("def test_plain(): pass\ndef test_failing(): assert 0")
+    result = run_old("-W", "error")
+    result.assert_outcomes(passed=1, failed=1)
+    assert "needs torch" not in result.stdout.str()
+
+
+def test_an_audit_that_shows_says_that_nothing_was_watched(
+    pytester: pytest.Pytester, run_old: RunIn
+) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    result = run_old("--torchgraph-audit=show", "-W", "error")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*= torchgraph audit =*", f"nothing was watched: {OLD}"])
+
+
+@pytest.mark.parametrize("mode", ["record", "check"])
+def test_an_audit_that_judges_is_refused(
+    pytester: pytest.Pytester, run_without_torch: RunIn, mode: str
+) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    result = run_without_torch(f"--torchgraph-audit={mode}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --torchgraph-audit={mode}: {NONE}"])
+    assert not (pytester.path / "torchgraph-audit.json").exists()
+
+
+def test_outside_of_pytest_an_old_torch_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linear, graph = torch.nn.Linear(2, 2), torch.fx.symbolic_trace(torch.nn.ReLU())
+    monkeypatch.setattr(torch, "__version__", "2.6.0")
+    calls = {
+        "capture": lambda: pytest_torchgraph.capture(linear, torch.ones(2)),
+        "watch": pytest_torchgraph.watch,
+        "from_fx": lambda: pytest_torchgraph.from_fx(graph),
+    }
+    for name, call in calls.items():
+        with pytest.raises(UnsupportedTorchError, match=OLD):
+            call()
+        assert issubclass(UnsupportedTorchError, TorchGraphError), name
+
+
+@pytest.mark.parametrize(("which", "problem"), [("old_torch", OLD), ("no_torch", NONE)])
+def test_a_name_that_cannot_be_imported_says_why(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    which: str,
+    problem: str,
+) -> None:
+    runner(pytester, monkeypatch, request.getfixturevalue(which))
+    code = (
+        "from pytest_torchgraph import Graph\n"
+        "try: from pytest_torchgraph import capture\n"
+        "except ImportError as error: print(error)"
+    )
+    result = pytester.run(sys.executable, "-S", "-W", "error", "-c", code)
+    assert result.outlines == [problem]
+
+
+OTHER_PLUGIN = """
+    import pytest
+
+    def pytest_addoption(parser):
+        parser.addoption("--snapshot-update", action="store_true", help="as pytest-snapshot has it")
+
+    @pytest.fixture
+    def snapshot(request):
+        return request.config.option.snapshot_update
+"""
+
+
+def test_without_syrupy_another_plugin_for_snapshots_has_its_options_and_fixture(
+    pytester: pytest.Pytester, run_without_syrupy: RunIn
+) -> None:
+    pytester.makepyfile(
+        other_snapshots=OTHER_PLUGIN, test_x="def test_x(snapshot): assert snapshot is True"
+    )
+    result = run_without_syrupy("-p", "other_snapshots", "--snapshot-update", "-W", "error")
+    result.assert_outcomes(passed=1)
+    assert "snapshot report" not in result.stdout.str()
+
+
+def test_graph_snapshot_says_what_to_install(
+    pytester: pytest.Pytester, run_without_syrupy: RunIn
+) -> None:
+    pytester.makepyfile(SUITE)
+    result = run_without_syrupy("-k", "plain or stored")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "graph_snapshot stores graphs with the plugin syrupy 5.3 or newer, which is not "
+            "installed: pip install 'pytest-torchgraph[[]snapshot[]]'"
+        ]
+    )
+
+
+def test_captures_and_the_marker_need_no_syrupy(
+    pytester: pytest.Pytester, run_without_syrupy: RunIn
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        import torch
+
+        def test_captured(graph_capture):
+            graph_capture(torch.sin, torch.ones(3)).assert_graph_count(1)
+
+        @pytest.mark.torchgraph
+        def test_marked():
+            torch.compile(torch.sin, backend="eager")(torch.ones(3))
+        """
+    )
+    result = run_without_syrupy("--torchgraph-audit=show", "--torchgraph-report=page.html")
+    result.assert_outcomes(passed=2)
+
+
+def test_a_syrupy_that_is_too_old_is_named(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = make_environment(pytester.path / "site", stubs={"syrupy": "4.9.1"})
+    pytester.makepyfile(test_x="def test_stored(graph_snapshot): pass\ndef test_plain(): pass")
+    result = runner(pytester, monkeypatch, environment)("test_x.py")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*syrupy 5.3 or newer, this is 4.9.1: pip install *"])
