@@ -8,19 +8,13 @@ something, because their counters would keep all compiled code of the run alive.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from ..watching.dynamo_import import DynamoFinder, is_imported
 
 if TYPE_CHECKING:
     from ..watching.observe.recorder import EventRecorder
     from ..watching.record import WatchRecord
-
-DYNAMO = "torch._dynamo"
 
 
 class SuiteWatch:
@@ -35,15 +29,12 @@ class SuiteWatch:
         self._running = False
         self._recorder: EventRecorder | None = None
         self._keeper: EventRecorder | None = None
-        self._finder: _DynamoFinder | None = None
-        if DYNAMO not in sys.modules:
-            self._finder = _DynamoFinder(self._imported)
-            sys.meta_path.insert(0, self._finder)
+        self._finder = None if is_imported() else DynamoFinder(self._imported)
 
     def begin(self) -> None:
         """Watch from now on, or from when Dynamo is imported."""
         self._running = True
-        if DYNAMO in sys.modules:
+        if is_imported():
             self._open()
 
     def end(self) -> WatchRecord | None:
@@ -72,8 +63,8 @@ class SuiteWatch:
 
             HUB.close(self._keeper)
             self._keeper = None
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
+        if self._finder is not None:
+            self._finder.remove()
 
     def _imported(self) -> None:
         if self._running:
@@ -95,42 +86,3 @@ class SuiteWatch:
             self._recorder = recorder
         except Exception as error:  # ours, in the middle of an import or a test of the user's
             self.broken = error
-
-
-class _DynamoFinder(MetaPathFinder):
-    """Calls a function as soon as `torch._dynamo` has been imported."""
-
-    def __init__(self, imported: Callable[[], None]) -> None:
-        self._imported = imported
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The module's own spec, with a loader that tells when it is done."""
-        if fullname != DYNAMO:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Told(spec.loader, self._imported)
-        return spec
-
-
-class _Told(Loader):
-    """A loader that calls a function when it has executed its module."""
-
-    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
-        self._loader = loader
-        self._done = done
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the loader behind it does."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """As the loader behind it does; the module keeps that loader."""
-        spec = module.__spec__
-        assert spec is not None
-        module.__loader__ = spec.loader = self._loader
-        self._loader.exec_module(module)
-        self._done()
