@@ -38,6 +38,7 @@ class AuditReport:
         self._baseline = _baseline(self._path, self._mode)
         self._facts: dict[str, TestFacts] = {}
         self._tests: set[str] = set()
+        self._places: dict[str, str] = {}
         self._passed: set[str] = set()
         self._broken = ""
         self._settings: list[SettingLeft] = []
@@ -47,6 +48,8 @@ class AuditReport:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
         test = report.nodeid
         self._tests.add(test)
+        file, line, name = report.location
+        self._places[test] = f"{file}:{(line or 0) + 1} {name.rpartition('.')[2].partition('[')[0]}"
         if report.when == "setup":
             self._facts.pop(test, None)
         if report.when == "call" and (report.passed or hasattr(report, "wasxfail")):
@@ -88,7 +91,7 @@ class AuditReport:
             from .judge import judge
 
             section = self._baseline.get(running_release(), {})
-            verdict = judge(section, self._facts, self._passed)
+            verdict = judge(section, self._facts, self._passed, self._places)
             compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
             _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
