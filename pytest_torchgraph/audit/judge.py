@@ -53,6 +53,7 @@ def judge(
     facts: Mapping[str, TestFacts],
     passed: Collection[str],
     places: Mapping[str, str] | None = None,
+    missing: Collection[str] | None = None,
 ) -> Verdict:
     """Compare a run with the baseline.
 
@@ -61,8 +62,11 @@ def judge(
         facts: of each test that calls compiled code.
         passed: the ids of the tests that passed, or failed as expected. No others are compared.
         places: where tests are, as `file:line`, for those that call nothing compiled any more.
+        missing: the tests of the baseline that are not there any more, and may have been renamed;
+            None for all that did not run.
     """
     places = places or {}
+    seen = {cause.key for each in facts.values() for cause in each.causes}
     verdict = Verdict()
     known = {key for entry in before.values() for key in entry.causes}
     for test in sorted(passed):
@@ -77,10 +81,27 @@ def judge(
         elif old is not None and of_test is not None:
             worse = list(_worse(test, old, of_test, known))
             verdict.worse += worse
-            verdict.better += () if worse else _better(test, old, of_test)
+            verdict.better += () if worse else _better(test, old, of_test, seen)
     verdict.gone = sorted(before.keys() - passed - facts.keys())
-    _pair_renamed(verdict, before, facts)
+    candidates = [test for test in verdict.gone if missing is None or test in missing]
+    _pair_renamed(verdict, before, facts, candidates)
     return verdict
+
+
+def is_as_before(
+    old: Entry, facts: TestFacts, known: Collection[str], seen: Collection[str]
+) -> bool:
+    """Whether another order of the tests explains all that differs, so that `record` keeps a line.
+
+    Args:
+        old: what the baseline has about the test.
+        facts: of the test now.
+        known: what identifies the causes of the whole baseline.
+        seen: the same of the whole run.
+    """
+    if not _not_comparable(old, facts) or any(_better("", old, facts, seen)):
+        return False
+    return all(cause.key in known for cause in facts.causes)
 
 
 def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
@@ -148,8 +169,11 @@ def _names(backends: tuple[str, ...]) -> str:
     return ", ".join(backends) or "none"
 
 
-def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
+def _better(test: str, old: Entry, facts: TestFacts, seen: Collection[str]) -> Iterator[Change]:
+    """What is better in a test: of one that depends on the order, a break that no test has."""
     if _not_comparable(old, facts):
+        breaks = (key for key in old.causes if key.startswith("break |"))
+        yield from (Change(test, f"gone: {key}") for key in breaks if key not in seen)
         return
     now = Entry.of(facts)
     for key, times in old.causes.items():
@@ -162,9 +186,10 @@ def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
         yield Change(test, f"more ops compiled: {old.ops} -> {now.ops}")
 
 
-def _pair_renamed(verdict: Verdict, before: Section, facts: Mapping[str, TestFacts]) -> None:
+def _pair_renamed(
+    verdict: Verdict, before: Section, facts: Mapping[str, TestFacts], candidates: list[str]
+) -> None:
     """Tests of which one is gone and another one, that compiles the same, is new."""
-    candidates = list(verdict.gone)
     for test in verdict.new:
         entry = Entry.of(facts[test])
         same = [old for old in candidates if before[old] == entry]
