@@ -2,8 +2,9 @@
 
 How data flow; under pytest-xdist a worker runs the test and the controller reports:
 
-    torch's trace
-      WatchRecord            of each test (suite_watch)
+    torch's trace, calls of torch.compile, torch's settings
+      WatchRecord            of each test, CompileCall, SettingLeft (suite_watch, compile_calls,
+                             settings_left)
       TestFacts              plain data (facts, read), with the teardown's report (watcher)
     TestFacts of all tests   in the process that reports (report)
       summary                by cause, with the number of tests (summary)

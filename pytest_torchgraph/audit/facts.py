@@ -89,6 +89,8 @@ class TestFacts:
         nested: whether Dynamo resumed inside of called functions (`nested_graph_breaks`). Where it
             does not, a break in a called function is met once for each caller, and code that two
             of them call is compiled once: counts of breaks and ops are others.
+        eager_calls: how many of the calls ran no compiled code: they ran eagerly, or raised.
+        frame_seconds: how long compiling each of the frames took.
     """
 
     __test__ = False  # the name begins as that of a test class
@@ -105,6 +107,8 @@ class TestFacts:
     backends: tuple[str, ...] = ()
     shared: bool = False
     nested: bool = False
+    eager_calls: int = 0
+    frame_seconds: tuple[float, ...] = ()
 
     @property
     def uses_compile(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..convert.source_lines import relative
@@ -19,7 +20,7 @@ from .suite_watch import Seen
 NO_OPS = "Dynamo found no tensor operation"
 SERVED_WITHOUT_GRAPH = "served from Dynamo's cache, without a graph"
 NEVER_CALLED = "torch.compile is called, but what it gives never is"
-UNSEEN = "Dynamo did not look at the code, which an earlier test made it skip"
+UNSEEN = "Dynamo skips the code, since an earlier test"
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 """Addresses and ids of objects: other ones in each run."""
@@ -52,18 +53,22 @@ def facts_of(record: WatchRecord) -> TestFacts:
     """The facts in what a watch saw."""
     graphs = [each for each in record.compiled if each.ops and not each.failure]
     compiles = bool(graphs or record.executions)
-    frames = [f"{relative(each.file)}:{each.line} {each.function}" for each in graphs]
-    called = [f"{relative(each.file)}:{each.line} {each.name}" for each in record.callables]
+    frames: defaultdict[str, float] = defaultdict(float)
+    for each in graphs:
+        frames[f"{relative(each.file)}:{each.line} {each.function}"] += each.seconds
     causes = _together(_causes(record, compiles))
+    called = [f"{relative(each.file)}:{each.line} {each.name}" for each in record.callables]
     return TestFacts(
         calls=sum(callee.entries for callee in record.callables),
+        eager_calls=sum(callee.uncompiled.total() for callee in record.callables),
         graphs=len(graphs),
         backwards=sum(1 for run, n in record.runs.items() if run.part == BACKWARD and n),
         ops=sum(each.ops for each in graphs),
         seconds=round(sum(each.seconds for each in record.compiled), 6),
         compiles=compiles,
         causes=causes,
-        frames=tuple(dict.fromkeys(frames)),
+        frames=tuple(frames),
+        frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
         callables=tuple(dict.fromkeys(called)),
         backends=tuple(sorted({each.backend for each in record.callables if each.backend})),
         shared=(
@@ -132,7 +137,9 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         for each in again
         if (each.file, each.function) not in limited
     ]
-    causes += _ran_eagerly(record, compiles, {(cause.file, cause.function) for cause in causes})
+    explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
+    explained |= {(each.file, each.line) for each in causes if each.file}  # of a lambda
+    causes += _ran_eagerly(record, compiles, explained)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
         served = text == SERVED_WITHOUT_GRAPH
@@ -141,14 +148,14 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
 
 
 def _ran_eagerly(
-    record: WatchRecord, compiles: bool, explained: Container[tuple[str, str]]
+    record: WatchRecord, compiles: bool, explained: set[tuple[str, str | int]]
 ) -> Iterator[Cause]:
     """The callables that ran eagerly.
 
     Args:
         record: what the watch saw.
         compiles: whether anything ran compiled.
-        explained: files and functions for which another cause says why.
+        explained: files and functions, or files and lines, for which another cause says why.
     """
     kind: CauseKind = "eager" if compiles else "nothing"
     if record.disabled:
@@ -159,7 +166,7 @@ def _ran_eagerly(
         own = relative(callee.file), callee.name if callee.code is None else callee.code.co_name
         for cause, times in callee.uncompiled.items():
             file = relative(cause.file) if cause.file else ""
-            if own in explained or (file, cause.function) in explained:
+            if {own, (file, cause.function), (file, cause.line)} & explained:
                 continue
             if cause == UNKNOWN_CAUSE:
                 yield Cause(kind, *own, UNSEEN, "", callee.line, times, shared=True)

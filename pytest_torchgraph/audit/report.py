@@ -33,6 +33,7 @@ class AuditReport:
     def __init__(self, config: pytest.Config, watcher: TestWatcher) -> None:
         chosen = settings.get(config)
         self._mode = chosen.audit
+        self._isolated = chosen.audit_isolation
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
@@ -44,6 +45,7 @@ class AuditReport:
         self._broken = ""
         self._settings: list[SettingLeft] = []
         self._said: list[str] = []
+        self._colour = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
@@ -96,7 +98,9 @@ class AuditReport:
             verdict = judge(section, self._facts, self._passed, self._places, missing)
             compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
-            _fail(session, exitstatus, bool(verdict.worse) or (bool(section) and not compared))
+            failed = bool(verdict.worse) or (bool(section) and not compared)
+            self._colour = "red" if failed else "green"
+            _fail(session, exitstatus, failed)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the section `torchgraph audit`."""
@@ -109,9 +113,19 @@ class AuditReport:
                 f"is not all of it: {self._broken}"
             )
         verbose = terminalreporter.config.get_verbosity() > 0
-        lines = summary_lines(self._facts, len(self._tests), width=_width(), verbose=verbose)
-        for line in [*lines, *self._said]:
+        lines = summary_lines(
+            self._facts,
+            len(self._tests),
+            width=_width(),
+            verbose=verbose,
+            settings=self._settings,
+            isolated=self._isolated,
+        )
+        for line in lines:
             terminalreporter.line(line)
+        for number, line in enumerate(self._said):
+            colour = {self._colour: True} if self._colour and number == 0 else {}
+            terminalreporter.line(line, **colour)
 
     def _missing(self, config: pytest.Config, section: Section) -> set[str]:
         """The tests of the baseline that are not there any more, as far as this run can tell."""

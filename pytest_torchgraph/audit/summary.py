@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import re
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..words import counted
 
 if TYPE_CHECKING:
-    from .facts import Cause, CauseKind, TestFacts
+    from .facts import Cause, CauseKind, SettingLeft, TestFacts
+
+SWITCH = "TORCHDYNAMO_DISABLE"
+"""The environment variable with which torch.compile gives what it is given."""
 
 MOST = 10
 """How many causes are listed, so that the summary fits on a screen; `-v` lists all."""
 
 INDENT = 11
 """How many columns stand before a cause, for the number of its tests."""
+
+MOST_SETTINGS = 3
+"""How many settings that tests left changed are listed; `-v` lists all."""
+
+REMOVED = "gone"
+"""What a setting is that was deleted: torch raises AttributeError where it is read."""
+
+GONE_WHY = "monkeypatch.setattr removes it when it undoes; use torch._dynamo.config.patch"
+
+_PLACE = re.compile(r"\S+:\d+\b")
+"""A file and a line, which terminals make a link of."""
 
 _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
@@ -34,112 +51,216 @@ class CauseOverTests:
     Attributes:
         cause: as it is in the first of them.
         tests: the ids of the tests.
+        places: the files and functions that it is in: what compiles nothing for the same reason is
+            one cause.
         times: how often it happened in all of them.
         without_graph: how many of them compile nothing.
     """
 
     cause: Cause
     tests: list[str] = field(default_factory=list)
+    places: set[tuple[str, str]] = field(default_factory=set)
     times: int = 0
     without_graph: int = 0
 
     @property
-    def rank(self) -> tuple[int, int, int, str]:
-        """What comes first: tests that compile nothing, then what most tests have."""
-        return -self.without_graph, -len(self.tests), -self.times, self.cause.key
+    def rank(self) -> tuple[int, int, str]:
+        """What comes first: what most tests have."""
+        return -len(self.tests), -self.times, self.cause.key
 
 
 def causes_over_tests(facts: Mapping[str, TestFacts]) -> list[CauseOverTests]:
-    """The causes of all tests, each once, those of most tests first."""
-    found: dict[str, CauseOverTests] = {}
+    """The causes of all tests, each once, those of most tests first.
+
+    But the first of all is the one because of which most tests compile nothing: they pass, and
+    test something else than they say.
+    """
+    found: dict[tuple[str, ...], CauseOverTests] = {}
     for test, of_test in facts.items():
         for cause in of_test.causes:
-            entry = found.setdefault(cause.key, CauseOverTests(cause))
+            place = cause.file, cause.function
+            key = (cause.text,) if cause.kind == "nothing" else (cause.key,)
+            entry = found.setdefault((cause.kind, *key), CauseOverTests(cause))
             entry.tests.append(test)
+            entry.places.add(place)
             entry.times += cause.count
             entry.without_graph += not of_test.compiles
-    return sorted(found.values(), key=lambda each: each.rank)
+    causes = sorted(found.values(), key=lambda each: each.rank)
+    first = max(causes, key=lambda each: each.without_graph, default=None)
+    if first is not None and first.without_graph:
+        causes.remove(first)
+        causes.insert(0, first)
+    return causes
 
 
 def summary_lines(
-    facts: Mapping[str, TestFacts], tests: int, *, width: int = 80, verbose: bool = False
+    facts: Mapping[str, TestFacts],
+    tests: int,
+    *,
+    width: int = 80,
+    verbose: bool = False,
+    settings: Sequence[SettingLeft] = (),
+    isolated: bool = False,
 ) -> Iterator[str]:
-    """The lines of the summary.
+    """The lines of the summary: one for each cause, so that the first ones say what costs most.
 
     Args:
         facts: of each test that calls compiled code, by its id.
         tests: how many tests ran.
-        width: of the terminal; where a cause does not fit beside its tests, they are on a line of
-            their own.
-        verbose: whether all causes are listed.
+        width: of the terminal. What does not fit is cut, but never the place of a cause.
+        verbose: whether all causes are listed, and nothing is cut.
+        settings: of torch, that tests left changed.
+        isolated: whether Dynamo was reset before each test.
     """
     if not facts:
-        yield f"none of {counted(tests, 'test')} calls anything that was given to torch.compile"
-        return
-    yield _totals(facts, tests)
-    causes = causes_over_tests(facts)
-    shown = causes if verbose else causes[:MOST]
-    for each in shown:
-        yield from over_tests(_described(each), each.tests, width)
-    if len(causes) > len(shown):
-        more = counted(len(causes) - len(shown), "more cause")
-        yield f"{'':{INDENT}}and {more} (-v lists them)"
-    yield _cost(facts)
+        none = f"none of {counted(tests, 'test')} uses torch.compile"
+        off = os.environ.get(SWITCH) == "1"
+        yield f"{none} as far as can be seen: {SWITCH}=1 switches it off" if off else none
+    else:
+        yield from textwrap.wrap(totals(facts, tests), width, subsequent_indent="  ")
+        causes = causes_over_tests(facts)
+        shown = causes if verbose else causes[:MOST]
+        same = Counter(describe(each.cause) for each in shown)
+        for each in shown:
+            if each.cause.code and same[describe(each.cause)] > 1:  # breaks of several kinds
+                cause = replace(each.cause, code=f"{each.cause.text}: {each.cause.code}")
+                each = replace(each, cause=cause)
+            yield from _lines(each, width, verbose)
+        if len(causes) > len(shown):
+            more = counted(len(causes) - len(shown), "more cause")
+            yield f"{'':{INDENT}}and {more} (-v lists them)"
+        for line in _cost(facts):
+            yield line if verbose else cut(line, width)
+    if isolated:
+        yield "isolated: Dynamo was reset before each test"
+    yield from _settings(settings, width, verbose)
 
 
-def _totals(facts: Mapping[str, TestFacts], tests: int) -> str:
-    kinds: Counter[CauseKind] = Counter()
+def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
+    """The first line: how many tests use torch.compile, and what came of it."""
+    times: Counter[CauseKind] = Counter()
+    having: Counter[CauseKind] = Counter()
     for of_test in facts.values():
         for cause in of_test.causes:
-            kinds[cause.kind] += cause.count
-    graphs = sum(each.graphs for each in facts.values())
-    ops = sum(each.ops for each in facts.values())
+            times[cause.kind] += cause.count
+        having.update({cause.kind for cause in of_test.causes})
     nothing = sum(not each.compiles for each in facts.values())
-    parts = [counted(graphs, "graph"), counted(ops, "op"), counted(kinds["break"], "graph break")]
-    parts.append(counted(kinds["recompile"] + kinds["limit"], "recompile"))
-    calls = "calls" if len(facts) == 1 else "call"
-    line = f"{len(facts)} of {counted(tests, 'test')} {calls} compiled code: {', '.join(parts)}"
-    return line + (f"; {nothing} compile{'s' * (nothing == 1)} nothing" if nothing else "")
+    parts = [f"{nothing} compile{'s' * (nothing == 1)} nothing"] * (nothing > 0)
+    parts.append(counted(sum(each.graphs for each in facts.values()), "graph"))
+    parts.append(counted(sum(each.ops for each in facts.values()), "op"))
+    broken = f" in {counted(having['break'], 'test')}" if having["break"] else ""
+    parts.append(counted(times["break"], "graph break") + broken)
+    again = times["recompile"] + times["limit"]
+    parts += [counted(again, "recompile")] * (again > 0)
+    use = "uses" if len(facts) == 1 else "use"
+    return f"{len(facts)} of {counted(tests, 'test')} {use} torch.compile: {', '.join(parts)}"
 
 
-def _cost(facts: Mapping[str, TestFacts]) -> str:
-    compiled: defaultdict[str, int] = defaultdict(int)
+def _cost(facts: Mapping[str, TestFacts]) -> Iterator[str]:
+    """What compiling took, and how often the same code was compiled."""
+    compiled: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for of_test in facts.values():
-        for frame in of_test.frames:
-            compiled[frame] += 1
+        compiled.update(of_test.frames)
+        for frame, taken in zip(of_test.frames, of_test.frame_seconds, strict=False):
+            seconds[frame] += taken
+    total = sum(each.seconds for each in facts.values())
+    line = f"compiling took {total:.1f} s"
+    if seconds and len(compiled) > 1:
+        frame = max(seconds, key=lambda each: (seconds[each], each))
+        file, _, function = frame.partition(" ")
+        line += f", {seconds[frame]:.1f} s of it for {file} in {function}"
+        line += f" ({counted(compiled[frame], 'test')})"
+    yield line
     again = [n for n in compiled.values() if n > 1]
-    line = f"compiling took {sum(each.seconds for each in facts.values()):.1f} s"
     if again:
-        line += (
-            f"; {counted(len(again), 'function')} {'is' if len(again) == 1 else 'are'} compiled by "
-            f"several tests ({sum(again)} times)"
-        )
-    return line
+        functions = f"{counted(len(again), 'function')} {'is' if len(again) == 1 else 'are'}"
+        yield f"{functions} compiled by several tests ({sum(again):,} times)"
+    calls = sum(each.calls for each in facts.values())
+    eager = sum(each.eager_calls for each in facts.values())
+    if eager:
+        yield f"{eager:,} of {counted(calls, 'call')} of compiled callables ran no compiled code"
 
 
-def describe(cause: Cause) -> str:
-    """A cause in words, with its place."""
-    place = f"{cause.file}:{cause.line} in {cause.function}" if cause.file else cause.function
+def _settings(settings: Sequence[SettingLeft], width: int, verbose: bool) -> Iterator[str]:
+    """The settings that tests left changed: later tests compile otherwise than they do alone."""
+    if settings:
+        yield f"{counted(len(settings), 'setting')} of torch left changed by tests:"
+    for each in settings if verbose else settings[:MOST_SETTINGS]:
+        line = f"  {each.name}: {each.before} -> {each.after}"
+        test = f"  {each.test}"
+        yield from [line + test] if len(line + test) <= width else [line, f"  {test}"]
+    if any(each.after == REMOVED for each in settings):
+        yield f"  (gone: {GONE_WHY})"
+    if not verbose and len(settings) > MOST_SETTINGS:
+        yield f"  and {len(settings) - MOST_SETTINGS} more (-v lists them)"
+
+
+def _lines(each: CauseOverTests, width: int, verbose: bool) -> list[str]:
+    """One line for a cause; two for one that compiles nothing, where it does not fit into one."""
+    cause, more = each.cause, len(each.places) - 1
+    words = describe(cause, more)
+    if cause.kind == "nothing":
+        place = _place(cause, more)
+        line = f"{_number(each.tests)}  {words}"
+        if place and not verbose and len(line) > width:
+            reason = f"{_number(each.tests)}  compile nothing: {cause.text}"
+            return [cut(reason, width), cut(f"{'':{INDENT}}{place}", width)]
+    elif each.without_graph == len(each.tests):
+        words = f"compile nothing: {words}"
+    elif each.without_graph:
+        words += f"; {each.without_graph} of them compile nothing"
+    return over_tests(words, each.tests, width, whole=verbose)
+
+
+def describe(cause: Cause, more: int = 0) -> str:
+    """A cause in words, with its place.
+
+    Args:
+        cause: the cause.
+        more: the number of further functions that it is in.
+    """
+    place = _place(cause, more)
     text = (f": {cause.text}" if place else cause.text) if cause.text else ""
     words = _HAPPENED[cause.kind].format(place=place, code=cause.code or cause.text, text=text)
     return " ".join(words.split())
 
 
-def _described(each: CauseOverTests) -> str:
-    words = describe(each.cause)
-    if each.without_graph and each.cause.kind != "nothing":
-        words += "; nothing is compiled"
-        words += f" in {each.without_graph} of them" if len(each.tests) > 1 else ""
-    return words
+def _place(cause: Cause, more: int) -> str:
+    place = f"{cause.file}:{cause.line} in {cause.function}" if cause.file else cause.function
+    return place + (f" and {counted(more, 'more function')}" if more else "")
 
 
-def over_tests(words: str, tests: Sequence[str], width: int) -> list[str]:
-    """What holds for some tests, with their number and the first one: one line, or two."""
-    first = f"{counted(len(tests), 'test'):>{INDENT - 2}}  {words}"
-    named = _tests(tests)
-    one_line = f"{first}  {named}"
-    return [one_line] if len(one_line) <= width else [first, " " * INDENT + named]
+def over_tests(words: str, tests: Sequence[str], width: int, *, whole: bool = False) -> list[str]:
+    """What holds for some tests, with their number and the first one.
+
+    Args:
+        words: what holds.
+        tests: their ids.
+        width: of the terminal.
+        whole: whether nothing is cut. Else it is one line, in which the test is named if there is
+            room, by its file and name or by its name alone; two where the words name no place.
+    """
+    first = f"{_number(tests)}  {words}"
+    more = f" and {len(tests) - 1:,} more" if len(tests) > 1 else ""
+    if whole:
+        line = f"{first}  {tests[0]}{more}"
+        return [line] if len(line) <= width else [first, f"{'':{INDENT}}{tests[0]}{more}"]
+    for name in (tests[0], tests[0].rpartition("/")[2], tests[0].rpartition("::")[2]):
+        if len(f"{first}  {name}{more}") <= width:
+            return [f"{first}  {name}{more}"]
+    if _PLACE.search(words):
+        return [cut(first, width)]
+    return [cut(first, width), cut(f"{'':{INDENT}}{tests[0]}{more}", width)]
 
 
-def _tests(tests: Sequence[str]) -> str:
-    return tests[0] + (f" and {len(tests) - 1} more" if len(tests) > 1 else "")
+def _number(tests: Sequence[str]) -> str:
+    return f"{counted(len(tests), 'test'):>{INDENT - 2}}"
+
+
+def cut(line: str, width: int) -> str:
+    """A line as far as there is room, but with the whole of the first place that it names."""
+    if len(line) <= width:
+        return line
+    place = _PLACE.search(line)
+    return line[: max(width - 1, place.end() if place else 0)].rstrip() + "…"

@@ -57,6 +57,7 @@ from .dynamo import (
     uncompiled,
 )
 from .observers import (
+    code_being_compiled,
     compiled_autograd_is_on,
     compiled_autograd_reasons,
     current_stance,
@@ -101,6 +102,7 @@ __all__ = [
     "backend_name",
     "boxed",
     "code_at_recompile_limit",
+    "code_being_compiled",
     "compile_is_disabled",
     "compiled_autograd_is_on",
     "compiled_autograd_reasons",

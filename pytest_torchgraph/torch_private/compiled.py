@@ -69,6 +69,8 @@ def autograd_functions_behind(call: Any) -> list[Any]:
     Goes through closures, partial objects and the globals of generated code.
     """
     wanted = set(aot_autograd_functions())
+    if not wanted:
+        return []
     functions: list[Any] = []
     todo, visited = [call], {id(call)}
     while todo and len(visited) < _MAX_VISITED:

@@ -61,11 +61,10 @@ def leave_alone(*packages: str) -> None:
         packages: full names, as `pytest_torchgraph.watching`. Included is what is below them, not
             a package whose name merely begins alike, as `pytest_torchgraph.watching_more`.
     """
-    ours = [each for each in sys.modules.items() if each[0].startswith(_OURS)]
-    for name, module in ours:
+    for name in [each for each in sys.modules if each.startswith(_OURS)]:
         if name not in _left_alone and _is_in(name, __package__, *packages):
             _left_alone.add(name)
-            for value in vars(module).values():
+            for value in vars(sys.modules[name]).values():
                 _skip_code_of(value)
 
 
@@ -305,6 +304,21 @@ def compiled_autograd_reasons() -> Iterator[None]:
             yield
     finally:
         install(None)
+
+
+def code_being_compiled() -> CodeType | None:
+    """The code that Dynamo compiles, or refuses to, at this moment; None for none.
+
+    It is a local variable of torch's `convert_frame._compile`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_compile":
+            code = local_of(frame, "code")
+            if isinstance(code, CodeType):
+                return code
+        frame = frame.f_back
+    return None
 
 
 def traced_files() -> frozenset[str]:

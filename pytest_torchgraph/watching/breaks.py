@@ -33,6 +33,8 @@ _PREAMBLES = (
 _GAVE_UP = ("Failed to handle graph break gracefully", "graph break that we cannot resume from")
 _NEXT_REPORT = "*** While handling this graph break, another graph break occurred: ***"
 _STACK = "User code traceback:"
+_BEGIN = re.compile(r"\n+=+ most recent `torch\.compile` .*=+\n+")
+"""Stands between the callers and the traced code where `torch._dynamo.config.verbose` is set."""
 _UNINDENTED = re.compile(r"^(?=\S)", re.MULTILINE)
 """Where a printed stack ends."""
 _SECTION = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
@@ -225,7 +227,8 @@ def read_report(text: str) -> BreakReport:
     body = body.partition("Stack variable source attribution:")[0]
     body = body.partition("Graph Break Reason:")[2] or body
     skipped = any(words in body for words in _GAVE_UP)
-    frames = frames_in(_UNINDENTED.split(stack.lstrip("\n"), maxsplit=1)[0])
+    stack = _BEGIN.sub("\n", stack).lstrip("\n")
+    frames = frames_in(_UNINDENTED.split(stack, maxsplit=1)[0])
     if header is not None and not frames:
         frames = [(header[1], int(header[2]), "", "")]
     first, *others = (_LINK.sub("", part).strip() for part in body.split(_NEXT_REPORT))

@@ -22,6 +22,8 @@ from .observe.events import (
 
 LIMIT = "recompile limit"
 """Words in the reason with which Dynamo refuses to compile code again."""
+_REFUSED = "RecompileLimitExceeded"
+"""The failure where torch 2.9 to 2.11 refuse that."""
 
 
 @dataclass
@@ -69,7 +71,8 @@ class Compilation:
     @property
     def limit_hit(self) -> bool:
         """Whether Dynamo refused, because it had compiled this code too often."""
-        return bool(self.failure) and LIMIT in self.reason
+        refused = self.failure == _REFUSED or LIMIT in self.reason
+        return bool(self.failure) and refused
 
     @property
     def is_capture(self) -> bool:

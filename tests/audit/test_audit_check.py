@@ -55,6 +55,8 @@ def test_a_change_for_the_worse_fails_the_run_and_no_test(
     same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test compared)"])
 
     edit(pytester, "return (x.sin() * 2).cos()", "print(1)\n    return (x.sin() * 2).cos()")
+    worse = suite(*PASSING, "--torchgraph-audit=check", "--color=yes")
+    assert f"\x1b[31mworse than {FILE}:\x1b[0m" in worse.stdout.str()
     worse = suite(*PASSING, "--torchgraph-audit=check")
     assert worse.ret == 1
     worse.assert_outcomes(passed=2, deselected=1)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from pytest_torchgraph import watch
-from pytest_torchgraph.audit.facts import Cause, TestFacts
-from pytest_torchgraph.audit.read import NO_OPS, facts_of
+from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
+from pytest_torchgraph.audit.read import NEVER_CALLED, NO_OPS, UNSEEN, facts_of
 from pytest_torchgraph.audit.suite_watch import SuiteWatch
-from pytest_torchgraph.audit.summary import MOST, summary_lines
+from pytest_torchgraph.audit.summary import summary_lines
 from pytest_torchgraph.watching.observe.hub import HUB
 from pytest_torchgraph.watching.observe.recorder import EventRecorder
 from pytest_torchgraph.watching.record import record_of
@@ -155,6 +155,34 @@ def test_what_is_served_without_a_graph_depends_on_the_tests_before() -> None:
     assert found.shared
 
 
+def test_behind_the_recompile_limit_the_code_is_named_and_the_test_is_shared() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def seen(size: int) -> TestFacts:
+        recorder = EventRecorder(passive=True, with_graphs=False)
+        with HUB.recording(recorder):
+            torch.compile(double, backend="eager", dynamic=False)(torch.ones(size))
+        return facts_of(record_of(recorder))
+
+    torch._dynamo.reset()
+    tests = [seen(size) for size in range(2, 5 + torch._dynamo.config.recompile_limit)]
+    (limit,), (skipped,) = (each.causes for each in tests[-3:-1])
+    assert (limit.kind, limit.function) == ("limit", "double")
+    assert limit.line == double.__code__.co_firstlineno
+    assert (skipped.kind, skipped.function, skipped.text) == ("nothing", "double", UNSEEN)
+    assert all(each.shared for each in tests[1:])
+    assert (tests[-1].calls, tests[-1].eager_calls) == (1, 1)
+
+
+def test_a_lambda_that_breaks_under_fullgraph_is_one_cause() -> None:
+    def run() -> None:
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(lambda x: print(x), backend="eager", fullgraph=True)(torch.ones(3))
+
+    assert [cause.kind for cause in facts(run).causes] == ["break"]
+
+
 def test_where_compiling_is_switched_off_the_setting_is_named() -> None:
     with torch._dynamo.config.patch(disable=True):
         found = facts(call(breaking))
@@ -204,9 +232,10 @@ def test_one_cause_of_many_tests_is_one_line() -> None:
     found = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
     lines = list(summary_lines(found, 50, width=120))
     assert lines == [
-        "40 of 50 tests call compiled code: 40 graphs, 80 ops, 80 graph breaks, 0 recompiles",
+        "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 80 graph breaks in 40 tests",
         " 40 tests  graph break at net.py:7 in forward: print(7)  test_net.py::test_0 and 39 more",
-        "compiling took 20.0 s; 1 function is compiled by several tests (40 times)",
+        "compiling took 20.0 s",
+        "1 function is compiled by several tests (40 times)",
     ]
 
 
@@ -221,28 +250,109 @@ def test_tests_that_compile_nothing_come_first() -> None:
     nothing = Cause("nothing", "", "", NO_OPS, "", 0)
     found = {f"test_{n}": of(break_at(7)) for n in range(9)}
     found["test_empty"] = of(nothing, compiles=False)
-    first, second, *_ = summary_lines(found, 10, width=120)
-    assert first.endswith("; 1 compiles nothing")
+    first, second, third, *_ = summary_lines(found, 10, width=120)
+    assert first.startswith("10 of 10 tests use torch.compile: 1 compiles nothing, 9 graphs, ")
     assert second == f"   1 test  compile nothing: {NO_OPS}  test_empty"
+    assert third.startswith("  9 tests  graph break at net.py:7 in forward")
 
 
-def test_a_narrow_terminal_has_the_tests_on_a_line_of_their_own() -> None:
-    found = {"test_net.py::" + "t" * 40: of(break_at(7))}
-    _, cause, tests, _ = summary_lines(found, 1, width=80)
-    assert cause == "   1 test  graph break at net.py:7 in forward: print(7)"
-    assert tests.strip() == "test_net.py::" + "t" * 40
+def test_of_a_test_is_named_what_there_is_room_for() -> None:
+    test = "tests/compile/test_net.py::TestNet::test_forward[" + "t" * 20 + "]"
+    found = {test: of(break_at(7)), "z": of(break_at(7))}
+    cause = "  2 tests  graph break at net.py:7 in forward: print(7)"
+    for width, named in (
+        (160, test),
+        (130, test.removeprefix("tests/compile/")),
+        (110, test.rpartition("::")[2]),
+    ):
+        assert f"{cause}  {named} and 1 more" in list(summary_lines(found, 2, width=width))
+    assert cause in list(summary_lines(found, 2, width=80))
+    _, first, second, *_ = summary_lines(found, 2, width=100, verbose=True)
+    assert (first, second) == (cause, f"{'':11}{test} and 1 more")
 
 
-def test_the_summary_fits_on_a_screen() -> None:
-    found = {f"test_{n}": of(*map(break_at, range(n % 30))) for n in range(500)}
-    lines = list(summary_lines(found, 500))
-    assert len(lines) <= 2 * MOST + 3
-    assert lines[-2].strip() == "and 19 more causes (-v lists them)"
-    everything = list(summary_lines(found, 500, verbose=True))
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_line_is_cut_but_its_place_is_whole(width: int) -> None:
+    long = replace(break_at(7), code="x = " + "y" * 200)
+    deep = replace(break_at(1234), file="/".join(["directory"] * 20) + "/net.py")
+    found = {"test_a": of(long), "test_b": of(deep)}
+    lines = list(summary_lines(found, 2, width=width))
+    (cut,) = (line for line in lines if "net.py:7" in line)
+    assert len(cut) == width
+    assert cut.endswith("y…")
+    assert any(line.endswith("/net.py:1234…") for line in lines)
+
+
+def test_what_compiles_nothing_for_one_reason_is_one_cause() -> None:
+    text = "torch.compile is called, but what it gives never is"
+    found = {
+        f"test_{n}": of(
+            Cause("nothing", f"tests/test_file_{n}.py", "test", text, "", n), compiles=False
+        )
+        for n in range(5)
+    }
+    wide = list(summary_lines(found, 5, width=200))[1]
+    assert wide.startswith(
+        f"  5 tests  compile nothing: tests/test_file_0.py:0 in test and 4 more functions: {text}"
+    )
+    *_, reason, place, _, _ = summary_lines(found, 5, width=80)
+    assert reason == f"  5 tests  compile nothing: {text}"
+    assert place == f"{'':11}tests/test_file_0.py:0 in test and 4 more functions"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_summary_of_500_tests_fits_on_a_screen(width: int) -> None:
+    nothing = Cause("nothing", "test_net.py", "test_net", NEVER_CALLED, "", 3)
+    found = {f"test_{n:03}": of(*map(break_at, range(n % 30))) for n in range(450)}
+    found |= {f"test_{n}": of(nothing, compiles=False) for n in range(450, 500)}
+    settings = [SettingLeft(f"torch._dynamo.config.s{n}", "0", "1", "test_1") for n in range(9)]
+    lines = list(summary_lines(found, 500, width=width, settings=settings))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= width
+    first = "\n".join(lines[:5])
+    assert "50 compile nothing" in first
+    assert NEVER_CALLED in first
+    assert "test_net.py:3 in test_net" in first
+    assert "graph break at net.py:0 in forward: print(0)" in first
+    assert f"{'':11}and 20 more causes (-v lists them)" in lines
+    everything = list(summary_lines(found, 500, verbose=True, settings=settings))
     assert sum("graph break at" in line for line in everything) == 29
+    assert sum("torch._dynamo.config.s" in line for line in everything) == 9
+
+
+def test_two_breaks_at_one_line_are_told_apart_by_their_kind() -> None:
+    other = replace(break_at(7), text="a call that is skipped")
+    lines = list(summary_lines({"a": of(break_at(7)), "b": of(other)}, 2, width=120))
+    assert [line for line in lines if "net.py:7" in line] == [
+        "   1 test  graph break at net.py:7 in forward: a call that is skipped: print(7)  b",
+        "   1 test  graph break at net.py:7 in forward: data-dependent: print(7)  a",
+    ]
+
+
+def test_what_costs_most_time_is_named() -> None:
+    first = replace(
+        of(), frames=("net.py:3 forward", "net.py:9 loss"), frame_seconds=(1.0, 0.25), seconds=1.3
+    )
+    lines = list(summary_lines({"a": first, "b": first}, 2))
+    assert "compiling took 2.6 s, 2.0 s of it for net.py:3 in forward (2 tests)" in lines
+
+
+def test_calls_that_ran_eagerly_are_counted() -> None:
+    lines = list(summary_lines({"a": replace(of(), calls=40, eager_calls=3)}, 2))
+    assert "3 of 40 calls of compiled callables ran no compiled code" in lines
+
+
+def test_isolation_is_said() -> None:
+    assert "isolated: Dynamo was reset before each test" in list(
+        summary_lines({"a": of()}, 2, isolated=True)
+    )
+
+
+def test_where_nothing_can_be_seen_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    (line,) = summary_lines({}, 3)
+    assert line.endswith("as far as can be seen: TORCHDYNAMO_DISABLE=1 switches it off")
 
 
 def test_a_suite_without_torch_compile_says_so() -> None:
-    assert list(summary_lines({}, 3)) == [
-        "none of 3 tests calls anything that was given to torch.compile"
-    ]
+    assert list(summary_lines({}, 3)) == ["none of 3 tests uses torch.compile"]

@@ -60,9 +60,14 @@ SUITE = """
 FILE = "torchgraph-audit.json"
 
 
-def test_settings_and_calls_are_said(pytester: pytest.Pytester, run: Run) -> None:
+@pytest.mark.parametrize(
+    "how", [(), ("-p", "xdist", "-n", "2", "--dist", "loadfile")], ids=["", "n2"]
+)
+def test_settings_and_calls_are_said(
+    pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
+) -> None:
     pytester.makepyfile(test_odd=SUITE)
-    result = run("-v", "--torchgraph-audit=show")
+    result = run("-v", *how, "--torchgraph-audit=show")
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(
         [

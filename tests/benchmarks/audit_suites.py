@@ -1,204 +1,149 @@
-"""`--torchgraph-audit` on suites that other people wrote: outcomes, false alarms, processor time.
+"""Suites for trying `--torchgraph-audit`: `python tests/benchmarks/audit_suites.py KIND FOLDER`.
 
-    python tests/benchmarks/audit_suites.py FOLDER [--work DIR] [--python EXE] [--what ...] -- ARGS
-
-FOLDER is an unpacked source distribution with its tests, of which nothing is changed; ARGS choose
-tests. It is copied, so that lines can be inserted. Everything runs one after the other.
-
-- `outcomes`: each test's outcome in two plain runs, and under show, record and check. Target: a
-  test that has one outcome in both plain runs has it in all others.
-- `alarms`: a baseline of a serial run and one of two workers, each compared with runs that are
-  cold, in random order, in workers, with 37 lines inserted above, isolated, of some tests. Target:
-  none is worse.
-- `bytes`: the baseline recorded again, with another hash seed, and in two workers. Target: the same
-  bytes but for tests that share compiled code in two workers.
-- `time`: processor time of five alternating pairs with warm caches. Target: at most 5% more.
+trivial   500 tests that do nothing
+eager     300 tests of about 20 small ops of torch, none compiled
+causes    500 tests, most of which compile, with 20 causes in models/ and in the tests
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import resource
-import shutil
-import statistics
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
-BASELINE = "torchgraph-audit.json"
-OWN = ("-p", "no:randomly", "-p", "no:cacheprovider")
-WORKERS = ("-n", "2")
-ISOLATED = ("-o", "torchgraph_audit_isolation=on")
+TRIVIAL = "\n\n".join(f"def test_{n}():\n    assert {n} + 1" for n in range(100))
 
+EAGER = '''"""Eager tests."""
 
-def shuffled(seed: int) -> tuple[str, ...]:
-    return "-p", "no:cacheprovider", f"--randomly-seed={seed}"
+import pytest
+import torch
 
 
-class Suite:
-    """A copy of a suite.
+@pytest.mark.parametrize("size", range(100))
+def test_ops(size):
+    x = torch.ones(size % 7 + 3)
+    for _ in range(5):
+        x = (x.sin() + 1).cos() * 0.5
+    assert x.sum() < 100
+'''
 
-    Attributes:
-        folder: where it is.
-    """
+MODELS = '''"""Functions that Dynamo breaks in, each in a way of its own."""
 
-    def __init__(self, folder: Path, work: Path, python: str, selection: list[str]) -> None:
-        self.folder = work / folder.name
-        if not self.folder.exists():
-            shutil.copytree(folder, self.folder)
-        if not any((self.folder / name).exists() for name in ("pytest.ini", "pyproject.toml")):
-            (self.folder / "pytest.ini").write_text("[pytest]\n")
-        self._python, self._selection = python, selection
-        self._caches = work / "caches"
-        self.seconds = 0.0
+import torch
 
-    @property
-    def baseline(self) -> Path:
-        return self.folder / BASELINE
 
-    def run(self, *args: str, cache: str = "warm", **environment: str) -> tuple[int, str]:
-        """Run the tests: exit status and what was printed."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [self._python, "-m", "pytest", "-q", *self._selection, *args],
-            cwd=self.folder,
-            env={
-                **os.environ,
-                "TORCHINDUCTOR_CACHE_DIR": str(self._caches / cache),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
+def helper(x):
+    return x * 2
+
+
+def clean(x):
+    return (x.sin() + 1).cos()
+
+
+'''
+
+BREAKS = {
+    "prints": 'print("shape", x.shape)',
+    "item": "scale = x.sum().item()",
+    "branches": "x = x * 2 if x.sum() > 0 else x - 1",
+    "breaks": "torch._dynamo.graph_break()",
+    "opens": 'open("/dev/null").close()',
+    "numbers": "x = x + float(x.max())",
+    "lists": "values = x.tolist()",
+    "ids": "key = hash(open)",
+    "repr_of": "text = repr(x)",
+    "nonzero": "rows = x.nonzero()",
+    "unique": "x = x + torch.unique(x).sum()",
+    "data_ptr": "address = x.data_ptr()",
+    "warns": "torch._dynamo.disable(helper)(x)",
+    "with_a_name_so_long_that_it_does_not_fit_into_the_columns_of_a_terminal": "int(x.sum())",
+}
+
+CONFTEST = '''"""Most tests begin with a fresh compiler, as in suites that know it."""
+
+import pytest
+import torch
+import torch._dynamo
+
+
+@pytest.fixture(autouse=True)
+def fresh(request):
+    if "items" not in request.node.name:
+        torch._dynamo.reset()
+'''
+
+TESTS = '''"""Tests of compiled functions."""
+
+import pytest
+import torch
+from models import functions
+
+
+def compiled(function, **how):
+    return torch.compile(function, backend="eager", **how)
+
+
+class TestCompiled:
+    @pytest.mark.parametrize("size", range(2, 8))
+    @pytest.mark.parametrize("name", NAMES)
+    def test_runs(self, name, size):
+        compiled(getattr(functions, name), dynamic=False)(torch.ones(size))
+
+    @pytest.mark.parametrize("size", range(2, 7))
+    def test_clean_code_has_no_break(self, size):
+        compiled(functions.clean)(torch.ones(size))
+
+
+@pytest.mark.parametrize("value", range(12))
+def test_items_of_a_dictionary_are_read_without_any_op(value):
+    compiled(lambda x: {"value": value})(torch.ones(2))
+
+
+@pytest.mark.parametrize("value", range(4))
+def test_is_only_compiled(value):
+    compiled(functions.clean)
+
+
+def test_sizes():
+    call = compiled(functions.clean, dynamic=False)
+    for size in range(2, 13):
+        call(torch.ones(size))
+
+
+@pytest.mark.parametrize("value", range(30))
+def test_eager(value):
+    assert functions.clean(torch.ones(2)).sum() < 0
+
+
+def test_leaves_a_setting():
+    torch._dynamo.config.verbose = True
+'''
+
+
+def write(kind: str, folder: Path) -> None:
+    """Write a suite into a folder."""
+    if kind == "trivial":
+        files = {f"test_trivial_{n}.py": TRIVIAL for n in range(5)}
+    elif kind == "eager":
+        files = {f"test_eager_{n}.py": EAGER for n in range(3)}
+    else:
+        models = "\n\n".join(
+            f"def {name}(x):\n    x = x.sin()\n    {line}\n    return x.cos()\n"
+            for name, line in BREAKS.items()
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return done.returncode, done.stdout + done.stderr
-
-    def outcomes(self, *args: str) -> dict[str, str]:
-        """The outcome of each test."""
-        path = self._caches / "junit.xml"
-        self._caches.mkdir(exist_ok=True)
-        self.run(*OWN, f"--junitxml={path}", *args)
-        return {
-            f"{case.get('classname')}::{case.get('name')}": next(
-                (each.tag for each in case if each.tag in ("failure", "error", "skipped")), "passed"
-            )
-            for case in ElementTree.parse(path).iter("testcase")
+        names = list(BREAKS)
+        files = {
+            "conftest.py": CONFTEST,
+            "models/__init__.py": "",
+            "models/functions.py": MODELS + models,
         }
-
-    def insert_lines(self) -> None:
-        """Insert 37 lines above everything."""
-        for path in self.folder.rglob("*.py"):
-            text = path.read_text("utf-8")
-            if "from __future__" not in text:
-                path.write_text("# a line\n" * 37 + text, "utf-8")
-
-
-def section(printed: str) -> str:
-    """The part about what is worse or better."""
-    begin = max(printed.find("worse than "), 0)
-    return printed[begin : printed.find("\n==", begin)]
-
-
-def outcomes(suite: Suite) -> Iterator[str]:
-    first, second = suite.outcomes(), suite.outcomes()
-    flaky = {test for test in first if first[test] != second.get(test)}
-    yield f"{len(first)} tests, {len(flaky)} with two outcomes in plain runs"
-    for mode in ("show", "record", "check"):
-        found = suite.outcomes(f"--torchgraph-audit={mode}")
-        other = {t for t in first.keys() | found.keys() if first.get(t) != found.get(t)} - flaky
-        yield f"{mode}: {len(other)} other outcomes {sorted(other)}"
-
-
-def alarms(suite: Suite, some: str) -> Iterator[str]:
-    lined = Suite(suite.folder, suite.folder.parent / "lined", suite._python, suite._selection)
-    lined.insert_lines()
-    plain_status, _ = suite.run(*OWN)
-    runs = {
-        "again": (suite, OWN),
-        "cold": (suite, OWN),
-        "random 2": (suite, shuffled(2)),
-        "random 3": (suite, shuffled(3)),
-        "workers": (suite, (*OWN, *WORKERS)),
-        "workers, random 4": (suite, (*shuffled(4), *WORKERS)),
-        "37 lines": (lined, OWN),
-        "isolated": (suite, (*OWN, *ISOLATED)),
-        "some": (suite, (*OWN, "-k", some)),
-    }
-    for name, how in {"serial": OWN, "workers": (*OWN, *WORKERS)}.items():
-        suite.baseline.unlink(missing_ok=True)
-        suite.run("--torchgraph-audit=record", *how)
-        shutil.copy(suite.baseline, lined.baseline)
-        for run, (where, args) in runs.items():
-            cache = "cold" if run == "cold" else "warm"
-            shutil.rmtree(suite._caches / "cold", ignore_errors=True)
-            status, printed = where.run("--torchgraph-audit=check", *args, cache=cache)
-            said = section(printed)
-            worse = "worse than" in said and "nothing is worse" not in printed
-            bad = worse or (status != plain_status and run != "some")
-            verdict = f"WORSE {said}" if worse else f"status {status}" if bad else "ok"
-            offers = " (offers)" if "better than" in printed else ""
-            yield f"{name} -> {run}: {verdict}{offers}"
-
-
-def same_bytes(suite: Suite) -> Iterator[str]:
-    suite.baseline.unlink(missing_ok=True)
-    suite.run("--torchgraph-audit=record", *OWN)
-    first = suite.baseline.read_text()
-    for name, args, seed in (
-        ("again", OWN, "0"),
-        ("another hash seed", OWN, "7"),
-        ("two workers", (*OWN, *WORKERS), "0"),
-    ):
-        suite.baseline.unlink()
-        suite.run("--torchgraph-audit=record", *args, PYTHONHASHSEED=seed)
-        lines = set(first.splitlines()) ^ set(suite.baseline.read_text().splitlines())
-        yield f"{name}: {len(lines)} other lines of {len(first.splitlines())}"
-        yield from sorted(lines)
-
-
-def processor_time(suite: Suite, pairs: int) -> Iterator[str]:
-    suite.run(*OWN)  # warm
-    ratios = []
-    for number in range(pairs):
-        order = ((), ("--torchgraph-audit=show",))
-        seconds = {}
-        for args in order[:: -1 if number % 2 else 1]:
-            suite.run(*OWN, *args)
-            seconds[args] = suite.seconds
-        plain, audited = (seconds[args] for args in order)
-        ratios.append(audited / plain)
-        yield f"{plain:.1f} s plain, {audited:.1f} s audited: {ratios[-1] - 1:+.1%}"
-    yield f"median {statistics.median(ratios) - 1:+.1%}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--work", type=Path, default=Path("audited"))
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--what", default="outcomes,alarms,bytes,time")
-    parser.add_argument("--some", default="compile", help="-k of a run of some tests")
-    parser.add_argument("--pairs", type=int, default=5)
-    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    options = parser.parse_args(sys.argv[1:cut])
-    options.work.mkdir(parents=True, exist_ok=True)
-    suite = Suite(options.folder, options.work.absolute(), options.python, sys.argv[cut + 1 :])
-    for what in options.what.split(","):
-        print(f"-- {suite.folder.name}: {what}", flush=True)
-        lines = {
-            "outcomes": lambda: outcomes(suite),
-            "alarms": lambda: alarms(suite, options.some),
-            "bytes": lambda: same_bytes(suite),
-            "time": lambda: processor_time(suite, options.pairs),
-        }[what]()
-        for line in lines:
-            print(line, flush=True)
+        for number in range(5):
+            own = names[number * 3 :][:3] + names[:4]
+            files[f"test_compiled_{number}.py"] = TESTS.replace("NAMES", repr(own))
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write(sys.argv[1], Path(sys.argv[2]))

@@ -599,3 +599,20 @@ def test_an_exception_in_compiled_code_is_a_frame_given_up() -> None:
     (found,) = seen.breaks
     assert found.kind == "frame skipped: Observed exception"
     assert found.code == 'raise KeyError("mine")'
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_verbose_report_has_the_same_place(verbose: bool) -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x.sin()
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return inner(x.cos())
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(verbose=verbose), watch() as seen:
+        torch.compile(outer, backend="eager")(torch.ones(3))
+    first, *_ = seen.breaks
+    assert (first.function, first.line) == ("inner", inner.__code__.co_firstlineno + 1)
+    assert [frame.function for frame in first.stack][-2:] == ["outer", "inner"]

@@ -338,3 +338,13 @@ def test_graphs_that_are_compared_are_those_that_there_are() -> None:
     again = Graph.from_text(seen.forward.to_text())
     assert seen.forward == again
     assert watched(lambda: None) != seen
+
+
+def test_each_of_several_watches_knows_the_backward_of_what_was_compiled_before() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.sin().sum(), backend="aot_eager")
+    compiled(torch.ones(3, requires_grad=True)).backward()
+    for _ in range(2):
+        with watch() as seen:
+            compiled(torch.ones(3, requires_grad=True)).backward()
+        assert seen.executions == {"0/0": 1, "0/0 backward": 1}

@@ -82,7 +82,7 @@ class Executions:
                 if name.startswith(GRAPH_PREFIX):
                     graph = CountedGraph(compile_id or name, "", *_location(original))
                     call = self._attach(scope, name, graph)
-                    for function in torch_private.autograd_functions_behind(call):
+                    for function in _functions_behind(call):
                         self._attach_backward(function, graph)
         for function in torch_private.aot_autograd_functions():
             self._attach_backward(function, CountedGraph(f"aot{function._aot_id}"))
@@ -152,6 +152,23 @@ class Executions:
         function.backward = staticmethod(counter)
         self._counters.append((replace(graph, part=BACKWARD), counter))
         self._undo.append(lambda: setattr(function, "backward", original))
+
+
+_behind: weakref.WeakKeyDictionary[Any, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
+"""The autograd functions that a compiled graph calls: who watches each test of a suite installs the
+observers again and again, and the search goes through much code."""
+
+
+def _functions_behind(call: Any) -> list[Any]:
+    """The autograd functions that a compiled graph calls, searched for once."""
+    try:
+        known = _behind.get(call)
+    except TypeError:  # it has no weak references, or no hash
+        return torch_private.autograd_functions_behind(call)
+    if known is None:
+        known = [weakref.ref(each) for each in torch_private.autograd_functions_behind(call)]
+        _behind[call] = known
+    return [function for each in known if (function := each()) is not None]
 
 
 def _location(code: CodeType | None) -> tuple[str, str, int]:

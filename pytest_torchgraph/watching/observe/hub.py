@@ -174,6 +174,8 @@ class Hub:
             event = replace(event, files=torch_private.traced_files())
         elif isinstance(event, CompilationStarted):
             event = replace(event, callable_name=self._callables.current)
+        elif isinstance(event, CompilationFinished) and not event.file:
+            event = _with_code(event)
         self._publish(event)
         if isinstance(event, CompilationStarted):
             self._callables.started(event)
@@ -199,6 +201,14 @@ class Hub:
 
     def _captured(self, number: int, call: Any) -> Any:
         return self._executions.capture(CompileId(number), call)
+
+
+def _with_code(event: CompilationFinished) -> CompilationFinished:
+    """The event with its code, which torch does not name where it refuses to compile it again."""
+    code = torch_private.code_being_compiled()
+    if code is None:
+        return event
+    return replace(event, function=code.co_name, file=code.co_filename, line=code.co_firstlineno)
 
 
 HUB = Hub()
