@@ -471,7 +471,7 @@ REGRESSIONS = (
         '    with torch.compiler.set_stance("force_eager"):\n'
         '        torch.compile(net.loop, backend="eager")(torch.ones(3), 4)\n',
         "def loop(x",
-        "compile nothing",
+        "compile nothing: torch.compiler.set_stance",
     ),
     Edit(
         "stance eager_on_recompile",

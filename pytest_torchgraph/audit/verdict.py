@@ -53,5 +53,5 @@ def _grouped(changes: Sequence[Change], width: int) -> Iterator[str]:
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         places = list(dict.fromkeys(change.place for change in group if change.place))
         more = f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        words = f"{text} ({', '.join(places[:MOST_PLACES])}{more})" if places else text
+        words = f"{', '.join(places[:MOST_PLACES])}{more}: {text}" if places else text
         yield from over_tests(words, [change.test for change in group], width)

@@ -163,7 +163,7 @@ def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
     lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", 5, width=200))
     places = "net.py:10 forward, net.py:11 forward, net.py:12 forward, and 2 more"
     assert lines[1:] == [
-        f"  5 tests  fewer ops compiled: 8 -> 4 ({places})  test_10 and 4 more",
+        f"  5 tests  {places}: fewer ops compiled: 8 -> 4  test_10 and 4 more",
     ]
 
 
