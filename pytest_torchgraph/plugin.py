@@ -7,7 +7,8 @@ does it: torch, graphviz and our own packages are imported by the fixture that n
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     else:
         from . import marker
 
-        with marker.watched(item, limits):
+        with _from_import_on(item, marker.watched(item, limits)):
             result = yield
+        item.stash.setdefault(marker.COMPILED, False)
     if item.stash.get(MISMATCHES, None):
         from .report.mismatch import fail_ignored_mismatches
 
@@ -258,8 +260,24 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     _need_torch()
     from .isolation import isolated
 
-    with isolated(getattr(request.config, "workerinput", {}).get("workerid", "")):
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "")
+    with _from_import_on(request.node, isolated(worker)):
         yield
+
+
+def _from_import_on(
+    item: pytest.Item, context: AbstractContextManager[None]
+) -> AbstractContextManager[None]:
+    """The context for a test; where the ini file alone asks, it waits until Dynamo is imported.
+
+    Its limits are for every test, also of a suite that never imports torch.
+    """
+    named: Collection[str] = getattr(item, "fixturenames", ())
+    if item.get_closest_marker(arguments.MARKER) or not OURS.isdisjoint(named):
+        return context
+    from .watching.dynamo_import import from_import_on
+
+    return from_import_on(context)
 
 
 def _need_torch() -> None:

@@ -122,7 +122,7 @@ def read(path: Path) -> Baseline:
     if conflict := _conflict(text):
         raise BaselineError(f"{path}:{conflict}: a merge conflict; resolve it, or record anew")
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_without_repetition)
     except ValueError as error:
         raise BaselineError(f"{path}: {error}; record it anew") from error
     if not isinstance(document, dict) or _MARK not in document:
@@ -140,6 +140,20 @@ def read(path: Path) -> Baseline:
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BaselineError(f"{path}: {error!r}; record it anew") from error
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of the file. A merge that keeps both sides may leave a test twice.
+
+    Raises:
+        ValueError: for a key that is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice} is there twice")
+    return found
 
 
 def _conflict(text: str) -> int:

@@ -34,6 +34,8 @@ class Cause:
         code: the line of code at a graph break, "" for all others.
         line: its number, or that of the function. Not part of the identity.
         count: how often.
+        shared: whether it happened because another test had compiled the code before: it is not
+            there in another order of the tests. Not part of the identity.
     """
 
     kind: CauseKind
@@ -43,6 +45,7 @@ class Cause:
     code: str
     line: int
     count: int = 1
+    shared: bool = False
 
     @property
     def key(self) -> str:

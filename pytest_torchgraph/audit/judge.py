@@ -50,14 +50,25 @@ class Verdict:
     renamed: list[tuple[str, str]] = field(default_factory=list)
 
 
-def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[str]) -> Verdict:
+def judge(
+    before: Section,
+    facts: Mapping[str, TestFacts],
+    passed: Collection[str],
+    places: Mapping[str, str] | None = None,
+    missing: Collection[str] | None = None,
+) -> Verdict:
     """Compare a run with the baseline.
 
     Args:
         before: the baseline of the running release.
         facts: of each test that calls compiled code.
         passed: the ids of the tests that passed, or failed as expected. No others are compared.
+        places: where tests are, as `file:line`, for those that call nothing compiled any more.
+        missing: the tests of the baseline that are not there any more, and may have been renamed;
+            None for all that did not run.
     """
+    places = places or {}
+    seen = {cause.key for each in facts.values() for cause in each.causes}
     verdict = Verdict()
     known = {key for entry in before.values() for key in entry.causes}
     for test in sorted(passed):
@@ -67,44 +78,43 @@ def judge(before: Section, facts: Mapping[str, TestFacts], passed: Collection[st
             verdict.new.append(test)
             verdict.worse += _new_causes(test, of_test, known)
         elif old is not None and of_test is None and not old.shared:
-            verdict.worse.append(Change(test, "calls nothing that was given to torch.compile"))
+            text = "calls nothing that was given to torch.compile"
+            verdict.worse.append(Change(test, text, places.get(test, "")))
         elif old is not None and of_test is not None:
-            verdict.worse += _worse(test, old, of_test, known)
-            verdict.better += _better(test, old, of_test)
+            worse = list(_worse(test, old, of_test, known))
+            verdict.worse += worse
+            verdict.better += () if worse else _better(test, old, of_test, seen)
     verdict.gone = sorted(before.keys() - passed - facts.keys())
-    _pair_renamed(verdict, before, facts)
+    candidates = [test for test in verdict.gone if missing is None or test in missing]
+    _pair_renamed(verdict, before, facts, candidates)
     return verdict
+
+
+def is_as_before(
+    old: Entry, facts: TestFacts, known: Collection[str], seen: Collection[str]
+) -> bool:
+    """Whether another order of the tests explains all that differs, so that `record` keeps a line.
+
+    Args:
+        old: what the baseline has about the test.
+        facts: of the test now.
+        known: what identifies the causes of the whole baseline.
+        seen: the same of the whole run.
+    """
+    if not _not_comparable(old, facts) or any(_better("", old, facts, seen)):
+        return False
+    return all(cause.key in known for cause in facts.causes)
 
 
 def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
     for cause in facts.causes:
-        if cause.key not in known:
-            yield Change(test, describe(cause), "" if cause.file else _place(facts), cause)
+        if cause.key not in known and not cause.shared:
+            yield _of_cause(test, cause, facts)
 
 
-def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
-    yield from _new_causes(test, facts, known)
-    if _not_comparable(old, facts):
-        return
-    place = _place(facts)
-    now = Entry.of(facts)
-    for cause in facts.causes:
-        if cause.count > old.causes.get(cause.key, cause.count):
-            times = f"{old.causes[cause.key]} -> {cause.count} times"
-            yield Change(test, f"{describe(cause)}, {times}", cause=cause)
-    if old.compiles and not now.compiles:
-        if not any(cause.kind == "nothing" for cause in facts.causes):
-            yield Change(test, "compiles nothing", place)
-        return
-    if now.ops < old.ops:
-        yield Change(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
-    if now.backwards < old.backwards:
-        text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
-        yield Change(test, text, place)
-    if now.backends != old.backends:
-        text = f"another backend: {_names(old.backends)} -> {_names(now.backends)}"
-        yield Change(test, text, place)
+def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> Change:
+    return Change(test, describe(cause) + more, "" if cause.file else _place(facts), cause)
 
 
 def _not_comparable(old: Entry, facts: TestFacts) -> bool:
@@ -113,6 +123,43 @@ def _not_comparable(old: Entry, facts: TestFacts) -> bool:
     That is by the order of the tests, and by the setting `nested_graph_breaks`.
     """
     return old.shared or facts.shared or old.nested != facts.nested
+
+
+def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
+    """What is worse in a test; what follows from it is not said again."""
+    found = list(_new_causes(test, facts, known))
+    yield from found
+    if _not_comparable(old, facts):
+        return
+    place = _place(facts)
+    now = Entry.of(facts)
+    if old.compiles and not now.compiles:
+        if not found:
+            nothing = [cause for cause in facts.causes if cause.kind == "nothing"]
+            yield from (_of_cause(test, cause, facts) for cause in nothing)
+            if not nothing:
+                yield Change(test, "compiles nothing", place)
+        return
+    if now.backends != old.backends:
+        text = f"another backend: {_names(old.backends)} -> {_names(now.backends)}"
+        found.append(Change(test, text, place))
+        yield found[-1]
+    for cause in facts.causes:
+        if cause.count > old.causes.get(cause.key, cause.count):
+            times = f", {old.causes[cause.key]} -> {cause.count} times"
+            found.append(_of_cause(test, cause, facts, times))
+            yield found[-1]
+    if now.backwards < old.backwards and not found:
+        text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
+        found.append(Change(test, text, place))
+        yield found[-1]
+    if now.ops < old.ops and not found and _recompiles(now) >= _recompiles(old):
+        yield Change(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
+
+
+def _recompiles(entry: Entry) -> int:
+    """How often code was compiled again, which counts its ops again."""
+    return sum(n for key, n in entry.causes.items() if key.startswith(("recompile |", "limit |")))
 
 
 def _place(facts: TestFacts) -> str:
@@ -124,8 +171,11 @@ def _names(backends: tuple[str, ...]) -> str:
     return ", ".join(backends) or "none"
 
 
-def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
+def _better(test: str, old: Entry, facts: TestFacts, seen: Collection[str]) -> Iterator[Change]:
+    """What is better in a test: of one that depends on the order, a break that no test has."""
     if _not_comparable(old, facts):
+        breaks = (key for key in old.causes if key.startswith("break |"))
+        yield from (Change(test, f"gone: {key}") for key in breaks if key not in seen)
         return
     now = Entry.of(facts)
     for key, times in old.causes.items():
@@ -138,9 +188,10 @@ def _better(test: str, old: Entry, facts: TestFacts) -> Iterator[Change]:
         yield Change(test, f"more ops compiled: {old.ops} -> {now.ops}")
 
 
-def _pair_renamed(verdict: Verdict, before: Section, facts: Mapping[str, TestFacts]) -> None:
+def _pair_renamed(
+    verdict: Verdict, before: Section, facts: Mapping[str, TestFacts], candidates: list[str]
+) -> None:
     """Tests of which one is gone and another one, that compiles the same, is new."""
-    candidates = list(verdict.gone)
     for test in verdict.new:
         entry = Entry.of(facts[test])
         same = [old for old in candidates if before[old] == entry]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ..convert.source_lines import relative
 from ..watching.breaks import SKIPPED
 from ..watching.observe.callables import UNKNOWN_CAUSE
+from ..watching.observe.events import CompileId
 from ..watching.observe.executions import BACKWARD
 from ..watching.record import WatchRecord
 from .compile_calls import CompileCall
@@ -29,8 +30,15 @@ def facts_of_test(seen: Seen) -> TestFacts:
     """The facts in what was seen of a test."""
     facts = facts_of(seen.record)
     never_ran = () if facts.uses_compile else _never_ran(seen.compile_calls)
+    causes = facts.causes + never_ran
+    if seen.in_wider_fixture:  # which another test sets up where the order is another one
+        causes = tuple(replace(each, shared=_is_again(each)) for each in causes)
     shared = facts.shared or seen.in_wider_fixture
-    return replace(facts, causes=facts.causes + never_ran, shared=shared, nested=seen.nested)
+    return replace(facts, causes=causes, shared=shared, nested=seen.nested)
+
+
+def _is_again(cause: Cause) -> bool:
+    return cause.shared or cause.kind in ("recompile", "limit")
 
 
 def _never_ran(calls: Iterable[CompileCall]) -> tuple[Cause, ...]:
@@ -63,17 +71,28 @@ def facts_of(record: WatchRecord) -> TestFacts:
         frame_seconds=tuple(round(seconds, 6) for seconds in frames.values()),
         callables=tuple(dict.fromkeys(called)),
         backends=tuple(sorted({each.backend for each in record.callables if each.backend})),
-        shared=bool(record.ran_earlier)
-        or _compiles_anothers(record)
-        or any(cause.text == UNSEEN for cause in causes),
+        shared=(
+            bool(record.ran_earlier)
+            or bool(_compiled_before(record))
+            or any(cause.shared for cause in causes)
+        ),
     )
 
 
-def _compiles_anothers(record: WatchRecord) -> bool:
-    """Whether code was compiled again whose first compilation the watch did not see."""
-    ids = [each.id for each in record.compiled if each.id is not None]
-    first = {(each.autograd, each.frame) for each in ids if not each.compile}
-    return any((each.autograd, each.frame) not in first for each in ids if each.frame is not None)
+def _compiled_before(record: WatchRecord) -> dict[str, str]:
+    """The code that had been compiled before the watch began, as the frame in compile ids.
+
+    For each, the id of its first compilation in the watch.
+    """
+    first: dict[str, CompileId] = {}
+    for each in record.compiled:
+        if each.id is not None and each.id.frame is not None:
+            first.setdefault(_frame(str(each.id)), each.id)
+    return {frame: str(id) for frame, id in first.items() if id.compile}
+
+
+def _frame(compile_id: str) -> str:
+    return compile_id.rpartition("/")[0]
 
 
 def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
@@ -92,12 +111,29 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     again = [each for each in record.recompiles if not each.limit_hit]
     limits = [each for each in record.recompiles if each.limit_hit]
     limited = {(each.file, each.function) for each in limits}
+    before = _compiled_before(record)
     causes += [
-        Cause("limit", each.file, each.function, "the recompile limit", "", each.line)
+        Cause(
+            "limit",
+            each.file,
+            each.function,
+            "the recompile limit",
+            "",
+            each.line,
+            shared=_frame(each.compile_id) in before,
+        )
         for each in limits
     ]
     causes += [
-        Cause("recompile", each.file, each.function, "", "", each.line)
+        Cause(
+            "recompile",
+            each.file,
+            each.function,
+            "",
+            "",
+            each.line,
+            shared=each.compile_id in before.values(),
+        )
         for each in again
         if (each.file, each.function) not in limited
     ]
@@ -106,7 +142,8 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     causes += _ran_eagerly(record, compiles, explained)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
-        causes.append(Cause("nothing", "", "", text, "", 0))
+        served = text == SERVED_WITHOUT_GRAPH
+        causes.append(Cause("nothing", "", "", text, "", 0, shared=served))
     return causes
 
 
@@ -132,7 +169,7 @@ def _ran_eagerly(
             if {own, (file, cause.function), (file, cause.line)} & explained:
                 continue
             if cause == UNKNOWN_CAUSE:
-                yield Cause(kind, *own, UNSEEN, "", callee.line, times)
+                yield Cause(kind, *own, UNSEEN, "", callee.line, times, shared=True)
             else:
                 text = _ADDRESS.sub("…", cause.reason)
                 yield Cause(kind, file, cause.function, text, "", cause.line, times)
@@ -143,6 +180,8 @@ def _together(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     found: dict[str, Cause] = {}
     for cause in causes:
         known = found.get(cause.key)
-        count = cause.count + (known.count if known else 0)
-        found[cause.key] = replace(known or cause, count=count)
+        if known is not None:
+            count, shared = known.count + cause.count, known.shared and cause.shared
+            cause = replace(known, count=count, shared=shared)
+        found[cause.key] = cause
     return tuple(found.values())

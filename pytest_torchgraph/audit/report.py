@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from ..settings import config as settings
+from ..settings.filters import filter_given
 from ..torch_release import running_release
 from ..words import counted
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
@@ -43,6 +44,7 @@ class AuditReport:
         self._baseline = _baseline(self._path, self._mode)
         self._facts: dict[str, TestFacts] = {}
         self._tests: set[str] = set()
+        self._places: dict[str, str] = {}
         self._passed: set[str] = set()
         self._broken = ""
         self._left = False
@@ -75,6 +77,8 @@ class AuditReport:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
         test = report.nodeid
         self._tests.add(test)
+        file, line, name = report.location
+        self._places[test] = f"{file}:{(line or 0) + 1} {name.rpartition('.')[2].partition('[')[0]}"
         if report.when == "setup":
             self._facts.pop(test, None)
         if report.when == "call" and (report.passed or hasattr(report, "wasxfail")):
@@ -115,12 +119,14 @@ class AuditReport:
             self._said = [f"{self._shown}: not {self._mode}ed"]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
-            self._said = [self._record()]
+            self._said = [self._record(session.config)]
         else:
             from .judge import judge
 
             section = self._baseline.get(running_release(), {})
-            verdict = self._verdict = judge(section, self._facts, self._passed)
+            missing = self._missing(session.config, section)
+            verdict = judge(section, self._facts, self._passed, self._places, missing)
+            self._verdict = verdict
             compared = self._compared = len(section.keys() & self._passed)
             self._said = self._lines(verdict, compared)
             failed = bool(verdict.worse) or (bool(section) and not compared)
@@ -156,17 +162,42 @@ class AuditReport:
             colour = {self._colour: True} if self._colour and number == 0 else {}
             terminalreporter.line(line, **colour)
 
-    def _record(self) -> str:
-        """Write the baseline: the tests that passed as they are now, the others as they were."""
+    def _missing(self, config: pytest.Config, section: Section) -> set[str]:
+        """The tests of the baseline that are not there any more, as far as this run can tell."""
+        if filter_given(config) or any("::" in argument for argument in config.args):
+            return set()
+        ran = {test.partition("::")[0] for test in self._tests}
+        files = {test: test.partition("::")[0] for test in section.keys() - self._tests}
+        return {
+            test
+            for test, file in files.items()
+            if file in ran or not (config.rootpath / file).exists()
+        }
+
+    def _record(self, config: pytest.Config) -> str:
+        """Write the baseline: the tests that passed as they are now, the others as they were.
+
+        A test that differs only as another order of the tests makes it differ keeps its line, and
+        one that was renamed loses its former one.
+        """
         from ..snapshot.files import write_text
         from .baseline import Entry, to_text
+        from .judge import is_as_before, judge
 
         release = running_release()
         section: Section = dict(self._baseline.get(release, {}))
+        known = {key for entry in section.values() for key in entry.causes}
+        seen = {cause.key for each in self._facts.values() for cause in each.causes}
+        missing = self._missing(config, section)
+        for old, _ in judge(section, self._facts, self._passed, missing=missing).renamed:
+            del section[old]
         for test in self._passed:
+            old_entry, facts = section.get(test), self._facts.get(test)
+            if old_entry and facts and is_as_before(old_entry, facts, known, seen):
+                continue
             section.pop(test, None)
-            if test in self._facts:
-                section[test] = Entry.of(self._facts[test])
+            if facts:
+                section[test] = Entry.of(facts)
         text = to_text({**self._baseline, release: section})
         tests = counted(len(section), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:

@@ -9,14 +9,12 @@ something, because their counters would keep all compiled code of the run alive.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import TYPE_CHECKING
+
+from ..watching.dynamo_import import DynamoFinder, is_imported
 
 if TYPE_CHECKING:
     from ..watching.observe.recorder import EventRecorder
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from .compile_calls import CompileCall
     from .facts import SettingLeft
     from .settings_left import SettingsLeft
-
-DYNAMO = "torch._dynamo"
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,12 @@ class SuiteWatch:
         self._calls: list[CompileCall] = []
         self._in_wider_fixture = False
         self._stack = contextlib.ExitStack()
-        self._finder: _DynamoFinder | None = None
-        if DYNAMO not in sys.modules:
-            self._finder = _DynamoFinder(self._imported)
-            sys.meta_path.insert(0, self._finder)
+        self._finder = None if is_imported() else DynamoFinder(self._imported)
 
     def begin(self) -> None:
         """Watch from now on, or from when Dynamo is imported."""
         self._running = True
-        if DYNAMO in sys.modules:
+        if is_imported():
             self._reset()
             self._open()
 
@@ -138,8 +131,8 @@ class SuiteWatch:
 
             HUB.close(self._keeper)
             self._keeper = None
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
+        if self._finder is not None:
+            self._finder.remove()
 
     def _imported(self) -> None:
         if self._running:
@@ -203,7 +196,7 @@ class SuiteWatch:
         return state if state != _NOTHING else None
 
     def _reset(self) -> None:
-        if self._isolated and DYNAMO in sys.modules:
+        if self._isolated and is_imported():
             from ..torch_private import reset_dynamo
 
             reset_dynamo()
@@ -211,42 +204,3 @@ class SuiteWatch:
 
 _NOTHING: tuple[object, ...] = (0, (), {}, ())
 """The state of a record of nothing."""
-
-
-class _DynamoFinder(MetaPathFinder):
-    """Calls a function as soon as `torch._dynamo` has been imported."""
-
-    def __init__(self, imported: Callable[[], None]) -> None:
-        self._imported = imported
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The module's own spec, with a loader that tells when it is done."""
-        if fullname != DYNAMO:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Told(spec.loader, self._imported)
-        return spec
-
-
-class _Told(Loader):
-    """A loader that calls a function when it has executed its module."""
-
-    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
-        self._loader = loader
-        self._done = done
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the loader behind it does."""
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """As the loader behind it does; the module keeps that loader."""
-        spec = module.__spec__
-        assert spec is not None
-        module.__loader__ = spec.loader = self._loader
-        self._loader.exec_module(module)
-        self._done()

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 
+MOST_PLACES = 3
+"""How many places are named where the text of a change names none."""
+
 
 def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80) -> Iterator[str]:
     """The lines.
@@ -48,6 +51,7 @@ def _grouped(changes: Sequence[Change], width: int) -> Iterator[str]:
     for change in changes:
         groups.setdefault(change.text, []).append(change)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        place = group[0].place
-        words = f"{text} ({place})" if place else text
+        places = list(dict.fromkeys(change.place for change in group if change.place))
+        more = f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        words = f"{', '.join(places[:MOST_PLACES])}{more}: {text}" if places else text
         yield from over_tests(words, [change.test for change in group], width)

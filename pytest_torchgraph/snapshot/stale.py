@@ -22,21 +22,11 @@ import pytest
 
 from ..device_types import KNOWN
 from ..settings import config as settings
+from ..settings.filters import filter_given
 from ..torch_release import running_release
 from .cleanup import SUFFIX
 from .file_names import may_be_of, release_in
 from .run import DIRECTORY, RunRecord, file_of
-
-FILTERS = {
-    "keyword": "-k",
-    "markexpr": "-m",
-    "deselect": "--deselect",
-    "lf": "--last-failed",
-    "last_failed": "--last-failed",
-    "stepwise": "--stepwise",
-    "collectonly": "--collect-only",
-}
-"""Options of pytest that leave out tests, each with the text that a user types."""
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
 """Words of a path or parameter id that name a device which not every machine has."""
@@ -160,11 +150,9 @@ def _divide(run: RunRecord, paths: list[Path]) -> tuple[list[Path], dict[Path, s
 def _reason(run: RunRecord, exitstatus: int) -> str:
     """The reason why this run says nothing about what is stale; "" for a complete, green one."""
     config = run.config
-    option = config.option
-    for name, shown in FILTERS.items():
-        if getattr(option, name, None):
-            return f"{shown} was given, so not all tests ran"
-    for text in getattr(option, "override_ini", None) or ():
+    if given := filter_given(config):
+        return f"{given} was given, so not all tests ran"
+    for text in getattr(config.option, "override_ini", None) or ():
         if text.startswith("python_"):
             return f"-o {text} was given, so not all tests ran"
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:

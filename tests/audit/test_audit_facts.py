@@ -127,6 +127,34 @@ def test_compiling_again_what_another_test_compiled_is_shared() -> None:
     assert facts_of(record_of(recorder)).shared
 
 
+@pytest.mark.parametrize(("sizes", "shared"), [((4,), True), ((4, 5), False)])
+def test_a_recompilation_is_the_tests_own_where_it_had_compiled_the_code_itself(
+    sizes: tuple[int, ...], shared: bool
+) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.sin(), backend="eager", dynamic=False)
+    compiled(torch.ones(3))
+    recorder = EventRecorder(passive=True, with_graphs=False)
+    with HUB.recording(recorder):
+        for size in sizes:
+            compiled(torch.ones(size))
+    found = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in found.causes] == [("recompile", shared)]
+    assert found.shared
+
+
+def test_what_is_served_without_a_graph_depends_on_the_tests_before() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: 3, backend="eager")
+    compiled(torch.ones(3))
+    recorder = EventRecorder(passive=True, with_graphs=False)
+    with HUB.recording(recorder):
+        compiled(torch.ones(3))
+    found = facts_of(record_of(recorder))
+    assert [(cause.kind, cause.shared) for cause in found.causes] == [("nothing", True)]
+    assert found.shared
+
+
 def test_behind_the_recompile_limit_the_code_is_named_and_the_test_is_shared() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2

@@ -123,6 +123,50 @@ def test_what_is_better_is_offered(before: TestFacts, after: TestFacts, text: st
     assert "--torchgraph-audit=record" in lines[1]
 
 
+def test_what_another_test_compiled_first_is_no_cause_of_this_one() -> None:
+    again = replace(GOOD, shared=True, causes=(replace(RECOMPILE, shared=True),))
+    assert compare(GOOD, again).worse == []
+    assert compare(None, again).worse == []
+    assert compare(None, replace(again, causes=(RECOMPILE,))).worse != []
+
+
+def test_a_test_that_compiles_nothing_any_more_is_worse_though_another_one_does_too() -> None:
+    (change,) = compare(GOOD, EMPTY, EMPTY).worse
+    assert change.text == "compile nothing: Dynamo found no tensor operation"
+    assert change.place == "net.py:3 forward"
+
+
+def test_what_follows_from_a_cause_is_not_said_again() -> None:
+    broken = replace(GOOD, causes=(BREAK,), ops=4, backwards=0)
+    assert [change.text[:11] for change in compare(GOOD, broken).worse] == ["graph break"]
+    assert compare(replace(GOOD, causes=(OTHER,)), broken).better == []
+
+
+def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
+    verdict = compare(replace(GOOD, causes=(RECOMPILE,)), replace(GOOD, ops=4))
+    assert verdict.worse == []
+    assert [change.text for change in verdict.better] == ["gone: recompile | net.py | forward"]
+
+
+def test_where_nothing_is_called_any_more_the_test_is_the_place() -> None:
+    before = {"t.py::test_one": Entry.of(GOOD)}
+    verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
+    (change,) = verdict.worse
+    assert change.place == "t.py:7 test_one"
+
+
+def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
+    facts = {
+        f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
+    }
+    before = {test: Entry.of(GOOD) for test in facts}
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", 5, width=200))
+    places = "net.py:10 forward, net.py:11 forward, net.py:12 forward, and 2 more"
+    assert lines[1:] == [
+        f"  5 tests  {places}: fewer ops compiled: 8 -> 4  test_10 and 4 more",
+    ]
+
+
 def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
     before = {"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)}
     verdict = judge(before, {"failed": EMPTY}, set())

@@ -1,0 +1,94 @@
+"""When Dynamo is imported: nothing can be compiled before, so nothing need be watched.
+
+A suite may import torch without it, or not even torch, and what watches every test leaves it so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+DYNAMO = "torch._dynamo"
+
+
+def is_imported() -> bool:
+    """Whether Dynamo is there."""
+    return DYNAMO in sys.modules
+
+
+@contextlib.contextmanager
+def from_import_on(context: AbstractContextManager[None]) -> Iterator[None]:
+    """Be inside of a context from now on or, if Dynamo is not imported yet, from its import on.
+
+    Where it is not imported until the end, the context is never entered.
+    """
+    with ExitStack() as stack:
+        if is_imported():
+            stack.enter_context(context)
+        else:
+            finder = DynamoFinder(lambda: stack.enter_context(context))
+            stack.callback(finder.remove)
+        yield
+
+
+class DynamoFinder(MetaPathFinder):
+    """Calls a function once, as soon as `torch._dynamo` has been imported."""
+
+    def __init__(self, imported: Callable[[], object]) -> None:
+        self._imported = imported
+        self._asking = False
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Do not wait any longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's own spec, with a loader that tells when it is done.
+
+        The finder stays: who asks for the spec may only want to know whether there is one.
+        """
+        if fullname != DYNAMO or self._asking:
+            return None
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Told(spec.loader, self._done)
+        return spec
+
+    def _done(self) -> None:
+        if self in sys.meta_path:
+            self.remove()
+            self._imported()
+
+
+class _Told(Loader):
+    """A loader that calls a function when it has executed its module."""
+
+    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
+        self._loader = loader
+        self._done = done
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the loader behind it does."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the loader behind it does; the module keeps that loader."""
+        spec = module.__spec__
+        assert spec is not None
+        module.__loader__ = spec.loader = self._loader
+        self._loader.exec_module(module)
+        self._done()

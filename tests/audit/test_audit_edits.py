@@ -1,0 +1,104 @@
+"""A change of a suite for the worse is named with its line, one for the better is offered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from projects import Run
+from sample_suite import FILES, IMPROVEMENTS, PART_DETACHED, REGRESSIONS, Edit
+
+FILE = "torchgraph-audit.json"
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, bytes]:
+    """The baseline of the suite, once it has been recorded."""
+    return {}
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, run: Run, kept: dict[str, bytes]) -> Run:
+    """The suite with its baseline."""
+    write(pytester.path, FILES)
+    if not kept:
+        run("--torchgraph-audit=record").assert_outcomes(passed=27, skipped=1, xfailed=1)
+        kept[FILE] = (pytester.path / FILE).read_bytes()
+    (pytester.path / FILE).write_bytes(kept[FILE])
+    return run
+
+
+def changed(pytester: pytest.Pytester, *edits: Edit) -> dict[str, str]:
+    files = FILES
+    for edit in edits:
+        files = edit.applied(files)
+    write(pytester.path, files)
+    return files
+
+
+def verdict(result: pytest.RunResult, heading: str) -> str:
+    """What is said below a heading."""
+    printed = result.stdout.str()
+    assert f"\n{heading} {FILE}" in printed, printed
+    return printed.partition(f"\n{heading} {FILE}")[2].partition("\n==")[0]
+
+
+NAMES = {edit.name: edit for edit in REGRESSIONS}
+TOGETHER = ("print", "break in a loop", "compiler.disable", "no_grad", "dynamic=False", "a guard")
+
+
+def test_changes_for_the_worse_are_named_with_their_lines(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    edits = [NAMES[name] for name in TOGETHER]
+    files = changed(pytester, *edits)
+    result = suite("--torchgraph-audit=check")
+    result.assert_outcomes(passed=27, skipped=1, xfailed=1)
+    assert result.ret == 1
+    said = verdict(result, "worse than")
+    for edit in edits:
+        assert edit.place(files) in said
+        assert edit.says in said
+    assert said.count(" tests  ") + said.count(" test  ") == len(edits)
+
+
+@pytest.mark.parametrize(
+    "edit", [each for each in REGRESSIONS if each.name != PART_DETACHED], ids=lambda edit: edit.name
+)
+def test_a_change_for_the_worse_is_named_with_its_line(
+    pytester: pytest.Pytester, suite: Run, edit: Edit
+) -> None:
+    files = changed(pytester, edit)
+    result = suite("--torchgraph-audit=check")
+    result.assert_outcomes(passed=27, skipped=1, xfailed=1)
+    assert result.ret == 1
+    said = verdict(result, "worse than")
+    assert edit.place(files) in said
+    assert edit.says in said
+
+
+def test_what_is_detached_beside_a_path_that_is_not_does_not_show(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    changed(pytester, NAMES[PART_DETACHED])
+    result = suite("--torchgraph-audit=check")
+    assert result.ret == 0
+    assert "more ops" in verdict(result, "better than")
+
+
+@pytest.mark.parametrize("edit", IMPROVEMENTS, ids=lambda edit: edit.name)
+def test_a_change_for_the_better_is_offered(
+    pytester: pytest.Pytester, suite: Run, edit: Edit
+) -> None:
+    changed(pytester, edit)
+    result = suite("--torchgraph-audit=check")
+    result.assert_outcomes(passed=27, skipped=1, xfailed=1)
+    assert result.ret == 0, result.stdout.str()
+    assert "test_own.py::" in verdict(result, "better than")
+    suite("--torchgraph-audit=record")
+    assert "better than" not in suite("--torchgraph-audit=check").stdout.str()

@@ -1,0 +1,186 @@
+"""A baseline that several hands write: other orders, shards of a CI run, branches in git."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from projects import Run
+from sample_suite import FILES
+
+from pytest_torchgraph.audit.baseline import Baseline, BaselineError, Entry, read, to_text
+from pytest_torchgraph.cli.main import main
+
+FILE = "torchgraph-audit.json"
+ISOLATED = ("-o", "torchgraph_audit_isolation=on")
+ANOTHER_ORDER = ("-p", "pytest_randomly", "--randomly-seed=2")
+WORKERS = ("-p", "xdist", "-n", "2")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, run: Run) -> Run:
+    for name, text in FILES.items():
+        (pytester.path / name).write_text(text)
+    return run
+
+
+def recorded(pytester: pytest.Pytester, run: Run, *args: str) -> bytes:
+    assert run("--torchgraph-audit=record", *args).ret == 0
+    return (pytester.path / FILE).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [("test_shared.py",), ("-k", "net or traced"), ANOTHER_ORDER, WORKERS, ISOLATED],
+    ids=["one file", "some", "another order", "workers", "isolated"],
+)
+def test_recording_in_another_order_keeps_every_line(
+    pytester: pytest.Pytester, suite: Run, how: tuple[str, ...]
+) -> None:
+    before = recorded(pytester, suite)
+    assert recorded(pytester, suite, *how) == before
+
+
+def test_a_break_that_is_gone_from_shared_code_is_offered_and_recorded(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    recorded(pytester, suite)
+    (pytester.path / "net.py").write_text(FILES["net.py"].replace('print("traced")', "y = y * 2"))
+    result = suite("--torchgraph-audit=check", "test_shared.py")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["better than *", "*gone: break | net.py | traced | *"])
+    assert b"| traced |" not in recorded(pytester, suite, "test_shared.py")
+
+
+def test_shards_make_the_file_of_the_whole_run(pytester: pytest.Pytester, suite: Run) -> None:
+    whole = recorded(pytester, suite, *ISOLATED)
+    path = pytester.path / FILE
+    shards = {
+        "a": ("test_shared.py",),
+        "b": ("-k", "own and not chain"),
+        "c": ("-k", "chain or half or traced"),
+    }
+    for base in (None, whole):
+        for name, how in shards.items():
+            path.unlink()
+            if base is not None:
+                path.write_bytes(base)
+            (pytester.path / f"{name}.json").write_bytes(recorded(pytester, suite, *ISOLATED, *how))
+        path.unlink()
+        if base is not None:
+            path.write_bytes(base)
+        assert main(["audit", "merge", FILE, *(f"{name}.json" for name in shards)]) == 0
+        assert path.read_bytes() == whole
+
+
+RENAMED = FILES["test_own.py"].replace("def test_trained", "def test_learned")
+
+
+def test_a_renamed_test_is_said_to_be_one_and_recorded_as_one(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    before = recorded(pytester, suite)
+    (pytester.path / "test_own.py").write_text(RENAMED)
+    words = "renamed, it seems, since both compile the same: test_own.py::test_trained -> *"
+    filtered = suite("--torchgraph-audit=check", "-k", "learned or traced")
+    assert filtered.ret == 0
+    filtered.stdout.no_fnmatch_line(words)
+    result = suite("--torchgraph-audit=check")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([words])
+    after = recorded(pytester, suite)
+    assert (
+        after
+        == b"\n".join(
+            sorted(before.replace(b"test_trained", b"test_learned").splitlines(), key=_order(after))
+        )
+        + b"\n"
+    )
+
+
+def _order(text: bytes) -> object:
+    lines = text.splitlines()
+    return lambda line: lines.index(line)
+
+
+# -- git ---------------------------------------------------------------------------------------
+
+TESTS = ("test_b.py::test_one", "test_b.py::test_three", "test_d.py::test_one")
+
+
+def section(*tests: str, graphs: int = 1) -> Baseline:
+    return {"2.13": {test: Entry(graphs, 3, compiles=True) for test in tests}}
+
+
+class Repository:
+    """A repository with a baseline, and branches that change it."""
+
+    def __init__(self, folder: Path, attributes: str = "") -> None:
+        (folder / ".gitattributes").write_text(attributes)
+        self.path = folder / FILE
+        self._folder = folder
+        self.git("init", "-q", "-b", "main")
+        self.git("config", "user.email", "a@b.c")
+        self.git("config", "user.name", "A")
+        self.commit(section(*TESTS))
+
+    def git(self, *args: str) -> int:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder)}
+        done = subprocess.run(
+            ["git", *args], cwd=self._folder, env=environment, capture_output=True, check=False
+        )
+        return done.returncode
+
+    def commit(self, baseline: Baseline) -> None:
+        self.path.write_text(to_text(baseline))
+        self.git("add", "-A")
+        assert self.git("commit", "-q", "-m", "baseline") == 0
+
+    def merged(self, ours: Baseline, theirs: Baseline) -> bool:
+        """Whether git merges two branches by itself."""
+        self.git("checkout", "-q", "-b", "theirs")
+        self.commit(theirs)
+        self.git("checkout", "-q", "main")
+        self.commit(ours)
+        return self.git("merge", "-q", "theirs") == 0
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "alone"),
+    [
+        ("test_a.py::test", "test_e.py::test", True),  # the first one and the last one
+        ("test_a.py::test", "test_c.py::test", True),
+        ("test_b.py::test_two", "test_c.py::test", False),  # around one line
+        ("test_c.py::test_x", "test_c.py::test_y", False),  # at one place
+        ("test_e.py::test_x", "test_e.py::test_y", False),  # both behind the last one
+    ],
+)
+def test_two_branches_that_each_add_a_test(
+    tmp_path: Path, ours: str, theirs: str, alone: bool
+) -> None:
+    repository = Repository(tmp_path)
+    done = repository.merged(section(*TESTS, ours), section(*TESTS, theirs))
+    if alone:
+        assert done
+    elif not done:  # whoever keeps both sides has it right
+        with pytest.raises(BaselineError, match="a merge conflict; resolve it"):
+            read(repository.path)
+        marks = ("<<<<<<< ", "=======", ">>>>>>> ")
+        lines = repository.path.read_text().splitlines(keepends=True)
+        repository.path.write_text("".join(each for each in lines if not each.startswith(marks)))
+    assert read(repository.path) == section(*TESTS, ours, theirs)
+
+
+def test_with_a_union_merge_there_is_no_conflict(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, f"{FILE} merge=union\n")
+    one, two = "test_c.py::test_x", "test_c.py::test_y"
+    assert repository.merged(section(*TESTS, one), section(*TESTS, two))
+    assert read(repository.path) == section(*TESTS, one, two)
+
+
+def test_a_test_that_a_merge_left_twice_is_an_error(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, f"{FILE} merge=union\n")
+    assert repository.merged(section(*TESTS, graphs=2), section(*TESTS, graphs=3))
+    with pytest.raises(BaselineError, match="test_one is there twice"):
+        read(repository.path)
