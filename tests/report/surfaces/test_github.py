@@ -194,21 +194,29 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     made: Made, compiling: Compiling, broken_at: BrokenAt, repository: Path
 ) -> None:
     place = workspace(repository / "project", WORKSPACE=repository)
-    before = {"test_a": compiling(ops=3), "test_b": compiling(broken_at(2, "print(1)"))}
-    after = {"test_a": compiling(broken_at(9, "a|b"), ops=2), "test_b": compiling()}
+    before = {
+        "test_a": compiling(),
+        "test_b": compiling(broken_at(2, "print(1)")),
+        "test_c": compiling(ops=3),
+    }
+    after = {
+        "test_a": compiling(broken_at(9, "a|b")),
+        "test_b": compiling(),
+        "test_c": compiling(ops=2),
+    }
     lines = summary(made(after, before), place, 10_000)
     assert "**2 changes for the worse** since <code>torchgraph-audit.json</code>" in lines
     worse = lines.index("#### Worse than <code>torchgraph-audit.json</code>")
     assert lines[worse + 4 : worse + 6] == [
         "| 1 | <code>fewer ops compiled: 3 -&gt; 2</code> in <code>net.py:3 in forward</code> | "
-        "<code>test_a</code> |",
+        "<code>test_c</code> |",
         "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | <code>test_a</code> |",
     ]
     assert any(line.startswith("#### Better than") for line in lines)
     assert lines.index("<details><summary>1 cause</summary>") > worse
     shown = summary(made(after), place, 10_000)
     assert shown[0] == "### torchgraph audit"
-    assert "2 of 2 tests use torch.compile" in shown[2]
+    assert "3 of 3 tests use torch.compile" in shown[2]
     assert "#### Causes" in shown
     left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
     cells = ["torch.&#95;dynamo.config.verbose", "False", "True", "test_a"]
