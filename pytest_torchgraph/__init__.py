@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .api.existing import from_fx as from_fx
     from .api.existing import load as load
     from .api.result import Capture as Capture
+    from .api.steady_state import steady as steady
     from .api.watch import watch as watch
+    from .cost.budget import Cost as Cost
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from .graph.model import Node as Node
     from .graph.model import Source as Source
     from .graph.model import TensorMeta as TensorMeta
+    from .graph.pattern import Match as Match
     from .mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd as CompiledAutograd
     from .mechanisms.dispatch.dispatch import Dispatch as Dispatch
     from .mechanisms.export import Export as Export
@@ -53,11 +56,14 @@ _NAMES = {
     "api.comparison": ("Comparison", "compare"),
     "api.existing": ("diff", "from_fx", "load"),
     "api.result": ("Capture",),
+    "api.steady_state": ("steady",),
     "api.watch": ("watch",),
+    "cost.budget": ("Cost",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
+    "graph.pattern": ("Match",),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
     "mechanisms.dispatch.dispatch": ("Dispatch",),
     "mechanisms.export": ("Export",),

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .device_types import KNOWN
+
 if TYPE_CHECKING:
     import torch
 
@@ -31,9 +33,6 @@ DESCRIPTION = (
 
 DEFAULT = "cpu,cuda"
 """The devices where neither the command line nor the ini file names any."""
-
-KNOWN = ("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "npu", "xla", "meta")
-"""The device types that can be selected: those of torch and of its common backends, no indices."""
 
 _expected: str | None = None
 """See `expected_device`."""

@@ -271,6 +271,12 @@ class GraphCapture:
 
         return watch()
 
+    def steady(self, target: Callable[..., Any], /, *calls: Any, **options: Any) -> Capture:
+        """See `pytest_torchgraph.steady`."""
+        from .steady_state import steady
+
+        return steady(target, *calls, **options)
+
     def __repr__(self) -> str:
         return "<graph_capture>"
 

@@ -12,6 +12,7 @@ from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
+from .costs import Costs
 from .syncs import syncs_of, transfers_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _compared(graph: Graph) -> tuple[GraphKind, int, Graph]:
     return graph.kind, graph.runs if graph.eager else 0, graph
 
 
-class Capture(Assertions):
+class Capture(Assertions, Costs):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
     `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`

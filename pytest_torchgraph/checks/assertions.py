@@ -5,52 +5,29 @@ Each is done by a function of the module beside this one that is about its subje
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graph import checks
-from . import compilation, eager, graphs, parity, syncs
+from ..graph.checks import device_of
+from ..graph.op_checks import OpChecks
+from . import compilation, eager, graphs, parity, shapes, syncs
 
 if TYPE_CHECKING:
+    from ..graph.model import Graph
     from .subject import Subject
     from .tolerances import Tolerance
 
 
-class Assertions:
+class Assertions(OpChecks):
     """The assertions on a capture. None passes where nothing was captured or compiled."""
 
-    def assert_op_counts(
-        self: Subject, expected: Mapping[Any, Any], *, exact: bool = False
-    ) -> None:
-        """Assert how often ops occur, over all graphs.
-
-        Args:
-            expected: from an op to its count. The op is a packet (`"aten.mm"`), an overload
-                (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
-                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
-                may be None, or a mapping by device type.
-            exact: whether every op that occurs must be matched by one of the patterns.
-
-        Raises:
-            AssertionError: with the counts that there are.
-            TypeError: if `expected` is empty.
-            ValueError: for a pattern that can match nothing at the graphs' level.
-        """
+    def _to_check(self: Subject) -> tuple[Graph, ...]:
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        checks.assert_op_counts(self.program, expected, exact=exact, device=self.device)
+        return self.program
 
-    def assert_no_ops(self: Subject, *ops: Any) -> None:
-        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
-
-        Raises:
-            AssertionError: with each op that occurs and its source lines.
-            TypeError: without any op.
-            ValueError: for a pattern that can match nothing at the graphs' level.
-        """
-        __tracebackhide__ = True
-        compilation.need_graphs(self)
-        checks.assert_no_ops(self.program, ops)
+    def _checked_device(self: Subject) -> str | None:
+        return self.device
 
     def assert_no_eager_ops(self: Subject, allow: Any = ()) -> None:
         """Assert that no op ran eagerly, outside of every compiled graph.
@@ -95,6 +72,91 @@ class Assertions:
             forward = backward = 1
         compilation.need_counted(self, total)
         graphs.assert_graph_count(self, forward, backward, total)
+
+    def assert_budget(
+        self: Subject,
+        flops: Any = None,
+        saved_bytes: Any = None,
+        peak_bytes: Any = None,
+        unknown: str = "fail",
+    ) -> None:
+        """Assert that the step costs no more than this.
+
+        Args:
+            flops: floating-point operations, by torch's formulas; see `Capture.flops`.
+            saved_bytes: what is kept for the backward; see `Capture.saved_bytes`.
+            peak_bytes: an estimate of the most bytes at one time; see `Capture.peak_bytes`. Each is
+                an int, the most; a `(min, max)` in which None is no limit; or a mapping of these by
+                device type.
+            unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula.
+
+        Raises:
+            AssertionError: with what it costs, and the modules that cost most; or if no graph was
+                compiled, with the cause.
+            CaptureError: where a figure is not known.
+            TypeError: with nothing to check.
+            ValueError: for another `unknown`, and a mapping without the capture's device.
+        """
+        __tracebackhide__ = True
+        if unknown not in ("fail", "ignore"):
+            raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
+        from ..cost import budget, peak, saved
+        from ..cost import flops as flops_module
+
+        compilation.need_graphs(self)
+        graphs = self.program
+        budget.assert_budget(
+            graphs,
+            {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
+            {
+                "flops": lambda: flops_module.total(graphs, times_run=True, unknown=unknown),
+                "saved_bytes": lambda: saved.saved_bytes(graphs),
+                "peak_bytes": lambda: peak.peak_bytes(graphs),
+            },
+            device_of(graphs, self.device),
+        )
+
+    def assert_distinct_graphs(self: Subject, count: int) -> None:
+        """Assert how many of the graphs are not equal to one another.
+
+        Where the blocks of a model are compiled one by one it is one for the forward, and one for
+        the backward, however many blocks there are.
+
+        Raises:
+            AssertionError: with the groups of equal graphs and their inputs; or if no graph was
+                compiled, with the cause.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        shapes.assert_distinct_graphs(self, count)
+
+    def assert_dynamic(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
+        """Assert that sizes of an input stayed symbols, in every forward graph that has it.
+
+        Args:
+            name: of the input, as the target declares it.
+            dim: which dimension, or several; -1 is the last.
+
+        Raises:
+            AssertionError: with each graph in which one is a number.
+            ValueError: where no forward graph has such an input, or it has no such dimension.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        dims = (dim,) if isinstance(dim, int) else tuple(dim)
+        shapes.assert_sizes(self, name, dims, dynamic=True)
+
+    def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
+        """Assert that sizes of an input are numbers; see `assert_dynamic`.
+
+        Raises:
+            AssertionError: with each graph in which one is a symbol.
+            ValueError: as `assert_dynamic`.
+        """
+        __tracebackhide__ = True
+        compilation.need_graphs(self)
+        dims = (dim,) if isinstance(dim, int) else tuple(dim)
+        shapes.assert_sizes(self, name, dims, dynamic=False)
 
     def assert_no_graph_breaks(
         self: Subject, allow: str | Sequence[str] = (), within: Any = None

@@ -8,11 +8,7 @@ from ..graph.checks import bounds, device_of, format_bounds
 from ..graph.ops import calls
 
 if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
     from .subject import Subject
-if TYPE_CHECKING:
-    pass
 
 
 def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any) -> None:

@@ -5,6 +5,7 @@ One that fails lists the ops that *were* there; one that is given no graph or no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from ..ops.names import matches
 from ..ops.patterns import pattern_name
 from .failures import UnexpectedOps, failed
 from .find import find
-from .model import Graph, Node, Result, TensorMeta
-from .ops import calls, count_ops
+from .model import Graph, Node
+from .ops import calls
+from .select import Selection, nodes_of, tensors
 
 
 def assert_op_counts(
@@ -22,6 +24,7 @@ def assert_op_counts(
     *,
     exact: bool = False,
     device: str | None = None,
+    selected: Selection | None = None,
 ) -> None:
     """See `Capture.assert_op_counts`."""
     __tracebackhide__ = True
@@ -34,7 +37,7 @@ def assert_op_counts(
     unexpected: list[Node] = []
     for op, count in expected.items():
         low, high = bounds(count, device_of(graphs, device))
-        nodes = find(graphs, op)
+        nodes = find(graphs, op, selected)
         too_many = high is not None and len(nodes) > high
         if too_many:
             unexpected += nodes
@@ -44,25 +47,35 @@ def assert_op_counts(
             )
             problems += [f"      {line}" for line in format_locations(nodes)]
     if exact:
-        for op, count in _unmatched(graphs, expected):
-            problems.append(f"  {op}: matched by no pattern (exact=True), found {count}")
-            unexpected += [node for node in calls(graphs) if node.op == op]
+        for name, others in _unmatched(graphs, expected, selected):
+            problems.append(f"  {name}: matched by no pattern (exact=True), found {len(others)}")
+            unexpected += others
     if problems:
-        shows = UnexpectedOps(graphs, unexpected, "op counts differ") if unexpected else None
-        raise failed("\n".join(["op counts differ:", *problems, *format_op_counts(graphs)]), shows)
+        title = f"op counts differ{f' ({selected})' if selected else ''}"
+        shows = UnexpectedOps(graphs, unexpected, title) if unexpected else None
+        there = format_op_counts(graphs, selected=selected)
+        raise failed("\n".join([f"{title}:", *problems, *there]), shows)
 
 
-def _unmatched(graphs: Sequence[Graph], expected: Iterable[Any]) -> list[tuple[str, int]]:
-    """The ops that no expected pattern matches, with their counts, sorted by name."""
+def _unmatched(
+    graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
+) -> list[tuple[str, list[Node]]]:
+    """The ops that no expected pattern matches, with their nodes, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
+    found: dict[str, list[Node]] = {}
+    for node in calls(graphs):
+        if not selected or node in selected:
+            found.setdefault(node.op, []).append(node)
     return [
-        (op, count)
-        for op, count in sorted(count_ops(graphs).items())
+        (op, nodes)
+        for op, nodes in sorted(found.items())
         if not any(matches(op, pattern) for pattern in patterns)
     ]
 
 
-def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
+def assert_no_ops(
+    graphs: Sequence[Graph], ops: tuple[Any, ...], *, selected: Selection | None = None
+) -> None:
     """See `Capture.assert_no_ops`."""
     __tracebackhide__ = True
     if not ops:
@@ -71,13 +84,13 @@ def assert_no_ops(graphs: Sequence[Graph], ops: tuple[Any, ...]) -> None:
     problems: list[str] = []
     unexpected: list[Node] = []
     for op in ops:
-        nodes = find(graphs, op)
+        nodes = find(graphs, op, selected)
         unexpected += nodes
         if nodes:
             problems.append(f"  {pattern_name(op)}: found {len(nodes)}")
             problems += [f"      {line}" for line in format_locations(nodes)]
     if problems:
-        title = "ops that should not be there"
+        title = f"ops that should not be there{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title)
         raise failed("\n".join([f"{title}:", *problems]), shows)
 
@@ -133,20 +146,12 @@ def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:
 
 def device_types(graphs: Iterable[Graph]) -> set[str]:
     """The types of the devices that any result is on."""
-    types: set[str] = set()
-
-    def collect(result: Result) -> None:
-        if isinstance(result, TensorMeta) and result.device:
-            types.add(result.device.partition(":")[0])
-        elif isinstance(result, tuple):
-            for item in result:
-                collect(item)
-
-    for top in graphs:
-        for graph in top.walk():
-            for node in graph.nodes:
-                collect(node.result)
-    return types
+    return {
+        tensor.device.partition(":")[0]
+        for node in nodes_of(graphs)
+        for tensor in tensors(node.result)
+        if tensor.device
+    }
 
 
 def format_bounds(low: int, high: int | None) -> str:
@@ -179,13 +184,17 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     return shown
 
 
-def format_op_counts(graphs: Sequence[Graph], limit: int = 30) -> list[str]:
+def format_op_counts(
+    graphs: Sequence[Graph], limit: int = 30, selected: Selection | None = None
+) -> list[str]:
     """The ops that occur, with their counts, the most frequent first.
 
     Args:
         limit: how many ops are listed; the rest is counted, so that a message stays readable.
+        selected: which ops; None for all.
     """
-    counts = sorted(count_ops(graphs).items(), key=lambda item: (-item[1], item[0]))
+    there = Counter(node.op for node in calls(graphs) if not selected or node in selected)
+    counts = sorted(there.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {count:4} {op}" for op, count in counts[:limit]]
     if len(counts) > limit:
         lines.append(f"  ... and {len(counts) - limit} more ops")

@@ -9,9 +9,10 @@ from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
 from .model import Graph, Node
 from .ops import calls
+from .select import Selection, nodes_of
 
 
-def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
+def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
     """The nodes whose op matches a pattern, in all graphs and their bodies.
 
     Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
@@ -19,6 +20,7 @@ def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
 
     Args:
         op: see `ops.patterns.pattern_name`.
+        selected: what the nodes have to be like besides; None for anything.
 
     Raises:
         ValueError: if no node matches, and none could at the level of these graphs; where there
@@ -28,13 +30,9 @@ def find(graphs: Sequence[Graph], op: Any) -> tuple[Node, ...]:
     found = tuple(node for node in calls(graphs) if matches(node.op, pattern))
     if not found and "getitem" in pattern:
         found = tuple(
-            node
-            for top in graphs
-            for graph in top.walk()
-            for node in graph.nodes
-            if node.is_call and matches(node.op, pattern)
+            node for node in nodes_of(graphs) if node.is_call and matches(node.op, pattern)
         )
     if not found:
         compiled = [graph for graph in graphs if not graph.eager]
         refuse_impossible(pattern, (graph.level for graph in compiled or graphs))
-    return found
+    return tuple(node for node in found if node in selected) if selected else found

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ..ops.dtypes import DType
 from ..ops.levels import Level
+from .op_checks import OpChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import graphviz
@@ -86,6 +87,8 @@ class Device:
 class TensorMeta:
     """dtype (torch's name without `torch.`), shape, strides, device and layout of a tensor result.
 
+    `dtype` equals the `torch.dtype`, its name and its abbreviation: `torch.float32`, `"float32"`,
+    `"f32"`.
     `stride` and `device` are None where they are not known; neither is compared.
     """
 
@@ -94,6 +97,9 @@ class TensorMeta:
     stride: tuple[int | Symbol, ...] | None = None
     device: str | None = None
     layout: str = "strided"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DType.of(self.dtype))
 
 
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
@@ -180,7 +186,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(OpChecks):
     """One captured graph: nodes in a valid order, the last one being the output.
 
     Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
@@ -263,19 +269,17 @@ class Graph:
 
         return count_ops((self,))
 
-    def find(self, op: str | Callable[..., Any]) -> tuple[Node, ...]:
-        """All nodes whose op matches `op` (see `assert_op_counts` for patterns), bodies included.
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of one run, by torch's formulas; see `cost.flops`.
 
         Raises:
-            ValueError: if `op` is a pattern that cannot match at this graph's level.
+            CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
+                that do work and have no formula, by their names.
         """
-        from .find import find
+        from ..cost.flops import total
 
-        return find((self,), op)
-
-    def count(self, op: str | Callable[..., Any]) -> int:
-        """How many nodes match `op`; the same rules as `find`."""
-        return len(self.find(op))
+        return total((self,), times_run=False)
 
     # -- equality --------------------------------------------------------------------------------
 
@@ -352,21 +356,8 @@ class Graph:
 
         return render(self, path)
 
-    # -- checks ----------------------------------------------------------------------------------
-
-    def assert_op_counts(self, expected: Mapping[Any, Any], *, exact: bool = False) -> None:
-        """Assert how often ops occur. See `Capture.assert_op_counts`."""
-        __tracebackhide__ = True
-        from .checks import assert_op_counts
-
-        assert_op_counts((self,), expected, exact=exact)
-
-    def assert_no_ops(self, *ops: Any) -> None:
-        """Assert that none of `ops` occurs. See `Capture.assert_no_ops`."""
-        __tracebackhide__ = True
-        from .checks import assert_no_ops
-
-        assert_no_ops((self,), ops)
+    def _to_check(self) -> tuple[Graph, ...]:
+        return (self,)
 
     def renamed(self, name: str) -> Graph:
         """The same graph under another name."""

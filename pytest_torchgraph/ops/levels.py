@@ -29,5 +29,8 @@ LEVELS: tuple[Level, ...] = (
 )
 """All levels, in the order in which messages list them."""
 
+SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
+"""The levels whose forward graphs say what they keep for the backward."""
+
 ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
 """The levels at which only registered ops occur, composite ones being decomposed already."""

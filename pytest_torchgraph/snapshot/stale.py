@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from ..devices import KNOWN
+from ..device_types import KNOWN
 from ..settings import config as settings
 from ..settings.filters import filter_given
 from ..torch_release import running_release

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ...graph.model import Arg, Atom, Result, Symbol, TensorMeta
-from ...graph.text.values import DTYPE_NAMES
+from ...ops.dtypes import DTYPE_NAMES
 from ..canonical_names import CanonicalNames
 
 _TENSOR = re.compile(r"(\w+)\[([^\[\]]*)\](?:\[([^\[\]]*)\])?([a-z]\w*(?::\d+)?)?")

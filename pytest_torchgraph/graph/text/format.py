@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, groupby
 
+from ...ops.dtypes import ABBREVIATIONS
 from ...ops.levels import Level
 from ..model import (
     Arg,
@@ -45,32 +46,6 @@ LONG_RETURN = 3
 A longer one, as that of a backward, has a line for each value, so that a new output is one new
 line in a review. The number is a matter of taste, and part of the stored form.
 """
-
-DTYPES = {
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "float32": "f32",
-    "float64": "f64",
-    "float8_e4m3fn": "f8e4m3fn",
-    "float8_e4m3fnuz": "f8e4m3fnuz",
-    "float8_e5m2": "f8e5m2",
-    "float8_e5m2fnuz": "f8e5m2fnuz",
-    "float8_e8m0fnu": "f8e8m0fnu",
-    "float4_e2m1fn_x2": "f4e2m1fnx2",
-    "complex32": "c32",
-    "complex64": "c64",
-    "complex128": "c128",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "bool": "b8",
-}
-"""torch's dtype names and the abbreviations that fx prints (`torch.utils._dtype_abbrs`)."""
 
 LAYOUTS = frozenset("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged _mkldnn".split())
 """torch's layouts, without the usual one, `strided`, which is not written."""
@@ -360,7 +335,7 @@ def format_arg(value: Arg) -> str:
 def format_result(result: Result, *, full: bool = False) -> str:
     """The description of a node's value: `f32[2, 4]`, `f32[2] sparse_coo`, a symbol, `int`."""
     if isinstance(result, TensorMeta):
-        dtype = DTYPES.get(result.dtype, result.dtype)
+        dtype = ABBREVIATIONS.get(result.dtype, result.dtype)
         text = f"{dtype}[{format_shape(result.shape)}]"
         if result.layout != "strided":
             if result.layout not in LAYOUTS:

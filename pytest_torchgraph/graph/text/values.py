@@ -17,8 +17,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
 from ...errors import GraphFormatError
+from ...ops.dtypes import DTYPE_NAMES
 from ..model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMeta
-from .format import DTYPES, LAYOUTS, format_arg
+from .format import LAYOUTS, format_arg
 
 MAX_DEPTH = 60
 """The deepest nesting of values, and of graphs, that is read.
@@ -31,8 +32,6 @@ MAX_DIGITS = 400
 which Python's own `int` refuses."""
 MAX_EQUAL_HASHES = 100
 """How many keys of one dictionary may share a hash: each is compared with all before it."""
-DTYPE_NAMES = {short: name for name, short in DTYPES.items()}
-"""torch's dtype names by their abbreviations."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*")
 _OP = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)

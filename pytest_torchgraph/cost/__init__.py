@@ -1,0 +1,1 @@
+"""What a graph costs, from its ops and shapes alone."""

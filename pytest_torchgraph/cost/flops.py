@@ -1,0 +1,218 @@
+"""Floating-point operations of graphs, by torch's own formulas (`torch.utils.flop_counter`).
+
+torch counts two for each multiply and add of a matrix product, a convolution or an attention, and
+nothing for all else. Its formulas take shapes, so that a stored graph is enough. Attention on the
+CPU, which torch leaves out, is counted by the formula of flash attention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from ..errors import CaptureError
+from ..graph.model import (
+    Atom,
+    Graph,
+    Node,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
+from ..ops.levels import ATEN_LEVELS
+
+_CPU_ATTENTION = {
+    "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
+        "_scaled_dot_product_flash_attention_backward"
+    ),
+}
+"""torch has a formula for the attention that a GPU runs, and none for the one of the CPU."""
+
+_FREE = frozenset({"aten", "prims", "operator", "torch", "_c10d_functional", "c10d", "inductor"})
+"""Namespaces whose ops do no work of their own unless `_WORKING` names them."""
+
+_WORKING = re.compile(
+    r"aten\.(_?linalg_(?!vector_norm)\w+|mkldnn_rnn\w*|_?fft_\w+|mv|addmv|dot|vdot|ger|addr|_int_mm|_?\w*(lstm|gru|rnn)\w*|"
+    r"_weight_int\w+|_cdist\w*|_pdist\w*|cdist|_trilinear|\w*grid_sampl\w*|cholesky\w*|"
+    r"triangular_solve|lu_\w+|ormqr|geqrf|_grouped_mm|_scaled_grouped_mm|_sparse\w*mm\w*|"
+    r"_transformer\w*|_native_multi_head\w*|_triton\w*|histogram\w*)_?\Z"
+)
+"""Ops of ATen that do work, and that torch has no formula for."""
+
+_BRANCHES = "higher_order.cond"
+_CALLED_ONCE = frozenset(
+    {
+        "higher_order.invoke_subgraph",
+        "higher_order.tag_activation_checkpoint",
+        "higher_order.wrap_activation_checkpoint",
+        "higher_order.wrap",
+        "higher_order.wrap_with_set_grad_enabled",
+        "higher_order.wrap_with_autocast",
+        "higher_order.with_effects",
+        "higher_order.hints_wrapper",
+        "higher_order.autograd_function_apply",
+    }
+)
+"""Higher-order ops that run each of their bodies once."""
+
+
+@dataclass
+class Flops:
+    """The floating-point operations of some ops.
+
+    Attributes:
+        by_module: their number, by the path of the innermost module.
+        unknown: the ops whose number is not known, with how often they occur.
+    """
+
+    by_module: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """The number of all of them."""
+        return sum(self.by_module.values())
+
+    def add(self, other: Flops, times: int = 1) -> None:
+        """Add those of other ops."""
+        for module, flops in other.by_module.items():
+            self.by_module[module] = self.by_module.get(module, 0) + flops * times
+        for op, count in other.unknown.items():
+            self.unknown[op] = self.unknown.get(op, 0) + count
+
+
+def flops_of(graph: Graph) -> Flops:
+    """The floating-point operations of one run of a graph.
+
+    Raises:
+        CaptureError: for a graph of torch functions, which are no dispatched ops, and where a size
+            that a formula needs is not known or a symbol.
+    """
+    if graph.level not in ATEN_LEVELS and graph.level != "export":
+        raise CaptureError(
+            f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
+            "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
+        )
+    bodies = {body.name: body for body in graph.subgraphs}
+    found = Flops()
+    for node in graph.nodes:
+        if not node.is_call:
+            continue
+        called = [bodies[name] for name in _bodies_in((node.args, node.kwargs)) if name in bodies]
+        if called:
+            found.add(_of_bodies(node, [flops_of(body) for body in called]))
+        elif (flops := _of_node(graph, node)) is None:
+            found.add(Flops(unknown={node.op: 1}))
+        elif flops:
+            found.add(Flops({node.module: flops}))
+    return found
+
+
+def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
+    """Of several branches the one with most, as torch's own counter has it."""
+    found = Flops()
+    if node.op == _BRANCHES:
+        found.add(max(bodies, key=lambda each: each.total))
+        found.unknown = {op: n for each in bodies for op, n in each.unknown.items()}
+    elif node.op in _CALLED_ONCE:
+        for each in bodies:
+            found.add(each)
+    elif any(each.total or each.unknown for each in bodies):
+        found.unknown[node.op] = 1  # a loop: nobody knows how often it runs
+    return found
+
+
+def _bodies_in(value: Any) -> Iterator[str]:
+    if isinstance(value, SubgraphRef):
+        yield value.name
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _bodies_in(each)
+    elif isinstance(value, Mapping):
+        yield from _bodies_in(tuple(value.values()))
+
+
+@cache
+def _formulas() -> dict[str, Any]:
+    """torch's formulas by the names of their ops without overload."""
+    return {
+        str(packet).replace("::", "."): formula
+        for packet, formula in flop_registry.items()
+        if isinstance(packet, torch._ops.OpOverloadPacket)
+    }
+
+
+def _of_node(graph: Graph, node: Node) -> int | None:
+    """The number for a call; None where there is no formula for an op that does work."""
+    packet = node.op.rpartition(".")[0] if node.op.count(".") == 2 else node.op
+    formula = _formulas().get(packet)
+    cpu = _CPU_ATTENTION.get(packet)
+    if cpu is not None:
+        formula = _formulas().get(f"aten.{cpu}")
+    if formula is None:
+        namespace = node.op.partition(".")[0]
+        return None if namespace not in _FREE or _WORKING.match(packet) else 0
+    args = tuple(_value(graph, node, arg) for arg in node.args)
+    kwargs = {name: _value(graph, node, arg) for name, arg in node.kwargs.items()}
+    out = _tensors(node, node.result)
+    flops = formula(*args, **kwargs, out_val=out)
+    return int(flops)
+
+
+def _value(graph: Graph, node: Node, arg: Any) -> Any:
+    """An argument as a formula takes it: tensors without memory."""
+    if isinstance(arg, Ref):
+        return _tensors(node, graph.by_name[arg.name].result)
+    if isinstance(arg, tuple):
+        return [_value(graph, node, each) for each in arg]
+    if isinstance(arg, Symbol):
+        return _number(node, arg)
+    return None if isinstance(arg, Atom) else arg
+
+
+def _tensors(node: Node, result: Result) -> Any:
+    if isinstance(result, TensorMeta):
+        shape = tuple(_number(node, size) for size in result.shape)
+        return torch.empty(shape, dtype=getattr(torch, result.dtype), device="meta")
+    return tuple(_tensors(node, each) for each in result) if isinstance(result, tuple) else None
+
+
+def _number(node: Node, size: int | Symbol) -> int:
+    if isinstance(size, Symbol):
+        raise CaptureError(
+            f"the flops of %{node.name} ({node.op}) depend on the size {size.expr}, which is a "
+            "symbol: capture with static sizes, as via Aot(dynamic=False)"
+        )
+    return size
+
+
+def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") -> int:
+    """The floating-point operations of graphs.
+
+    Args:
+        graphs: the graphs.
+        times_run: whether one that ran several times counts as often.
+        unknown: "ignore" counts nothing for ops that have no formula.
+
+    Raises:
+        CaptureError: where they are not known, with the ops that have no formula.
+    """
+    found = Flops()
+    for graph in graphs:
+        found.add(flops_of(graph), graph.runs if times_run else 1)
+    if found.unknown and unknown != "ignore":
+        ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
+        raise CaptureError(
+            f"the flops are not known, because torch has no formula for {', '.join(ops)}; "
+            "torch.utils.flop_counter.register_flop_formula takes one"
+        )
+    return found.total

@@ -1,0 +1,184 @@
+"""Questions and assertions about ops that a graph and a capture have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import Graph, Node
+    from .pattern import Match
+
+
+class OpChecks:
+    """Questions and assertions about the ops of some graphs, bodies of higher-order ops included.
+
+    `dtype`, `module` and `device` choose among the ops, wherever a method takes them: those with a
+    tensor result of this dtype (a `torch.dtype`, `"float32"` or `"f32"`), those in a module or
+    below it (its path, or a glob: `"encoder.layer.*.attention"`), those with a result on a device
+    (`"cuda"`, `"cuda:1"`). A module in which no op was captured and an unknown dtype or device are
+    a `ValueError`, for such a check would always pass; a dtype or device that merely does not occur
+    counts 0.
+    """
+
+    __slots__ = ()
+
+    def _to_check(self) -> Sequence[Graph]:
+        """The graphs that are looked at; an error where there are none and should be."""
+        raise NotImplementedError
+
+    def _checked_device(self) -> str | None:
+        """The type of the device that was asked for, None where none was."""
+        return None
+
+    def find(
+        self,
+        op: str | Callable[..., Any],
+        *,
+        dtype: Any = None,
+        module: str | None = None,
+        device: Any = None,
+    ) -> tuple[Node, ...]:
+        """The nodes whose op matches `op`; patterns as in `assert_op_counts`.
+
+        Raises:
+            ValueError: if `op` is a pattern that cannot match at the graphs' level; for `dtype`,
+                `module` and `device` see `OpChecks`.
+        """
+        from .find import find
+        from .select import selection
+
+        graphs = self._to_check()
+        return find(graphs, op, selection(graphs, dtype, module, device))
+
+    def count(
+        self,
+        op: str | Callable[..., Any],
+        *,
+        dtype: Any = None,
+        module: str | None = None,
+        device: Any = None,
+    ) -> int:
+        """How many nodes match; the same rules as `find`."""
+        return len(self.find(op, dtype=dtype, module=module, device=device))
+
+    def assert_op_counts(
+        self,
+        expected: Mapping[Any, Any],
+        *,
+        exact: bool = False,
+        dtype: Any = None,
+        module: str | None = None,
+        device: Any = None,
+    ) -> None:
+        """Assert how often ops occur, over all graphs.
+
+        Args:
+            expected: from an op to its count. The op is a packet (`"aten.mm"`), an overload
+                (`"aten.mm.default"`), a glob over both (`"aten.add*"`) or an object
+                (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
+                may be None, or a mapping by device type.
+            exact: whether every op that occurs must be matched by one of the patterns.
+            dtype, module, device: which ops are looked at; see `OpChecks`.
+
+        Raises:
+            AssertionError: with the counts that there are.
+            TypeError: if `expected` is empty.
+            ValueError: for a pattern that can match nothing at the graphs' level.
+        """
+        __tracebackhide__ = True
+        from .checks import assert_op_counts
+        from .select import selection
+
+        graphs = self._to_check()
+        assert_op_counts(
+            graphs,
+            expected,
+            exact=exact,
+            device=self._checked_device(),
+            selected=selection(graphs, dtype, module, device),
+        )
+
+    def assert_no_ops(
+        self, *ops: Any, dtype: Any = None, module: str | None = None, device: Any = None
+    ) -> None:
+        """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
+
+        Args:
+            ops: the ops.
+            dtype, module, device: which ops are looked at; see `OpChecks`.
+
+        Raises:
+            AssertionError: with each op that occurs and its source lines.
+            TypeError: without any op.
+            ValueError: for a pattern that can match nothing at the graphs' level.
+        """
+        __tracebackhide__ = True
+        from .checks import assert_no_ops
+        from .select import selection
+
+        graphs = self._to_check()
+        assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device))
+
+    def find_pattern(self, pattern: str) -> tuple[Match, ...]:
+        """Where an op uses the result of another: `"aten.mm -> aten.gelu"`.
+
+        Args:
+            pattern: ops with `->` (the right one uses the left one's result; `getitem` of an op
+                with several results is looked through) or `~>` (at any distance) between them, and
+                `|` between alternatives: `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. The ops
+                are as in `assert_op_counts`.
+
+        Returns:
+            one match for each node of the right-hand side, for `~>` with its nearest left one.
+
+        Raises:
+            TypeError, ValueError: for what is no pattern, and for an op that can match nothing at
+                the graphs' level.
+        """
+        from .pattern import find_pattern, parse
+
+        return find_pattern(self._to_check(), parse(pattern))
+
+    def assert_pattern(self, pattern: str, count: Any = None) -> None:
+        """Assert that an op uses the result of another; see `find_pattern`.
+
+        Args:
+            pattern: the pattern.
+            count: how many matches there are: an int, a `(min, max)`, or a mapping by device type;
+                None is at least one.
+
+        Raises:
+            AssertionError: with the matches that there are, and what the right-hand ops use.
+        """
+        __tracebackhide__ = True
+        from .pattern_checks import assert_pattern
+
+        assert_pattern(self._to_check(), pattern, count, self._checked_device())
+
+    def assert_no_pattern(self, pattern: str) -> None:
+        """Assert that nothing matches a pattern; see `find_pattern`.
+
+        Raises:
+            AssertionError: with each match, its modules and lines.
+            ValueError: for an op that can match nothing at the graphs' level.
+        """
+        __tracebackhide__ = True
+        from .pattern_checks import assert_no_pattern
+
+        assert_no_pattern(self._to_check(), pattern)
+
+    def assert_order(self, first: Any, second: Any) -> None:
+        """Assert that every `first` comes before every `second`, in each graph that holds both.
+
+        Args:
+            first, second: ops, as in `assert_op_counts`.
+
+        Raises:
+            AssertionError: with a node of each that is in the wrong order; where one of them does
+                not occur, or no graph holds both.
+        """
+        __tracebackhide__ = True
+        from .pattern_checks import assert_order
+
+        assert_order(self._to_check(), first, second)

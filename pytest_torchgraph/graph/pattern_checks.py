@@ -1,0 +1,121 @@
+"""Assertions about ops in relation: which uses the result of which, and which comes first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .failures import UnexpectedOps, failed
+from .find import find
+from .model import Graph, Node
+from .ops import calls
+from .pattern import Match, Pattern, find_pattern, operands, parse
+from .select import nodes_of
+
+MOST = 5
+"""How many places a message lists; the rest is counted."""
+
+
+def assert_pattern(
+    graphs: Sequence[Graph], pattern: str, count: Any = None, device: str | None = None
+) -> None:
+    """See `OpChecks.assert_pattern`."""
+    __tracebackhide__ = True
+    parsed = parse(pattern)
+    need_any_graph(graphs)
+    low, high = (1, None) if count is None else bounds(count, device_of(graphs, device))
+    found = find_pattern(graphs, parsed)
+    if len(found) < low:
+        lines = [f"{pattern}: expected {format_bounds(low, high)}, found {len(found)}"]
+        lines += _listed(found)
+        lines += _instead(graphs, parsed, found)
+        raise AssertionError("\n".join(lines))
+    if high is not None and len(found) > high:
+        raise _unexpected(graphs, f"{pattern}: expected {format_bounds(low, high)}", found)
+
+
+def assert_no_pattern(graphs: Sequence[Graph], pattern: str) -> None:
+    """See `OpChecks.assert_no_pattern`."""
+    __tracebackhide__ = True
+    parsed = parse(pattern)
+    need_any_graph(graphs)
+    found = find_pattern(graphs, parsed)
+    if found:
+        raise _unexpected(graphs, f"{pattern}: expected none", found)
+
+
+def _unexpected(graphs: Sequence[Graph], title: str, found: Sequence[Match]) -> AssertionError:
+    lines = [f"{title}, found {len(found)}", *_listed(found)]
+    nodes = list(dict.fromkeys(node for match in found for node in match.nodes))
+    return failed("\n".join(lines), UnexpectedOps(graphs, nodes, title))
+
+
+def _listed(found: Sequence[Match]) -> Iterator[str]:
+    for match in found[:MOST]:
+        yield f"  {match}"
+        yield from (f"      {line}" for line in format_locations(match.nodes))
+    if found[MOST:]:
+        yield f"  ... and {len(found) - MOST} more"
+
+
+def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
+    """What there is of each part, and what the nodes of the right-hand side use."""
+    for part in pattern.parts:
+        nodes = [node for op in part for node in find(graphs, op)]
+        yield f"there is {len(nodes)} times {' | '.join(part)}"
+    matched = {id(match.nodes[-1]) for match in found}
+    used: Counter[str] = Counter()
+    places: dict[str, list[Node]] = {}
+    for top in graphs:
+        for graph in top.walk():
+            for node in {id(n): n for op in pattern.parts[-1] for n in find([graph], op)}.values():
+                if id(node) in matched or node.name not in graph.by_name:
+                    continue
+                ops = [each.op for each in operands(graph, node)]
+                words = f"{node.op} uses {', '.join(dict.fromkeys(ops)) or 'nothing'}"
+                used[words] += 1
+                places.setdefault(words, []).append(node)
+    for words, times in used.most_common(MOST):
+        yield f"  {words}" + (f"  ({times} times)" if times > 1 else "")
+        yield from (f"      {line}" for line in format_locations(places[words], 2))
+
+
+def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
+    """See `OpChecks.assert_order`."""
+    __tracebackhide__ = True
+    need_any_graph(graphs)
+    before, after = find(graphs, first), find(graphs, second)
+    for op, nodes in ((first, before), (second, after)):
+        if not nodes:
+            raise AssertionError(f"{op} does not occur, so nothing can be said about its order")
+    firsts, seconds = set(map(id, before)), set(map(id, after))
+    together = False
+    for graph in graphs:
+        order = list(nodes_of([graph]))
+        lasts = [i for i, node in enumerate(order) if id(node) in firsts]
+        starts = [i for i, node in enumerate(order) if id(node) in seconds]
+        if not lasts or not starts:
+            continue
+        together = True
+        if lasts[-1] > starts[0]:
+            early, late = order[starts[0]], order[lasts[-1]]
+            title = f"{first} after {second} in {graph.name}"
+            lines = [
+                f"{title}: expected every {first} before every {second}",
+                f"  %{early.name} comes first",
+                *(f"      {line}" for line in format_locations([early])),
+                f"  %{late.name} comes after it",
+                *(f"      {line}" for line in format_locations([late])),
+            ]
+            raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
+    if not together:
+        places = [
+            f"  {graph.name}: {sum(1 for n in calls([graph]) if id(n) in firsts)} of {first}, "
+            f"{sum(1 for n in calls([graph]) if id(n) in seconds)} of {second}"
+            for graph in graphs
+        ]
+        raise AssertionError(
+            "\n".join([f"no graph holds both {first} and {second}, so they have no order", *places])
+        )

@@ -1,0 +1,154 @@
+"""Choosing nodes by the dtype and device of their results, and by their module.
+
+A choice that could not match anything is refused: a check of it would pass for ever.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from ..device_types import KNOWN
+from ..ops.dtypes import dtype_name
+from .model import Graph, Node, Result, TensorMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What nodes have to be like; "" is anything.
+
+    Attributes:
+        dtype: the name of a dtype, which any tensor result has.
+        module: a glob for the path of a module, in which the node is or below.
+        device: a device, with or without an index, which any tensor result is on.
+    """
+
+    dtype: str = ""
+    module: str = ""
+    device: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.dtype or self.module or self.device)
+
+    def __contains__(self, node: Node) -> bool:
+        if self.module and not inside(node.module, self.module):
+            return False
+        if not self.dtype and not self.device:
+            return True
+        return any(self._has(tensor) for tensor in tensors(node.result))
+
+    def _has(self, tensor: TensorMeta) -> bool:
+        on = tensor.device or ""
+        device = on if ":" in self.device else on.partition(":")[0]
+        return self.dtype in ("", tensor.dtype) and self.device in ("", device)
+
+    def __str__(self) -> str:
+        parts = [
+            self.dtype and f"dtype {self.dtype}",
+            self.device and f"on {self.device}",
+            self.module and f"in module {self.module!r}",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def selection(
+    graphs: Sequence[Graph], dtype: Any = None, module: str | None = None, device: Any = None
+) -> Selection:
+    """The choice that a user's arguments stand for, of nodes of these graphs.
+
+    Args:
+        graphs: the graphs that will be looked at.
+        dtype: a `torch.dtype` or its name, as `"float32"` or `"f32"`; None for any.
+        module: the path of a module, or a glob over it; what is below it is included.
+        device: a `torch.device` or its name, as `"cuda"` or `"cuda:1"`; None for any.
+
+    Raises:
+        TypeError: for an argument of another type.
+        ValueError: for an unknown dtype or device, a module that no node of the graphs is in, or
+            where the graphs do not say the dtypes or devices of their results.
+    """
+    chosen = Selection(
+        "" if dtype is None else dtype_name(dtype),
+        "" if module is None else _module(module, graphs),
+        "" if device is None else _device(device),
+    )
+    if chosen.dtype or chosen.device:
+        _refuse_unknown_results(graphs, chosen)
+    return chosen
+
+
+def inside(path: str, glob: str) -> bool:
+    """Whether a module's path, or that of a module around it, matches a glob."""
+    return any(fnmatchcase(each, glob) for each in ancestors(path))
+
+
+@lru_cache(maxsize=4096)
+def ancestors(path: str) -> tuple[str, ...]:
+    """The paths of the modules around a module, outermost first, and its own; none for ""."""
+    parts = path.split(".") if path else []
+    return tuple(".".join(parts[: n + 1]) for n in range(len(parts)))
+
+
+def tensors(result: Result) -> Iterator[TensorMeta]:
+    """The tensors of a result."""
+    if isinstance(result, TensorMeta):
+        yield result
+    elif isinstance(result, tuple):
+        for each in result:
+            yield from tensors(each)
+
+
+def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:
+    """The nodes of graphs and of their bodies."""
+    for top in graphs:
+        for graph in top.walk():
+            yield from graph.nodes
+
+
+def _module(module: Any, graphs: Sequence[Graph]) -> str:
+    if not isinstance(module, str):
+        raise TypeError(f"{module!r} is no path of a module: pass a string, as 'encoder.layer.*'")
+    known = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
+    if not any(fnmatchcase(path, module) for path in known):
+        close = difflib.get_close_matches(module, sorted(known), n=3)
+        top = sorted(path for path in known if "." not in path)
+        hint = f"did you mean {', '.join(close)}?" if close else f"there is {_some(top)}"
+        raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
+    return module
+
+
+def _some(paths: Sequence[str], limit: int = 10) -> str:
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return ", ".join(paths[:limit]) + more or "no module in these graphs"
+
+
+def _device(device: Any) -> str:
+    if not isinstance(device, str) and type(device).__name__ != "device":
+        raise TypeError(f"{device!r} is no device: pass a torch.device or its name, as 'cuda'")
+    kind, separator, index = str(device).partition(":")
+    if kind not in KNOWN or (separator and not index.isdecimal()):
+        raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
+    return str(device)
+
+
+def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:
+    """Do nothing where some result says what it is.
+
+    Raises:
+        ValueError: where none does, so that nothing could ever be found.
+    """
+    known = [tensor for node in nodes_of(graphs) for tensor in tensors(node.result)]
+    if chosen.device and not any(tensor.device for tensor in known):
+        raise ValueError(
+            f"device={chosen.device!r} can match nothing: these graphs do not say on which device "
+            'their results are, as those of a file that was not stored with detail="full"'
+        )
+    if chosen.dtype and not known:
+        raise ValueError(
+            f"dtype={chosen.dtype!r} can match nothing: these graphs do not say what their results "
+            "are, as those of torch.fx without example inputs"
+        )

@@ -1,0 +1,71 @@
+"""`steady`: what a step that is compiled already still compiles."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph import CaptureError, steady
+from pytest_torchgraph.api.capture import GraphCapture
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def compiled(**how: object) -> torch.nn.Module:
+    return torch.compile(torch.nn.Linear(4, 4), backend="aot_eager", **how)
+
+
+def test_the_second_call_compiles_nothing() -> None:
+    model = compiled()
+    x = torch.ones(2, 4)
+    seen = GraphCapture().steady(model, (x,), (x,), (x,))
+    seen.assert_no_recompiles()
+    assert seen.graphs == ()
+    assert seen.executions == {"0/0": 2, "0/0 backward": 2}
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_call_that_compiles_again_fails_with_the_reason() -> None:
+    seen = steady(compiled(dynamic=False), (torch.ones(2, 4),), (torch.ones(3, 4),), backward=False)
+    with pytest.raises(AssertionError, match="recompilations: expected 0, found 1") as error:
+        seen.assert_no_recompiles()
+    assert "size of dim 0 was 2, is 3" in str(error.value)
+    assert set(seen.executions) == {"0/1"}
+
+
+def test_keyword_arguments_and_pairs_of_tensors() -> None:
+    add = torch.compile(torch.add, backend="eager")
+    x = torch.ones(2)
+    steady(add, (x, x), (x, x)).assert_no_recompiles()
+    scaled = torch.compile(lambda x, by: x * by, backend="eager")
+    steady(scaled, ((x,), {"by": x}), ((x,), {"by": x})).assert_no_recompiles()
+
+
+def test_what_is_not_compiled_is_not_steady() -> None:
+    seen = steady(torch.nn.Linear(4, 4), (torch.ones(2, 4),), (torch.ones(2, 4),))
+    with pytest.raises(AssertionError, match="nothing compiled ran"):
+        seen.assert_no_recompiles()
+
+
+@pytest.mark.parametrize(
+    ("calls", "message"),
+    [
+        ((), "needs a call that warms up and one that is watched, not 0"),
+        (((1,),), "needs a call that warms up and one that is watched, not 1"),
+        (((1,), torch.ones(2)), "call 1 is no tuple of arguments but Tensor"),
+    ],
+)
+def test_calls_that_cannot_be_meant_are_errors(calls: tuple[object, ...], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        steady(torch.relu, *calls)
+    with pytest.raises(TypeError, match="the target must be callable, not Tensor"):
+        steady(torch.ones(2), (1,), (2,))  # type: ignore[arg-type]
+
+
+def test_a_backward_that_is_asked_for_and_impossible_is_an_error() -> None:
+    x = torch.ones(2)
+    with pytest.raises(CaptureError, match="backward=True, but no parameter and no input"):
+        steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)

@@ -1,0 +1,81 @@
+"""Sizes that stay dynamic, and graphs that are equal to one another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph import Aot, capture, watch
+
+
+def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * 2 + y.sum()
+
+
+def test_a_size_that_was_to_stay_dynamic() -> None:
+    made = capture(double, torch.ones(3, 4), torch.ones(5), via=Aot(dynamic=True))
+    made.assert_dynamic("x", dim=0)
+    made.assert_dynamic("x", dim=(0, -1))
+    with pytest.raises(AssertionError) as error:
+        made.assert_static("x", dim=1)
+    assert str(error.value).startswith("sizes of x that are not static:\n  inference: x is [s")
+    assert str(error.value).endswith(", so dim 1 is not a number")
+
+
+def test_a_size_that_was_specialised() -> None:
+    made = capture(double, torch.ones(3, 4), torch.ones(5))
+    made.assert_static("y", dim=0)
+    with pytest.raises(AssertionError) as error:
+        made.assert_dynamic("x", dim=[0, 1])
+    assert str(error.value) == (
+        "sizes of x that are not dynamic:\n"
+        "  inference: x is [3, 4], so dim 0 is not a symbol\n"
+        "  inference: x is [3, 4], so dim 1 is not a symbol"
+    )
+
+
+def test_an_input_or_a_dimension_that_is_not_there_is_an_error() -> None:
+    made = capture(double, torch.ones(3, 4), torch.ones(5))
+    with pytest.raises(ValueError, match="no forward graph has an input 'z'; there is x, y"):
+        made.assert_dynamic("z", dim=0)
+    with pytest.raises(ValueError, match="'x' of inference has 2 dimensions, so there is no dim=2"):
+        made.assert_static("x", dim=2)
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(4, size) for size in sizes)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.compile(block, backend="eager", dynamic=False)(x) for block in self.blocks]
+
+
+def test_blocks_that_are_compiled_one_by_one_have_one_graph() -> None:
+    torch._dynamo.reset()
+    x = torch.ones(2, 4)
+    with watch() as seen:
+        Blocks(4, 4, 4)(x)
+    seen.assert_distinct_graphs(1)
+    torch._dynamo.reset()
+    with watch() as seen:
+        Blocks(4, 5, 4)(x)
+    with pytest.raises(AssertionError) as error:
+        seen.assert_distinct_graphs(1)
+    assert str(error.value).startswith("distinct graphs: expected 1, found 2\n  forward of ")
+    with pytest.raises(TypeError, match="0 is no number of graphs"):
+        seen.assert_distinct_graphs(0)
+
+
+def test_without_a_graph_nothing_can_be_said() -> None:
+    with watch() as seen:
+        pass
+    for check in (
+        lambda: seen.assert_distinct_graphs(1),
+        lambda: seen.assert_dynamic("x", dim=0),
+        lambda: seen.assert_pattern("aten.mm -> aten.relu"),
+        lambda: seen.assert_no_pattern("aten.mm -> aten.relu"),
+        lambda: seen.assert_order("aten.mm", "aten.relu"),
+    ):
+        with pytest.raises(AssertionError, match="no graph was compiled"):
+            check()

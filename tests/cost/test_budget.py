@@ -1,0 +1,98 @@
+"""Budgets, and what modules cost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph import CaptureError, Cost, capture, watch
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.GELU())
+        self.second = torch.nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+FIRST, SECOND = 2 * 2 * 4 * 32, 2 * 2 * 32 * 4
+"""One product each: 2 rows. The backward has one for the weight, and for the second the input's."""
+
+
+def made() -> object:
+    return capture(Net(), torch.ones(2, 4))
+
+
+def test_costs_by_module() -> None:
+    step = capture(Net(), torch.ones(2, 4))
+    value = 2 * 32 * 4
+    assert step.by_module() == {
+        "first.0": Cost(2 * FIRST, value),
+        "first.1": Cost(0, value),
+        "second": Cost(3 * SECOND, 0),
+    }
+    assert step.by_module(depth=1) == {
+        "first": Cost(2 * FIRST, 2 * value),
+        "second": Cost(3 * SECOND, 0),
+    }
+    assert step.by_module(depth=0) == {"": Cost(step.flops, step.saved_bytes)}
+    with pytest.raises(ValueError, match="depth=-1 is no depth of modules"):
+        step.by_module(depth=-1)
+
+
+def test_what_is_saved_by_module_is_none_where_it_is_not_known() -> None:
+    step = capture(Net(), torch.ones(2, 4), via="export")
+    if step.by_module():
+        assert {cost.saved_bytes for cost in step.by_module().values()} == {None}
+
+
+def test_a_budget_that_holds() -> None:
+    step = capture(Net(), torch.ones(2, 4))
+    step.assert_budget(flops=step.flops, saved_bytes=512, peak_bytes={"cpu": 10**6})
+    step.assert_budget(flops=(step.flops, None))
+    step.assert_budget(saved_bytes=(512, 512))
+
+
+def test_a_budget_that_does_not_hold_names_the_modules() -> None:
+    step = capture(Net(), torch.ones(2, 4))
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=10, saved_bytes=(None, 300), peak_bytes=10**6)
+    assert str(error.value) == (
+        "the budget does not hold:\n"
+        f"  flops: expected at most 10, found {2 * FIRST + 3 * SECOND}\n"
+        f"      {3 * SECOND:>12}  second\n"
+        f"      {2 * FIRST:>12}  first.0\n"
+        "  saved_bytes: expected at most 300, found 512\n"
+        "               256  first.0\n"
+        "               256  first.1"
+    )
+    with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found"):
+        step.assert_budget(peak_bytes=10)
+    with pytest.raises(AssertionError, match="flops: expected at least"):
+        step.assert_budget(flops=(step.flops + 1, None))
+
+
+def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
+    step = capture(Net(), torch.ones(2, 4))
+    with pytest.raises(TypeError, match=r"assert_budget\(\) checks nothing"):
+        step.assert_budget()
+    with pytest.raises(ValueError, match="no limit is given for device 'cpu'"):
+        step.assert_budget(flops={"cuda": 10})
+    with pytest.raises(ValueError, match="unknown='no' is neither"):
+        step.assert_budget(flops=10, unknown="no")
+    with pytest.raises(TypeError, match="'10' is no count"):
+        step.assert_budget(flops="10")
+    with watch() as seen:
+        pass
+    with pytest.raises(AssertionError, match="no graph was compiled"):
+        seen.assert_budget(flops=10)
+
+
+def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
+    step = capture(lambda x: torch.linalg.inv(x) @ x, torch.eye(4), via="dispatch")
+    with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex"):
+        step.assert_budget(flops=10**9)
+    step.assert_budget(flops=2 * 4 * 4 * 4, unknown="ignore")

@@ -1,0 +1,85 @@
+"""Floating-point operations from graphs, against `FlopCounterMode` in an eager run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from subjects.counting import backward, forward
+from subjects.models import SUBJECTS
+from torch.utils.flop_counter import FlopCounterMode
+
+from pytest_torchgraph import Aot, CaptureError, Graph, capture, load
+
+ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolution"]
+"""Subjects without attention on the CPU, which torch's counter leaves out."""
+
+
+@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_they_are_what_torch_counts(name: str, via: str) -> None:
+    subject = SUBJECTS[name]()
+    with FlopCounterMode(display=False) as counter:
+        output = forward(subject)
+    expected = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        backward(output)
+    made = capture(subject.model, *subject.args, via=via, **subject.kwargs)
+    assert sum(each.flops * each.runs for each in made.program if each.kind != "backward") == (
+        expected
+    )
+    assert made.flops == expected + counter.get_total_flops()
+
+
+def test_a_graph_from_a_text_is_enough() -> None:
+    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+    (again,) = (Graph.from_text(graph.to_text()) for graph in made.forwards)
+    assert again.flops == made.forward.flops == 2 * 2 * 8 * 4
+
+
+def test_a_file_is_enough(tmp_path: object) -> None:
+    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
+    file = tmp_path / "graphs.tgraph"  # type: ignore[operator]
+    file.write_text(made.to_text())
+    assert load(file).flops == made.flops
+
+
+def attention(q: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+def test_attention_on_the_cpu_counts_as_on_a_gpu() -> None:
+    q = torch.ones(2, 3, 16, 8, requires_grad=True)
+    made = capture(attention, q)
+    made.assert_op_counts({"aten._scaled_dot_product_flash_attention_for_cpu": 1})
+    product = 2 * 2 * 3 * 16 * 16 * 8
+    assert made.forward.flops == 2 * product
+    assert made.backward.flops == 5 * product  # the scores once more, and two for each of two
+
+
+def test_what_has_no_formula_is_named() -> None:
+    made = capture(lambda x: torch.linalg.inv(x @ x), torch.eye(4), via="dispatch")
+    with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex.default"):
+        _ = made.flops
+
+
+def test_ops_without_products_count_nothing() -> None:
+    assert capture(lambda x: torch.relu(x).sum(0).t().softmax(-1), torch.ones(4, 4)).flops == 0
+
+
+def test_a_symbolic_size_is_an_error_that_names_it() -> None:
+    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via=Aot(dynamic=True))
+    with pytest.raises(CaptureError, match=r"the flops of %addmm \(aten.addmm.default\) depend on"):
+        _ = made.flops
+
+
+def test_torch_functions_have_none() -> None:
+    made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8), via="dynamo")
+    with pytest.raises(CaptureError, match="the flops of a graph at level 'dynamo' are not known"):
+        _ = made.flops
+
+
+def test_of_two_branches_the_one_with_more_counts() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x + 1, (x,))
+
+    assert capture(step, torch.ones(4, 4)).flops == 2 * 4 * 4 * 4

@@ -1,0 +1,169 @@
+"""Patterns of ops that use one another's results, and their order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph import Graph, capture
+
+TEXT = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2, 4]
+  %w = parameter : f32[4, 4]
+  %a/mm = aten.mm.default(%x, %w) : f32[2, 4]
+  %a/gelu = aten.gelu.default(%a/mm) : f32[2, 4]
+  %b/addmm = aten.addmm.default(%x, %a/gelu, %w) : f32[2, 4]
+  %b/max = aten.max.dim(%b/addmm, 1) : (f32[2], i64[2])
+  %b/getitem = operator.getitem(%b/max, 0) : f32[2]
+  %b/gelu = aten.gelu.default(%b/getitem) : f32[2]
+  %c/sum = aten.sum.default(%b/gelu) : f32[]
+  return %c/sum
+}
+"""
+
+
+def graph(text: str = TEXT) -> Graph:
+    return Graph.from_text(text)
+
+
+def found(pattern: str) -> list[str]:
+    return [str(match) for match in graph().find_pattern(pattern)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("aten.mm -> aten.gelu", ["%a/mm .. %a/gelu"]),
+        ("aten.mm->aten.gelu", ["%a/mm .. %a/gelu"]),
+        ("aten.max -> aten.gelu", ["%b/max .. %b/gelu"]),
+        ("aten.mm ~> aten.gelu", ["%a/mm .. %a/gelu", "%a/mm .. %b/gelu"]),
+        ("aten.gelu ~> aten.sum", ["%b/gelu .. %c/sum"]),
+        ("aten.mm -> aten.gelu ~> aten.sum", ["%a/mm .. %a/gelu .. %c/sum"]),
+        ("aten.mm -> aten.gelu -> aten.sum", []),
+        ("aten.max | aten.mm -> aten.gelu", ["%a/mm .. %a/gelu", "%b/max .. %b/gelu"]),
+        ("aten.gelu -> aten.mm | aten.addmm", ["%a/gelu .. %b/addmm"]),
+        ("aten.gelu ~> aten.gelu", ["%a/gelu .. %b/gelu"]),
+        ("aten.sum -> aten.mm", []),
+        ("aten.*mm.default -> aten.*", ["%a/mm .. %a/gelu", "%b/addmm .. %b/max"]),
+    ],
+)
+def test_matches(pattern: str, matches: list[str]) -> None:
+    assert found(pattern) == matches
+    if matches:
+        graph().assert_pattern(pattern)
+        graph().assert_pattern(pattern, count=len(matches))
+        with pytest.raises(AssertionError, match="expected none, found"):
+            graph().assert_no_pattern(pattern)
+    else:
+        graph().assert_no_pattern(pattern)
+        with pytest.raises(AssertionError, match="expected at least 1, found 0"):
+            graph().assert_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("aten.mm", "no pattern of several ops"),
+        ("", "is no pattern: ops between"),
+        ("aten.mm -> ", "is no pattern: ops between"),
+        ("aten.mm | -> aten.mm", "is no pattern: ops between"),
+        ("aten.mm > aten.gelu", "is no pattern: ops between"),
+        ("aten.mm aten.gelu -> aten.mm", "is no pattern: ops between"),
+        ("aten.mm -> aten.gelo", "'aten.gelo' names no op"),
+        ("aten.mm -> aten.gelu | aten.gelo", "'aten.gelo' names no op"),
+        ("aten.linear -> aten.gelu", "did you mean aten.addmm or aten.mm"),
+    ],
+)
+def test_a_pattern_that_can_match_nothing_is_an_error(pattern: str, message: str) -> None:
+    for check in (graph().find_pattern, graph().assert_pattern, graph().assert_no_pattern):
+        with pytest.raises(ValueError, match=message):
+            check(pattern)
+    with pytest.raises(TypeError, match="3 is no pattern"):
+        graph().find_pattern(3)  # type: ignore[arg-type]
+
+
+def test_a_failure_says_what_there_was_instead() -> None:
+    with pytest.raises(AssertionError) as error:
+        graph().assert_pattern("aten.addmm -> aten.gelu", count=2)
+    assert str(error.value) == (
+        "aten.addmm -> aten.gelu: expected 2, found 0\n"
+        "there is 1 times aten.addmm\n"
+        "there is 2 times aten.gelu\n"
+        "  aten.gelu.default uses aten.mm.default\n"
+        "      %a/gelu\n"
+        "  aten.gelu.default uses aten.max.dim\n"
+        "      %b/gelu"
+    )
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(self.up(x))
+
+
+def test_a_failure_names_modules_and_lines() -> None:
+    made = capture(Net(), torch.ones(2, 4))
+    made.assert_pattern("aten.addmm -> aten.gelu")
+    with pytest.raises(AssertionError) as error:
+        made.assert_no_pattern("aten.addmm -> aten.gelu")
+    lines = str(error.value).splitlines()
+    assert lines[:2] == [
+        "aten.addmm -> aten.gelu: expected none, found 1",
+        "  %up/addmm .. %gelu",
+    ]
+    assert lines[2].startswith("      up  ")
+    assert "return torch.nn.functional.gelu(self.up(x))" in lines[2]
+
+
+def test_what_reads_a_written_tensor_uses_the_result_of_the_write() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.sin_()
+        return y.cos()
+
+    made = capture(step, torch.ones(3), via="dispatch")
+    made.assert_pattern("aten.sin_ -> aten.cos")
+    made.assert_pattern("aten.mul ~> aten.cos", count=1)
+
+
+def test_order() -> None:
+    graph().assert_order("aten.mm", "aten.addmm")
+    graph().assert_order("aten.gelu", "aten.sum")
+    with pytest.raises(AssertionError) as error:
+        graph().assert_order("aten.gelu", "aten.max")
+    assert str(error.value) == (
+        "aten.gelu after aten.max in forward: expected every aten.gelu before every aten.max\n"
+        "  %b/max comes first\n"
+        "      %b/max\n"
+        "  %b/gelu comes after it\n"
+        "      %b/gelu"
+    )
+    with pytest.raises(AssertionError, match=r"aten.cos does not occur, so nothing can be said"):
+        graph().assert_order("aten.mm", "aten.cos")
+    with pytest.raises(ValueError, match=r"'aten.coss' names no op"):
+        graph().assert_order("aten.mm", "aten.coss")
+
+
+def test_the_order_in_each_graph_that_holds_both() -> None:
+    made = capture(Net(), torch.ones(2, 4))
+    made.assert_order("aten.addmm", "aten.gelu")
+    with pytest.raises(AssertionError, match=r"no graph holds both aten.gelu and aten.mm"):
+        made.assert_order("aten.gelu", "aten.mm")
+
+
+def test_a_long_chain_is_searched_in_one_pass() -> None:
+    lines = [f"  %n{i} = aten.relu.default(%n{i - 1}) : f32[2]" for i in range(1, 20_000)]
+    text = "\n".join(
+        ["torchgraph 1", "via aot, torch 2.13.0", "", "forward {", "  %n0 = input : f32[2]", *lines]
+    )
+    long = graph(f"{text}\n  %end = aten.sum.default(%n19999) : f32[]\n  return %end\n}}\n")
+    (match,) = long.find_pattern("aten.relu ~> aten.sum")
+    assert match.nodes[0].name == "n19999"
+    assert len(long.find_pattern("aten.relu ~> aten.relu")) == 19_998

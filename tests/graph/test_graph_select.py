@@ -1,0 +1,135 @@
+"""`dtype=`, `module=` and `device=` of questions and assertions about ops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph import Graph, capture
+
+TEXT = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2, 4] on "cpu"
+  %w = parameter : f32[4, 4] on "cpu"
+  %enc.0/mm = aten.mm.default(%x, %w) : f32[2, 4] on "cuda:1"
+  %enc.0.act/to = aten._to_copy.default(%enc.0/mm, dtype=torch.bfloat16) : bf16[2, 4] on "cpu"
+  %enc.1/mm = aten.mm.default(%enc.0.act/to, %w) : bf16[2, 4] on "cpu"
+  %enc.10/max = aten.max.dim(%enc.1/mm, 1) : (bf16[2], i64[2]) on "cpu"
+  %head/getitem = operator.getitem(%enc.10/max, 0) : bf16[2] on "cpu"
+  return %head/getitem
+}
+"""
+
+
+def graph() -> Graph:
+    text = TEXT.replace('(bf16[2], i64[2]) on "cpu"', '(bf16[2] on "cpu", i64[2] on "cpu")')
+    return Graph.from_text(text)
+
+
+def test_a_dtype_has_three_names() -> None:
+    for name in (torch.bfloat16, "bfloat16", "bf16", "torch.bfloat16"):
+        assert graph().count("aten.mm", dtype=name) == 1
+    assert graph().count("aten.mm", dtype="float64") == 0
+    assert graph().count("aten.max", dtype=torch.int64) == 1
+    dtype = graph()["x"].result.dtype
+    assert dtype == torch.float32
+    assert torch.float32 == dtype
+    assert dtype == "float32" == dtype
+    assert dtype == "f32"
+    assert (dtype != "f32") is False
+    assert dtype != torch.float64
+    assert dtype != "f64"
+    assert dtype != 32
+    assert {dtype: 1} == {"float32": 1}
+
+
+def test_a_module_includes_what_is_below_it() -> None:
+    assert [node.name for node in graph().find("aten.*", module="enc.0")] == [
+        "enc.0/mm",
+        "enc.0.act/to",
+    ]
+    assert graph().count("aten.mm", module="enc.*") == 2
+    assert graph().count("aten.mm", module="enc.1") == 1
+    assert graph().count("aten.mm", module="*.act") == 0
+    with pytest.raises(ValueError, match=r"matches 'enc.2': did you mean enc.1, enc.0, enc"):
+        graph().count("aten.mm", module="enc.2")
+    with pytest.raises(ValueError, match=r"matches 'xyz': there is enc, head"):
+        graph().assert_no_ops("aten.mm", module="xyz")
+
+
+def test_a_device_with_and_without_an_index() -> None:
+    assert graph().count("aten.mm", device="cuda") == 1
+    assert graph().count("aten.mm", device=torch.device("cuda:1")) == 1
+    assert graph().count("aten.mm", device="cuda:0") == 0
+    assert graph().count("aten.mm", device="xpu") == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({"dtype": "float31"}, ValueError, "'float31' names no dtype: did you mean 'float32'"),
+        ({"dtype": 32}, TypeError, "32 is no dtype"),
+        ({"device": "gpu"}, ValueError, "unknown device 'gpu': choose from cpu, cuda"),
+        ({"device": 0}, TypeError, "0 is no device"),
+        ({"module": ""}, ValueError, "no op was captured in a module that matches ''"),
+        ({"module": 3}, TypeError, "3 is no path of a module"),
+    ],
+)
+def test_a_choice_that_cannot_be_meant_is_an_error(
+    how: dict[str, object], error: type[Exception], message: str
+) -> None:
+    for ask in (
+        lambda: graph().find("aten.mm", **how),
+        lambda: graph().count("aten.mm", **how),
+        lambda: graph().assert_op_counts({"aten.mm": 0}, **how),
+        lambda: graph().assert_no_ops("aten.mm", **how),
+    ):
+        with pytest.raises(error, match=message):
+            ask()
+
+
+def test_graphs_that_do_not_say_it_are_an_error() -> None:
+    nowhere = Graph.from_text(
+        "torchgraph 1\nvia fx, torch 2.13.0\n\n"
+        "forward {\n  %x = input\n  %relu = torch.relu(%x)\n  return %relu\n}\n"
+    )
+    with pytest.raises(ValueError, match="dtype='float32' can match nothing: these graphs do not"):
+        nowhere.assert_no_ops("torch.relu", dtype="f32")
+    with pytest.raises(ValueError, match="device='cuda' can match nothing: these graphs do not"):
+        nowhere.assert_no_ops("torch.relu", device="cuda")
+
+
+def test_failures_say_what_was_chosen_and_what_there_was() -> None:
+    with pytest.raises(AssertionError) as error:
+        graph().assert_no_ops("aten.mm", dtype="bf16", module="enc")
+    assert str(error.value) == (
+        "ops that should not be there (dtype bfloat16, in module 'enc'):\n"
+        "  aten.mm: found 1\n"
+        "      %enc.1/mm"
+    )
+    with pytest.raises(AssertionError) as error:
+        graph().assert_op_counts({"aten.mm": 2}, device="cpu", exact=True)
+    assert str(error.value) == (
+        "op counts differ (on cpu):\n"
+        "  aten.mm: expected 2, found 1\n"
+        "      %enc.1/mm\n"
+        "  aten._to_copy.default: matched by no pattern (exact=True), found 1\n"
+        "  aten.max.dim: matched by no pattern (exact=True), found 1\n"
+        "ops captured:\n"
+        "     1 aten._to_copy.default\n"
+        "     1 aten.max.dim\n"
+        "     1 aten.mm.default"
+    )
+    graph().assert_op_counts({"aten.mm": 1, "aten.max": 1}, device="cpu", dtype="bf16")
+
+
+def test_a_capture_takes_them_over_all_graphs() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).double())
+    made = capture(lambda x: model[1](model[0](x).double()), torch.ones(2, 4))
+    made.assert_no_ops("aten.addmm", dtype=torch.float16)
+    assert made.count("aten.addmm", dtype=torch.float64) == 1
+    with pytest.raises(AssertionError, match=r"found 2\n"):
+        made.assert_op_counts({"aten.addmm": 1})
+    made.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
