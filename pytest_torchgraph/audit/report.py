@@ -77,10 +77,11 @@ class AuditReport:
         """Keep the facts of a test; a test that was repeated counts as it ran last."""
         test = report.nodeid
         self._tests.add(test)
-        file, line, name = report.location
-        self._places[test] = f"{file}:{(line or 0) + 1} {name.rpartition('.')[2].partition('[')[0]}"
         if report.when == "setup":
             self._facts.pop(test, None)
+            file, line, name = report.location
+            name = name.rpartition(".")[2].partition("[")[0]
+            self._places[test] = f"{file}:{(line or 0) + 1} {name}"
         if report.when == "call" and (report.passed or hasattr(report, "wasxfail")):
             self._passed.add(test)
         elif report.failed:

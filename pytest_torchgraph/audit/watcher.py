@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +36,7 @@ class TestWatcher:
     def __init__(self, *, isolated: bool = False) -> None:
         self._watch = SuiteWatch(isolated=isolated)
         self._test = ""
+        self._facts: tuple[str, dict[str, Any]] | None = None
 
     @property
     def broken(self) -> str:
@@ -66,12 +67,11 @@ class TestWatcher:
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """End behind the last fixture, and put the facts into the report."""
-        report = yield
-        if call.when == "teardown":
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """End behind the last fixture."""
+        try:
+            return (yield)
+        finally:
             seen = self._watch.end(item.nodeid)
             if seen is not None:
                 from ..convert.source_lines import set_root
@@ -80,8 +80,16 @@ class TestWatcher:
                 set_root(item.config.rootpath)
                 facts = facts_of_test(seen)
                 if facts.uses_compile:
-                    report.__dict__[ATTRIBUTE] = facts.to_json()
-        return report
+                    self._facts = item.nodeid, facts.to_json()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Put the facts into the report, before pytest-xdist sends it or anybody reads it."""
+        if self._facts is not None and report.when == "teardown":
+            test, facts = self._facts
+            if report.nodeid == test:
+                vars(report)[ATTRIBUTE] = facts
+                self._facts = None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Take the observers away; in a worker of pytest-xdist, send what went wrong."""
