@@ -1,4 +1,4 @@
-"""`--torchgraph-audit` on suites that other people wrote: outcomes, false alarms, processor time.
+"""`--torchgraph-audit` on suites that other people wrote: outcomes, false alarms, bytes.
 
     python tests/benchmarks/audit_comparisons.py FOLDER [--work DIR] [--what ...] -- ARGS
 
@@ -12,16 +12,15 @@ tests. It is copied, so that lines can be inserted. Everything runs one after th
   none is worse.
 - `bytes`: the baseline recorded again, with another hash seed, and in two workers. Target: the same
   bytes but for tests that share compiled code in two workers.
-- `time`: processor time of five alternating pairs with warm caches. Target: at most 5% more.
+
+What it costs is measured by `bench_audit.py --suite FOLDER`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,7 +52,6 @@ class Suite:
             (self.folder / "pytest.ini").write_text("[pytest]\n")
         self._python, self._selection = python, selection
         self._caches = work / "caches"
-        self.seconds = 0.0
 
     @property
     def baseline(self) -> Path:
@@ -61,7 +59,6 @@ class Suite:
 
     def run(self, *args: str, cache: str = "warm", **environment: str) -> tuple[int, str]:
         """Run the tests: exit status and what was printed."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [self._python, "-m", "pytest", "-q", *self._selection, *args],
             cwd=self.folder,
@@ -74,8 +71,6 @@ class Suite:
             text=True,
             check=False,
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return done.returncode, done.stdout + done.stderr
 
     def outcomes(self, *args: str) -> dict[str, str]:
@@ -114,6 +109,12 @@ def outcomes(suite: Suite) -> Iterator[str]:
         yield f"{mode}: {len(other)} other outcomes {sorted(other)}"
 
 
+def some_of(suite: Suite, some: str) -> str:
+    """The `-k` that chooses some of the tests that the suite's own `-k` chooses."""
+    own = suite._selection
+    return f"({own[own.index('-k') + 1]}) and ({some})" if "-k" in own else some
+
+
 def alarms(suite: Suite, some: str) -> Iterator[str]:
     lined = Suite(suite.folder, suite.folder.parent / "lined", suite._python, suite._selection)
     lined.insert_lines()
@@ -127,7 +128,7 @@ def alarms(suite: Suite, some: str) -> Iterator[str]:
         "workers, random 4": (suite, (*shuffled(4), *WORKERS)),
         "37 lines": (lined, OWN),
         "isolated": (suite, (*OWN, *ISOLATED)),
-        "some": (suite, (*OWN, "-k", some)),
+        "some": (suite, (*OWN, "-k", some_of(suite, some))),
     }
     for name, how in {"serial": OWN, "workers": (*OWN, *WORKERS)}.items():
         suite.baseline.unlink(missing_ok=True)
@@ -139,8 +140,10 @@ def alarms(suite: Suite, some: str) -> Iterator[str]:
             status, printed = where.run("--torchgraph-audit=check", *args, cache=cache)
             said = section(printed)
             worse = "worse than" in said and "nothing is worse" not in printed
-            bad = worse or (status != plain_status and run != "some")
+            bad = status != plain_status and run != "some"
             verdict = f"WORSE {said}" if worse else f"status {status}" if bad else "ok"
+            if " compared)" not in printed and not worse:
+                verdict = f"NOT COMPARED {printed[-300:]}"
             offers = " (offers)" if "better than" in printed else ""
             yield f"{name} -> {run}: {verdict}{offers}"
 
@@ -161,29 +164,13 @@ def same_bytes(suite: Suite) -> Iterator[str]:
         yield from sorted(lines)
 
 
-def processor_time(suite: Suite, pairs: int) -> Iterator[str]:
-    suite.run(*OWN)  # warm
-    ratios = []
-    for number in range(pairs):
-        order = ((), ("--torchgraph-audit=show",))
-        seconds = {}
-        for args in order[:: -1 if number % 2 else 1]:
-            suite.run(*OWN, *args)
-            seconds[args] = suite.seconds
-        plain, audited = (seconds[args] for args in order)
-        ratios.append(audited / plain)
-        yield f"{plain:.1f} s plain, {audited:.1f} s audited: {ratios[-1] - 1:+.1%}"
-    yield f"median {statistics.median(ratios) - 1:+.1%}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--work", type=Path, default=Path("audited"))
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--what", default="outcomes,alarms,bytes,time")
+    parser.add_argument("--what", default="outcomes,alarms,bytes")
     parser.add_argument("--some", default="compile", help="-k of a run of some tests")
-    parser.add_argument("--pairs", type=int, default=5)
     cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options = parser.parse_args(sys.argv[1:cut])
     options.work.mkdir(parents=True, exist_ok=True)
@@ -194,7 +181,6 @@ def main() -> None:
             "outcomes": lambda: outcomes(suite),
             "alarms": lambda: alarms(suite, options.some),
             "bytes": lambda: same_bytes(suite),
-            "time": lambda: processor_time(suite, options.pairs),
         }[what]()
         for line in lines:
             print(line, flush=True)
