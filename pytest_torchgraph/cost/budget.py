@@ -92,15 +92,12 @@ def assert_budget(
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
     """The least and the greatest value; an int alone is the greatest."""
     if isinstance(limit, Mapping):
-        if device not in limit:
-            raise ValueError(
-                f"no limit is given for device {device!r}, on which this was captured; there is "
-                f"one for {', '.join(map(repr, limit)) or 'no device'}"
-            )
-        return _limits(limit[device], device)
-    if isinstance(limit, int) and not isinstance(limit, bool):
-        return bounds((0, limit), device)
-    return bounds(limit, device)
+        return bounds({name: _as_pair(value) for name, value in limit.items()}, device)
+    return bounds(_as_pair(limit), device)
+
+
+def _as_pair(limit: Any) -> Any:
+    return (0, limit) if isinstance(limit, int) and not isinstance(limit, bool) else limit
 
 
 def _largest(graphs: Sequence[Graph], name: Figure) -> Iterable[str]:

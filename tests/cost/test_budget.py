@@ -79,7 +79,7 @@ def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
     step = capture(Net(), torch.ones(2, 4))
     with pytest.raises(TypeError, match=r"assert_budget\(\) checks nothing"):
         step.assert_budget()
-    with pytest.raises(ValueError, match="no limit is given for device 'cpu'"):
+    with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
         step.assert_budget(flops={"cuda": 10})
     with pytest.raises(ValueError, match="unknown='no' is neither"):
         step.assert_budget(flops=10, unknown="no")
