@@ -78,7 +78,7 @@ def judge(
             verdict.new.append(test)
             verdict.worse += _new_causes(test, of_test, known)
         elif old is not None and of_test is None and not old.shared:
-            text = "calls nothing that was given to torch.compile"
+            text = "no longer uses torch.compile"
             verdict.worse.append(Change(test, text, places.get(test, "")))
         elif old is not None and of_test is not None:
             worse = list(_worse(test, old, of_test, known))
