@@ -41,6 +41,7 @@ class Verdict:
         new: the tests that call compiled code and are not in the baseline.
         gone: the tests of the baseline that were not run.
         renamed: old and new ids of tests that compile the same, one gone and one new.
+        vacuous: whether tests of the baseline were to run, and none was compared.
     """
 
     worse: list[Change] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Verdict:
     new: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
+    vacuous: bool = False
 
 
 def judge(

@@ -48,6 +48,7 @@ class AuditReport:
         self._passed: set[str] = set()
         self._broken = ""
         self._left = False
+        self._deselected = False
         self._settings: list[SettingLeft] = []
         self._said: list[str] = []
         self._colour = ""
@@ -92,6 +93,10 @@ class AuditReport:
 
             self._facts[test] = TestFacts.from_json(facts)
 
+    def pytest_deselected(self) -> None:
+        """Note that a plugin chose among the tests, as one that makes shards does."""
+        self._deselected = True
+
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was left; after `pytest.exit` the exit status may be 0."""
         self._left = True
@@ -129,8 +134,10 @@ class AuditReport:
             verdict = judge(section, self._facts, self._passed, self._places, missing)
             self._verdict = verdict
             compared = self._compared = len(section.keys() & self._passed)
+            wanted = bool(section) and self._holds_the_baseline(session.config, section, missing)
+            verdict.vacuous = wanted and not compared
             self._said = self._lines(verdict, compared)
-            failed = bool(verdict.worse) or (bool(section) and not compared)
+            failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
             _fail(session, exitstatus, failed)
 
@@ -174,6 +181,18 @@ class AuditReport:
             for test, file in files.items()
             if file in ran or not (config.rootpath / file).exists()
         }
+
+    def _holds_the_baseline(
+        self, config: pytest.Config, section: Section, missing: set[str]
+    ) -> bool:
+        """Whether tests of the baseline are in this run, or should be.
+
+        A shard, or a selection by hand, may hold none of them.
+        """
+        if missing or not self._tests.isdisjoint(section):
+            return True
+        chosen = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
+        return not (chosen or filter_given(config))
 
     def _record(self, config: pytest.Config) -> str:
         """Write the baseline: the tests that passed as they are now, the others as they were.

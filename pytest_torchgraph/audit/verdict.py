@@ -32,7 +32,7 @@ def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80
         yield from _grouped(verdict.worse, width)
     elif not compared and verdict.gone:
         gone = counted(len(verdict.gone), "test")
-        yield f"nothing was compared with {file}: none of its {gone} passed here"
+        yield f"nothing was compared with {file}: none of its {gone} ran and passed here"
     else:
         yield f"nothing is worse than {file} ({compared_tests} compared)"
     if verdict.better:

@@ -89,10 +89,26 @@ def test_a_test_that_fails_keeps_its_line_and_the_status(
     result.stdout.fnmatch_lines([f"{FILE}: not checked: the run did not come to its end"])
 
 
-def test_a_run_that_compares_nothing_does_not_succeed(suite: Run) -> None:
-    result = suite("-k", "eager", "--torchgraph-audit=check")
+NOTHING = f"nothing was compared with {FILE}: none of its 1 test ran and passed here"
+
+
+def test_a_whole_run_that_compares_nothing_does_not_succeed(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    pytester.makepyfile(test_net="def test_other(): pass")
+    result = suite("--torchgraph-audit=check")
     assert result.ret == 1
-    result.stdout.fnmatch_lines([f"nothing was compared with {FILE}: none of its 1 test passed *"])
+    result.stdout.fnmatch_lines([NOTHING])
+
+
+def test_a_shard_without_a_test_of_the_baseline_succeeds(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    pytester.makepyfile(test_more="def test_more(): pass")
+    for chosen in (("-k", "eager"), ("test_more.py",)):
+        result = suite(*chosen, "--torchgraph-audit=check")
+        assert result.ret == 0
+        result.stdout.fnmatch_lines([NOTHING])
 
 
 def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:

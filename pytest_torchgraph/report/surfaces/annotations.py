@@ -86,7 +86,7 @@ def _problems(outcome: Outcome) -> Iterator[Annotation]:
         yield Annotation(level, "not watched", text)
     elif outcome.mode == "check" and not outcome.verdict:
         yield Annotation(level, "not checked", "\n".join(outcome.said))
-    elif outcome.verdict and outcome.verdict.gone and not outcome.compared:
+    elif outcome.verdict and outcome.verdict.vacuous:
         yield Annotation(level, "nothing was compared", outcome.said[0])
 
 
