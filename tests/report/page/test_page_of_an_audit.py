@@ -71,6 +71,12 @@ def test_the_page_opens_with_what_the_suite_compiles(
     assert page.url.endswith("#audit")
 
 
+def unfold(page: Any, text: str) -> None:
+    """Open the part with this summary; what is in it is built by an event, a moment later."""
+    page.locator("summary", has_text=text).click()
+    page.locator("details[open]", has_text=text).locator("> :nth-child(2)").first.wait_for()
+
+
 def test_what_is_worse_comes_first_and_what_is_better_is_offered(
     made: Made, compiling: Compiling, broken_at: BrokenAt, show: Callable[..., Any]
 ) -> None:
@@ -81,10 +87,10 @@ def test_what_is_worse_comes_first_and_what_is_better_is_offered(
     headings = page.locator("main h3").all_inner_texts()
     assert headings[0] == "Worse than torchgraph-audit.json"
     assert headings[1] == "graph break at net.py:9 in forward: print(2) 1 test"
-    page.locator("summary", has_text="1 change for the better").click()
+    unfold(page, "1 change for the better")
     assert "gone: break | net.py" in page.locator(".better").inner_text()
-    page.locator("summary", has_text="1 test not in the baseline yet").click()
-    page.locator("summary", has_text="1 test of the baseline not run").click()
+    unfold(page, "1 test not in the baseline yet")
+    unfold(page, "1 test of the baseline not run")
     assert page.locator("main").inner_text().count("test_gone") == 1
     same = show(made(before, before, said=("nothing is worse than a.json (3 tests compared)",)))
     assert "nothing is worse than a.json (3 tests compared)" in same.locator("main").inner_text()
@@ -133,7 +139,7 @@ def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(
     cut = made({"test_a": compiling()}, mode="check", said=("a.json: not checked: cut short",))
     left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
     page = show(made({"test_a": compiling()}, settings=left))
-    page.locator("summary", has_text="1 setting of torch left changed").click()
+    unfold(page, "1 setting of torch left changed")
     assert (
         "torch._dynamo.config.verbose: False → True · test_a" in page.locator("main").inner_text()
     )
