@@ -143,8 +143,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        dims = (dim,) if isinstance(dim, int) else tuple(dim)
-        shapes.assert_sizes(self, name, dims, dynamic=True)
+        shapes.assert_sizes(self, name, dim, dynamic=True)
 
     def assert_static(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
         """Assert that sizes of an input are numbers; see `assert_dynamic`.
@@ -155,8 +154,7 @@ class Assertions(OpChecks):
         """
         __tracebackhide__ = True
         compilation.need_graphs(self)
-        dims = (dim,) if isinstance(dim, int) else tuple(dim)
-        shapes.assert_sizes(self, name, dims, dynamic=False)
+        shapes.assert_sizes(self, name, dim, dynamic=False)
 
     def assert_no_graph_breaks(
         self: Subject, allow: str | Sequence[str] = (), within: Any = None

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 
-def assert_sizes(capture: Subject, name: str, dims: Sequence[int], *, dynamic: bool) -> None:
+def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynamic: bool) -> None:
     """See `Capture.assert_dynamic` and `Capture.assert_static`."""
     __tracebackhide__ = True
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not dims:
+        raise TypeError(f"dim={dim!r} checks nothing: name at least one dimension")
     wanted = "a symbol" if dynamic else "a number"
     wrong: list[str] = []
     for graph, node in _inputs(capture.forwards, name):

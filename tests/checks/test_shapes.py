@@ -42,6 +42,13 @@ def test_an_input_or_a_dimension_that_is_not_there_is_an_error() -> None:
         made.assert_static("x", dim=2)
 
 
+def test_no_dimension_at_all_checks_nothing() -> None:
+    made = capture(double, torch.ones(3, 4), torch.ones(5))
+    for check in (made.assert_static, made.assert_dynamic):
+        with pytest.raises(TypeError, match=r"dim=\[\] checks nothing"):
+            check("x", dim=[])
+
+
 class Blocks(torch.nn.Module):
     def __init__(self, *sizes: int) -> None:
         super().__init__()

@@ -91,6 +91,14 @@ def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
         seen.assert_budget(flops=10)
 
 
+def test_what_a_step_without_a_backward_keeps_checks_nothing() -> None:
+    with torch.no_grad():
+        step = capture(Net(), torch.ones(2, 4))
+    with pytest.raises(AssertionError, match="nothing is kept, because no graph has a backward"):
+        step.assert_budget(saved_bytes=10**9)
+    step.assert_budget(saved_bytes=0)
+
+
 def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
     step = capture(lambda x: torch.linalg.inv(x) @ x, torch.eye(4), via="dispatch")
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex"):
