@@ -7,6 +7,7 @@ import torch
 
 from pytest_torchgraph import CaptureError, steady
 from pytest_torchgraph.api.capture import GraphCapture
+from pytest_torchgraph.watching.observe.hub import HUB
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,26 @@ def test_a_backward_that_is_asked_for_and_impossible_is_an_error() -> None:
     x = torch.ones(2)
     with pytest.raises(CaptureError, match="backward=True, but no parameter and no input"):
         steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)
+
+
+def test_everything_is_as_it_was_also_when_the_target_raises() -> None:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
+    parameter = next(model.parameters())
+    parameter.grad = torch.full((4,), 3.0)
+    calls = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        if len(calls) == 3:
+            raise RuntimeError("the model's own")
+        return model(x)
+
+    x = torch.randn(8, 4)
+    random, buffers = torch.get_rng_state(), [each.clone() for each in model.buffers()]
+    compiled_step = torch.compile(step, backend="eager")
+    with pytest.raises(RuntimeError, match="the model's own"):
+        steady(compiled_step, (x,), (x,), (x,), (x,))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(map(torch.equal, model.buffers(), buffers))
+    assert torch.equal(parameter.grad, torch.full((4,), 3.0))
+    assert not HUB.watching
