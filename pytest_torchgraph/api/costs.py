@@ -30,7 +30,7 @@ class Costs:
         Raises:
             CaptureError: see `Graph.flops`.
         """
-        from ..cost.flops import total
+        from ..graph.flops import total
 
         return total(self.program, times_run=True)
 

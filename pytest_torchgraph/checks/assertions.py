@@ -101,7 +101,7 @@ class Assertions(OpChecks):
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..cost import budget, peak, saved
-        from ..cost import flops as flops_module
+        from ..graph import flops as flops_module
 
         compilation.need_graphs(self)
         graphs = self.program

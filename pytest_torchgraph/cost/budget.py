@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
+from ..graph.flops import flops_of
 from ..graph.model import Graph
 from ..ops.levels import SAVING_LEVELS
-from .flops import flops_of
 from .saved import saved_storages
 
 MOST = 5

@@ -271,13 +271,13 @@ class Graph(OpChecks):
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of one run, by torch's formulas; see `cost.flops`.
+        """The floating-point operations of one run, by torch's formulas; see `graph.flops`.
 
         Raises:
             CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
                 that do work and have no formula, by their names.
         """
-        from ..cost.flops import total
+        from .flops import total
 
         return total((self,), times_run=False)
 

@@ -7,17 +7,14 @@ CPU, which torch leaves out, is counted by the formula of flash attention.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-import torch
-from torch.utils.flop_counter import flop_registry
-
 from ..errors import CaptureError
-from ..graph.model import (
+from ..ops.flop_formulas import formula_of, without_memory
+from ..ops.levels import ATEN_LEVELS
+from .model import (
     Atom,
     Graph,
     Node,
@@ -27,26 +24,6 @@ from ..graph.model import (
     Symbol,
     TensorMeta,
 )
-from ..ops.levels import ATEN_LEVELS
-
-_CPU_ATTENTION = {
-    "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
-        "_scaled_dot_product_flash_attention_backward"
-    ),
-}
-"""torch has a formula for the attention that a GPU runs, and none for the one of the CPU."""
-
-_FREE = frozenset({"aten", "prims", "operator", "torch", "_c10d_functional", "c10d", "inductor"})
-"""Namespaces whose ops do no work of their own unless `_WORKING` names them."""
-
-_WORKING = re.compile(
-    r"aten\.(_?linalg_(?!vector_norm)\w+|mkldnn_rnn\w*|_?fft_\w+|mv|addmv|dot|vdot|ger|addr|_int_mm|_?\w*(lstm|gru|rnn)\w*|"
-    r"_weight_int\w+|_cdist\w*|_pdist\w*|cdist|_trilinear|\w*grid_sampl\w*|cholesky\w*|"
-    r"triangular_solve|lu_\w+|ormqr|geqrf|_grouped_mm|_scaled_grouped_mm|_sparse\w*mm\w*|"
-    r"_transformer\w*|_native_multi_head\w*|_triton\w*|histogram\w*)_?\Z"
-)
-"""Ops of ATen that do work, and that torch has no formula for."""
 
 _BRANCHES = "higher_order.cond"
 _CALLED_ONCE = frozenset(
@@ -141,26 +118,14 @@ def _bodies_in(value: Any) -> Iterator[str]:
         yield from _bodies_in(tuple(value.values()))
 
 
-@cache
-def _formulas() -> dict[str, Any]:
-    """torch's formulas by the names of their ops without overload."""
-    return {
-        str(packet).replace("::", "."): formula
-        for packet, formula in flop_registry.items()
-        if isinstance(packet, torch._ops.OpOverloadPacket)
-    }
-
-
 def _of_node(graph: Graph, node: Node) -> int | None:
     """The number for a call; None where there is no formula for an op that does work."""
-    packet = node.op.rpartition(".")[0] if node.op.count(".") == 2 else node.op
-    formula = _formulas().get(packet)
-    cpu = _CPU_ATTENTION.get(packet)
-    if cpu is not None:
-        formula = _formulas().get(f"aten.{cpu}")
+    try:
+        formula = formula_of(node.op)
+    except KeyError:
+        return None
     if formula is None:
-        namespace = node.op.partition(".")[0]
-        return None if namespace not in _FREE or _WORKING.match(packet) else 0
+        return 0
     args = tuple(_value(graph, node, arg) for arg in node.args)
     kwargs = {name: _value(graph, node, arg) for name, arg in node.kwargs.items()}
     out = _tensors(node, node.result)
@@ -182,7 +147,7 @@ def _value(graph: Graph, node: Node, arg: Any) -> Any:
 def _tensors(node: Node, result: Result) -> Any:
     if isinstance(result, TensorMeta):
         shape = tuple(_number(node, size) for size in result.shape)
-        return torch.empty(shape, dtype=getattr(torch, result.dtype), device="meta")
+        return without_memory(shape, result.dtype)
     return tuple(_tensors(node, each) for each in result) if isinstance(result, tuple) else None
 
 

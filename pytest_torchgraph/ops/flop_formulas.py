@@ -1,0 +1,58 @@
+"""Formulas for the floating-point operations of ops: torch's own (`torch.utils.flop_counter`)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+_CPU_ATTENTION = {
+    "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": (
+        "_scaled_dot_product_flash_attention_backward"
+    ),
+}
+"""torch has a formula for the attention that a GPU runs, and none for the one of the CPU."""
+
+_FREE = frozenset({"aten", "prims", "operator", "torch", "_c10d_functional", "c10d", "inductor"})
+"""Namespaces whose ops do no work of their own unless `_WORKING` names them."""
+
+_WORKING = re.compile(
+    r"aten\.(_?linalg_(?!vector_norm)\w+|mkldnn_rnn\w*|_?fft_\w+|mv|addmv|dot|vdot|ger|addr|_int_mm|_?\w*(lstm|gru|rnn)\w*|"
+    r"_weight_int\w+|_cdist\w*|_pdist\w*|cdist|_trilinear|\w*grid_sampl\w*|cholesky\w*|"
+    r"triangular_solve|lu_\w+|ormqr|geqrf|_grouped_mm|_scaled_grouped_mm|_sparse\w*mm\w*|"
+    r"_transformer\w*|_native_multi_head\w*|_triton\w*|histogram\w*)_?\Z"
+)
+"""Ops of ATen that do work, and that torch has no formula for."""
+
+
+@cache
+def _formulas() -> dict[str, Any]:
+    """torch's formulas by the names of their ops without overload."""
+    return {
+        str(packet).replace("::", "."): formula
+        for packet, formula in flop_registry.items()
+        if isinstance(packet, torch._ops.OpOverloadPacket)
+    }
+
+
+def formula_of(op: str) -> Any:
+    """The formula for an op; None for one that does no work of its own.
+
+    Raises:
+        KeyError: for an op that does work and has no formula.
+    """
+    packet = op.rpartition(".")[0] if op.count(".") == 2 else op
+    attention = _CPU_ATTENTION.get(packet)
+    formula = _formulas().get(packet if attention is None else f"aten.{attention}")
+    if formula is None and (op.partition(".")[0] not in _FREE or _WORKING.match(packet)):
+        raise KeyError(op)
+    return formula
+
+
+def without_memory(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """A tensor that has a shape alone, as formulas take it."""
+    return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
