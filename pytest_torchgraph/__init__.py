@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
     from .api.watch import watch as watch
-    from .cost.budget import Cost as Cost
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
+    from .graph.cost.by_module import Cost as Cost
     from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import Finding as Finding
@@ -58,8 +58,8 @@ _NAMES = {
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
     "api.watch": ("watch",),
-    "cost.budget": ("Cost",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
+    "graph.cost.by_module": ("Cost",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),

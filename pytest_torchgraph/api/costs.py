@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..cost.budget import Cost
+    from ..graph.cost.by_module import Cost
     from ..graph.model import Graph
 
 
@@ -30,7 +30,7 @@ class Costs:
         Raises:
             CaptureError: see `Graph.flops`.
         """
-        from ..graph.flops import total
+        from ..graph.cost.flops import total
 
         return total(self.program, times_run=True)
 
@@ -46,7 +46,7 @@ class Costs:
             CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
                 size that is a symbol.
         """
-        from ..cost.saved import saved_bytes
+        from ..graph.cost.saved import saved_bytes
 
         return saved_bytes(self.program)
 
@@ -55,12 +55,12 @@ class Costs:
         """An estimate of the most bytes that the step's own tensors take at one time.
 
         Parameters, buffers and inputs do not count, nor does the workspace of kernels; see
-        `cost.peak` for when a tensor is taken to be freed.
+        `graph.cost.peak` for when a tensor is taken to be freed.
 
         Raises:
             CaptureError: see `saved_bytes`.
         """
-        from ..cost.peak import peak_bytes
+        from ..graph.cost.peak import peak_bytes
 
         return peak_bytes(self.program)
 
@@ -75,6 +75,6 @@ class Costs:
             CaptureError: see `Graph.flops`; ops without a formula are left out.
             ValueError: for a depth that is none.
         """
-        from ..cost.budget import by_module
+        from ..graph.cost.by_module import by_module
 
         return by_module(self.program, depth)

@@ -100,8 +100,9 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
-        from ..cost import budget, peak, saved
-        from ..graph import flops as flops_module
+        from ..graph.cost import flops as flops_of
+        from ..graph.cost import peak, saved
+        from . import budget
 
         compilation.need_graphs(self)
         graphs = self.program
@@ -109,7 +110,7 @@ class Assertions(OpChecks):
             graphs,
             {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
             {
-                "flops": lambda: flops_module.total(graphs, times_run=True, unknown=unknown),
+                "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
                 "saved_bytes": lambda: saved.saved_bytes(graphs),
                 "peak_bytes": lambda: peak.peak_bytes(graphs),
             },

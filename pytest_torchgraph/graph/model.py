@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ..ops.names import OpCounts
+    from .cost.by_module import Cost
     from .graph_break import GraphBreak
 
 NodeKind: TypeAlias = Literal[
@@ -271,15 +272,28 @@ class Graph(OpChecks):
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of one run, by torch's formulas; see `graph.flops`.
+        """The floating-point operations of one run, by torch's formulas; see `graph.cost.flops`.
 
         Raises:
             CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
                 that do work and have no formula, by their names.
         """
-        from .flops import total
+        from .cost.flops import total
 
         return total((self,), times_run=False)
+
+    def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
+        """What one run costs, by the path of the module in which the ops are.
+
+        Args:
+            depth: how many parts of a path tell modules apart; None the innermost modules.
+
+        Raises:
+            CaptureError, ValueError: see `Capture.by_module`.
+        """
+        from .cost.by_module import by_module
+
+        return by_module((self,), depth, times_run=False)
 
     # -- equality --------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Any
 
 ABBREVIATIONS = {
@@ -32,6 +34,16 @@ ABBREVIATIONS = {
 
 DTYPE_NAMES = {short: name for name, short in ABBREVIATIONS.items()}
 """torch's dtype names by their abbreviations."""
+
+_BITS = re.compile(r"[a-z](\d+)")
+
+
+@cache
+def item_size(dtype: str) -> int:
+    """The bytes that an element of a dtype takes, or the elements that share a byte."""
+    bits = _BITS.search(dtype)
+    return max(1, int(bits[1]) // 8) if bits else 1
+
 
 _OTHERS = frozenset(
     "qint8 quint8 qint32 quint4x2 quint2x4 bits1x8 bits2x4 bits4x2 bits8 bits16 bcomplex32 "

@@ -51,6 +51,23 @@ def is_composite(op: str) -> bool:
     return torch_private.is_composite(schema_name(op))
 
 
+def only_aliased_argument(op: str) -> int | None:
+    """The position of the one argument that an op writes or returns a view of, by its schema.
+
+    None where there is none or several, and for what is no registered op.
+    """
+    import torch
+
+    found: Any = torch.ops
+    for part in op.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, torch._ops.OpOverload):
+        return None
+    arguments = found._schema.arguments
+    aliased = [i for i, each in enumerate(arguments) if each.alias_info is not None]
+    return aliased[0] if len(aliased) == 1 else None
+
+
 def is_in_place(op: str) -> bool:
     """Whether a registered op is in-place or an `out=` variant; `copy_` counts as neither."""
     packet, _, overload = op.partition(".")[2].rpartition(".")

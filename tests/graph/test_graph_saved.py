@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 from subjects.models import SUBJECTS, Subject
 
 from pytest_torchgraph import Aot, CaptureError, capture
-from pytest_torchgraph.cost.saved import saved_storages
+from pytest_torchgraph.graph.cost.saved import saved_storages
 
 
 def kept(call: Callable[[], object], *own: torch.Tensor) -> int:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import CaptureError
-from ..ops.flop_formulas import formula_of, without_memory
-from ..ops.levels import ATEN_LEVELS
-from .model import (
+from ...errors import CaptureError
+from ...ops.flop_formulas import formula_of, without_memory
+from ...ops.levels import ATEN_LEVELS
+from ..model import (
     Atom,
     Graph,
     Node,

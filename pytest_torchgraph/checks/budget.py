@@ -1,60 +1,16 @@
-"""What a step costs, by module, and the assertion that it costs no more."""
+"""The assertion that a step costs no more than it may."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
-from ..graph.flops import flops_of
+from ..graph.cost.by_module import Cost, by_module
 from ..graph.model import Graph
-from ..ops.levels import SAVING_LEVELS
-from .saved import saved_storages
 
 MOST = 5
 """How many modules a failure lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What some ops cost.
-
-    Attributes:
-        flops: floating-point operations (see `Graph.flops`); ops without a formula are left out.
-        saved_bytes: the bytes that are kept for the backward (see `Capture.saved_bytes`); None
-            where that is not known.
-    """
-
-    flops: int
-    saved_bytes: int | None
-
-
-def by_module(
-    graphs: Sequence[Graph], depth: int | None = None, *, times_run: bool = True
-) -> dict[str, Cost]:
-    """What the ops of graphs cost, by the path of their module; see `Capture.by_module`."""
-    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
-        raise ValueError(f"depth={depth!r} is no depth of modules: an int of at least 0, or None")
-    flops: dict[str, int] = {}
-    saved: dict[str, int] = {}
-    known = all(graph.level in SAVING_LEVELS for graph in graphs)
-    for graph in graphs:
-        times = graph.runs if times_run else 1
-        for module, count in flops_of(graph).by_module.items():
-            path = _cut(module, depth)
-            flops[path] = flops.get(path, 0) + count * times
-        for storage in saved_storages(graph) if known else ():
-            path = _cut(storage.node.module, depth)
-            saved[path] = saved.get(path, 0) + storage.bytes * times
-    return {
-        path: Cost(flops.get(path, 0), saved.get(path, 0) if known else None)
-        for path in sorted(flops.keys() | saved.keys())
-    }
-
-
-def _cut(path: str, depth: int | None) -> str:
-    return path if depth is None else ".".join(path.split(".")[:depth])
 
 
 Figure = Literal["flops", "saved_bytes", "peak_bytes"]
@@ -106,7 +62,7 @@ def _largest(graphs: Sequence[Graph], name: Figure) -> Iterable[str]:
     """The modules that cost most; a peak is not of single modules, so what is saved is shown."""
     costs = by_module(graphs)
     value: Callable[[Cost], int] = (
-        (lambda cost: cost.flops) if name == "flops" else (lambda cost: cost.saved_bytes or 0)
+        (lambda cost: cost.flops or 0) if name == "flops" else (lambda cost: cost.saved_bytes or 0)
     )
     word = "" if name != "peak_bytes" else " saved"
     largest = sorted(costs.items(), key=lambda item: (-value(item[1]), item[0]))[:MOST]

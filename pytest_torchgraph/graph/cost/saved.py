@@ -10,18 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 
-import torch
-
-from ..convert.effects import schema
-from ..errors import CaptureError
-from ..graph.model import Graph, Node, Ref, Symbol, TensorMeta, is_projection
-from ..ops.levels import SAVING_LEVELS
-
-_VIEWS_WITHOUT_ALIAS = frozenset({"aten._unsafe_view.default", "aten.lift_fresh.default"})
-"""Ops whose result has the storage of their argument, though their schema does not say so."""
+from ...errors import CaptureError
+from ...ops.dtypes import item_size
+from ...ops.levels import SAVING_LEVELS
+from ...ops.views import shared_argument
+from ..model import Graph, Node, Ref, Symbol, TensorMeta, is_projection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,23 +90,11 @@ def need_saved(graphs: Sequence[Graph]) -> None:
 
 def _viewed(node: Node) -> Ref | None:
     """The argument whose storage the result of a node has; None where it has its own."""
-    if node.op in _VIEWS_WITHOUT_ALIAS:
-        shared: tuple[int, ...] = (0,)
-    else:
-        facts = _facts(node.op)
-        shared = facts.writes or facts.aliases
-    found = [node.args[i] for i in shared if i < len(node.args)]
-    return found[0] if len(found) == 1 and isinstance(found[0], Ref) else None
-
-
-@cache
-def _facts(op: str) -> schema.SchemaFacts:
-    target: object = torch.ops
-    for part in op.split("."):
-        target = getattr(target, part, None)
-        if target is None:
-            return schema.PURE
-    return schema.facts(target)
+    position = shared_argument(node.op)
+    if position is None or position >= len(node.args):
+        return None
+    viewed = node.args[position]
+    return viewed if isinstance(viewed, Ref) else None
 
 
 def storage_bytes(node: Node) -> int:
@@ -126,5 +109,4 @@ def storage_bytes(node: Node) -> int:
                 "Aot(dynamic=False)"
             )
     sizes = (size for size in node.result.shape if isinstance(size, int))
-    dtype: torch.dtype = getattr(torch, node.result.dtype)
-    return prod(sizes) * dtype.itemsize
+    return prod(sizes) * item_size(node.result.dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from ..graph.model import Graph, Ref
+from ..model import Graph, Ref
 from .saved import base, need_saved, storage_bytes
 
 

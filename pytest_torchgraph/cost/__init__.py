@@ -1,1 +1,0 @@
-"""What a graph costs, from its ops and shapes alone."""

@@ -1,0 +1,65 @@
+"""Ops whose result has the storage of an argument: views, and ops that write in place.
+
+By name and without torch, so that a stored graph tells what it keeps in any process; that torch's
+schemas say the same is tested.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+_ATEN = frozenset(
+    """
+    _autocast_to_full_precision _autocast_to_reduced_precision _conj _fw_primal _indices _make_dual
+    _neg_view _nested_get_values _nested_view_from_buffer _nested_view_from_jagged _reshape_alias
+    _sparse_broadcast_to _test_autograd_multiple_dispatch_view _unpack_dual _values adjoint alias
+    as_strided broadcast_to ccol_indices chunk coalesce col_indices conj contiguous crow_indices
+    detach diagonal dsplit expand expand_as flatten hsplit imag indices lift_fresh linalg_diagonal
+    mH mT matrix_H moveaxis movedim narrow numpy_T permute pin_memory positive ravel real reshape
+    reshape_as resolve_conj resolve_neg row_indices select slice slice_inverse split
+    split_with_sizes squeeze swapaxes swapdims t tensor_split to transpose unbind unflatten unfold
+    unsqueeze values view view_as view_as_complex view_as_real vsplit
+    """.split()
+)
+_PRIMS = frozenset(
+    """
+    as_strided broadcast_in_dim collapse_view conj copy_to imag real resize split_dim squeeze
+    transpose view_of view_of_dtype
+    """.split()
+)
+VIEWS = frozenset(f"aten.{name}" for name in _ATEN) | frozenset(f"prims.{name}" for name in _PRIMS)
+"""Packets whose result has, or may have, the storage of the first argument by their schemas."""
+
+UNDECLARED_VIEWS = frozenset({"aten._unsafe_view", "_c10d_functional.wait_tensor"})
+"""Packets whose result has the storage of the first argument without a schema that says so."""
+
+KNOWN_NAMESPACES = frozenset(
+    {"_c10d_functional", "aten", "c10d", "higher_order", "inductor", "operator", "prims"}
+)
+"""Namespaces of which no schema needs to be read."""
+
+
+@cache
+def _shares_by_name(op: str) -> bool:
+    packet = op.rpartition(".")[0] if op.count(".") == 2 else op
+    namespace, _, name = packet.partition(".")
+    if namespace not in KNOWN_NAMESPACES:
+        return False
+    in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    return in_place or packet in VIEWS or packet in UNDECLARED_VIEWS
+
+
+def shared_argument(op: str) -> int | None:
+    """The position of the argument whose storage the result has; None where it has its own.
+
+    The schema of an op of the user's is read where torch is loaded; else it is taken to make a
+    storage of its own.
+    """
+    if _shares_by_name(op):
+        return 0
+    if op.partition(".")[0] in KNOWN_NAMESPACES or "torch" not in sys.modules:
+        return None
+    from .registry import only_aliased_argument
+
+    return only_aliased_argument(op)

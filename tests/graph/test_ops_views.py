@@ -1,0 +1,68 @@
+"""What the names of ops tell about storages, against torch's schemas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_torchgraph.ops.dtypes import _OTHERS, ABBREVIATIONS, item_size
+from pytest_torchgraph.ops.registry import registered
+from pytest_torchgraph.ops.views import UNDECLARED_VIEWS, VIEWS, shared_argument
+
+
+def schema_of(op: str) -> torch._C.FunctionSchema | None:
+    found: object = torch.ops
+    for part in op.split("."):
+        found = getattr(found, part, None)
+    return found._schema if isinstance(found, torch._ops.OpOverload) else None
+
+
+def first_result_shares(schema: torch._C.FunctionSchema) -> int | None:
+    """The position of the argument whose storage the first result has, by the schema.
+
+    Of a list of results torch says it at the argument alone, as `Tensor(a -> *) self`.
+    """
+    returned = schema.returns[0].alias_info
+    for position, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is None or argument.kwarg_only:
+            continue
+        if not info.is_write or (returned and info.before_set & returned.before_set):
+            return position
+    return None
+
+
+def test_views_are_those_of_torchs_schemas() -> None:
+    wrong = {}
+    for op in registered():
+        namespace, packet, _ = op.split(".")
+        schema = schema_of(op)
+        if namespace not in ("aten", "prims") or schema is None or len(schema.returns) == 0:
+            continue
+        undeclared = f"{namespace}.{packet}" in UNDECLARED_VIEWS
+        if not undeclared and shared_argument(op) != first_result_shares(schema):
+            wrong[op] = str(schema)
+    assert wrong == {}
+    assert len(VIEWS) > 80
+
+
+def test_a_wait_has_the_storage_of_what_it_waits_for() -> None:
+    assert shared_argument("_c10d_functional.wait_tensor.default") == 0
+    assert shared_argument("_c10d_functional.all_reduce.default") is None
+
+
+def test_the_schema_of_an_op_of_the_users_is_read() -> None:
+    with torch.library._scoped_library("torchgraph_views", "DEF") as library:
+        library.define("second(Tensor x, Tensor(a) y) -> Tensor(a)")
+        library.define("own(Tensor x) -> Tensor")
+        assert shared_argument("torchgraph_views.second.default") == 1
+        assert shared_argument("torchgraph_views.own.default") is None
+    assert shared_argument("torchgraph_views.unknown.default") is None
+
+
+@pytest.mark.parametrize("name", sorted({*ABBREVIATIONS, *_OTHERS}))
+def test_bytes_of_an_element(name: str) -> None:
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip(f"this torch has no {name}")
+    assert item_size(name) == dtype.itemsize
