@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from .. import devices
@@ -216,7 +217,7 @@ def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | N
             f"the recompile limit was reached, so {limit[0].function} runs eagerly from then on "
             f"({len(recompiles)} recompilations)"
         )
-    return "\n".join([head, *(f"  {each}" for each in recompiles)])
+    return "\n".join([head, *(indent(str(each), "  ") for each in recompiles)])
 
 
 def _need_runs(capture: Subject, record: WatchRecord) -> None:
@@ -246,7 +247,8 @@ def _capture_problems(record: WatchRecord, captures: Sequence[Compilation]) -> I
     """The messages where compiled autograd did not capture exactly one backward."""
     if len(captures) > 1:
         yield f"compiled autograd captured the backward {len(captures)} times, not once:"
-        yield from (f"  {each}" for each in record.recompiles if each.function == "backward")
+        again = [each for each in record.recompiles if each.function == "backward"]
+        yield from (indent(str(each), "  ") for each in again)
     if captures:
         return
     ran = [run for run in record.executions if run.startswith("!")]

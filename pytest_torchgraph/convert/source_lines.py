@@ -65,6 +65,11 @@ def is_torch_file(file: str, *parts: str) -> bool:
     return is_below(file, str(Path(_TORCH, *parts)))
 
 
+def torch_file(rest: str) -> str:
+    """The path of a file of torch's: `torch_file("nn/modules/dropout.py")`."""
+    return str(Path(_TORCH, rest))
+
+
 def relative(file: str) -> str:
     """`file` relative to the directory that it is under; its bare name where it is under none.
 

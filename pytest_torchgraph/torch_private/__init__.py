@@ -8,6 +8,7 @@ ones, and the test suite runs it on every supported release.
     dynamo         Dynamo's state: reset, stance, what keeps it from compiling
     compiled       what Dynamo compiled: bytecode, graphs, autograd functions
     observers      callbacks at entries, skipped frames, graph breaks and captures
+    cache_miss     what Dynamo has before it when it says why it compiles again
     compile_calls  callbacks at calls of torch.compile
     trace          the structured trace
     autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
@@ -29,6 +30,7 @@ from .autograd import (
     saved_tensor_hooks,
     sequence_number,
 )
+from .cache_miss import CacheMiss, LeafGuard, cache_miss, leaf_guards, shape_of
 from .compile_calls import on_compile_call
 from .compiled import (
     aot_autograd_functions,
@@ -70,6 +72,7 @@ from .observers import (
     on_entry,
     on_skip,
     on_step_graph_break,
+    torch_function_modes,
     traced_files,
 )
 from .ops import is_composite, registered_ops
@@ -90,7 +93,9 @@ __all__ = [
     "CONFIGS",
     "GONE",
     "NAMES",
+    "CacheMiss",
     "ConfigChanges",
+    "LeafGuard",
     "PrivateName",
     "StoragePins",
     "TorchDispatchMode",
@@ -101,6 +106,7 @@ __all__ = [
     "autograd_functions_behind",
     "backend_name",
     "boxed",
+    "cache_miss",
     "code_at_recompile_limit",
     "code_being_compiled",
     "compile_is_disabled",
@@ -121,6 +127,7 @@ __all__ = [
     "is_compiled_code",
     "is_composite",
     "is_fake",
+    "leaf_guards",
     "leave_alone",
     "leave_function_alone",
     "local_of",
@@ -145,9 +152,11 @@ __all__ = [
     "same",
     "saved_tensor_hooks",
     "sequence_number",
+    "shape_of",
     "stance",
     "stance_restored",
     "structured_trace",
+    "torch_function_modes",
     "traced_files",
     "uncompiled",
     "unwrap_inline",

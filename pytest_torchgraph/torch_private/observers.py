@@ -327,6 +327,11 @@ def traced_files() -> frozenset[str]:
     return frozenset(code.co_filename for code in getattr(context, "traced_code", ()))
 
 
+def torch_function_modes() -> list[Any]:
+    """The modes of torch functions that are in force, outermost first."""
+    return list(get("function_modes")())
+
+
 def compiled_autograd_is_on() -> bool:
     """Whether compiled autograd is enabled: a backward would be captured now."""
     return bool(get("compiled_autograd_enabled"))

@@ -154,6 +154,9 @@ NAMES = {
         "2.0",
         "recording what runs beside compiled graphs",
     ),
+    "function_modes": PrivateName(
+        "torch.overrides:_get_current_function_mode_stack", "2.0", "saying why code was recompiled"
+    ),
     "dispatch_mode_count": PrivateName(
         "torch._C:_len_torch_dispatch_stack", "2.0", "saying why nothing compiled"
     ),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..convert.source_lines import original_name
+from .guards.look import Sight
 from .observe.events import (
     ONLY_TRACED,
     CacheMissEvent,
@@ -39,6 +40,7 @@ class Compilation:
         code: the code that inductor generated, for each graph.
         breaks: the graph breaks of all attempts.
         failed_guards: the guards that failed, so that this is a recompilation.
+        sights: what was seen of each of them.
         cache_misses: why no captured backward in compiled autograd's cache fitted.
         failure, reason: the exception that ended it; "" where none did.
         failed_at: file and line at which it was raised, where they are known.
@@ -58,6 +60,7 @@ class Compilation:
     code: list[CodeGenerated] = field(default_factory=list)
     breaks: list[GraphBreakEvent] = field(default_factory=list)
     failed_guards: tuple[str, ...] = ()
+    sights: tuple[Sight, ...] = ()
     cache_misses: tuple[str, ...] = ()
     failure: str = ""
     reason: str = ""
@@ -140,7 +143,7 @@ def _add(current: Compilation, event: Event) -> None:
         case GraphBreakEvent():
             current.breaks.append(event)
         case GuardsFailed():
-            current.failed_guards = event.reasons
+            current.failed_guards, current.sights = event.reasons, event.sights
         case CacheMissEvent():
             current.cache_misses = event.reasons
         case CompilationFinished():

@@ -14,7 +14,7 @@ from watching import recompile_cases
 from watching.recompile_cases import Net
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
-from pytest_torchgraph.watching.recompiles import guard_in_words
+from pytest_torchgraph.watching.guards.look import look
 
 FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
 Call = Callable[[Any], Any]
@@ -122,19 +122,19 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.scaled,
         called(ones(3), 2),
         called(ones(3), 3),
-        "argument scale: was 2, is another value",
+        "argument scale: was 2, is 3",
     ),
     "text": (
         recompile_cases.chosen,
         called(ones(3), "sin"),
         called(ones(3), "cos"),
-        "argument how: was 'sin', is another value",
+        "argument how: was 'sin', is 'cos'",
     ),
     "type": (
         recompile_cases.first,
         called(ones(3), [2, 3]),
         called(ones(3), (2, 3)),
-        "argument parts: the type is another: was list",
+        "argument parts: the type is another: was list, is tuple",
     ),
     "none": (
         recompile_cases.optional,
@@ -146,13 +146,13 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.total,
         called([ones(3)] * 2),
         called([ones(3)] * 3),
-        "argument parts: length was 2, is another",
+        "argument parts: length was 2, is 3",
     ),
     "key": (
         recompile_cases.looked_up,
         called(ones(3), {"scale": 2}),
         called(ones(3), {"other": 2}),
-        re.escape("table['scale']: is not there any more"),
+        re.escape("table['scale']: is not there any more; there are 'other'"),
     ),
     "same_tensor_twice": (
         recompile_cases.optional,
@@ -164,25 +164,25 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.applied,
         called(ones(3), torch.sin),
         called(ones(3), torch.cos),
-        "argument call: is another object",
+        "argument call: is another object: was .+, is torch.cos",
     ),
     "global": (
         recompile_cases.by_global,
         called(ones(3)),
         after(recompile_cases, "SCALE", 7, ones(3)),
-        "global SCALE: was 2, is another value",
+        "global SCALE: was 2, is 7",
     ),
     "setting": (
         recompile_cases.by_setting,
         called(ones(3)),
         after(recompile_cases, "SETTINGS", {"scale": 7}, ones(3)),
-        r"global SETTINGS.scale: was 2, is another value",
+        r"global SETTINGS.scale: was 2, is 7",
     ),
     "closure": (
         recompile_cases.by_closure(BOX),
         called(ones(3)),
         boxed,
-        re.escape("box[0]: was 2, is another value"),
+        re.escape("box[0]: was 2, is 9"),
     ),
     "evaluation": (
         Net(),
@@ -194,13 +194,13 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         under(torch.no_grad, ones(3)),
-        "the state of the process: grad mode changed",
+        "the state of the process: grad mode changed: was True, is False",
     ),
     "autocast": (
         recompile_cases.doubled,
         called(ones(3)),
         under(lambda: torch.autocast("cpu"), ones(3)),
-        "the state of the process: autocast on cpu changed",
+        "the state of the process: autocast on cpu changed: was False, is True",
     ),
 }
 
@@ -250,9 +250,10 @@ def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
         "0/1: ___check_type_id(x, 93980907862656), type=<class 'list'>",
         "0/1: ___something_new(x, 140222076674848)",
     ):
-        assert not re.search(r"\d{7}", guard_in_words(guard))
+        assert not re.search(r"\d{7}", look(guard, None).words)
     assert (
-        guard_in_words("0/1: ___something_new(x)") == "does not hold any more: ___something_new(x)"
+        look("0/1: ___something_new(x)", None).words
+        == "does not hold any more: ___something_new(x)"
     )
 
 
@@ -286,7 +287,8 @@ def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
 def test_a_range_that_is_left_is_said_in_words() -> None:
     seen = watched(recompile_cases.by_size, *(called(ones(n)) for n in (3, 4, 9)))
     assert seen.recompiles[1].reasons == (
-        "does not hold any more: 2 <= size of dim 0 of argument x <= 5",
+        "does not hold any more: 2 <= size of dim 0 of argument x <= 5 (size of dim 0 of argument "
+        "x is 9)",
         "argument x: size of dim 0 was 3, is 9",
     )
 
@@ -449,7 +451,7 @@ def test_instances_of_one_class_compile_each_other_again() -> None:
         first(ones(4))
         second(ones(4))
     (found,) = seen.recompiles
-    assert found.reasons == ("self.scale: was 2, is another value",)
+    assert found.reasons == ("self.scale: was 2, is 3",)
     assert found.function == "forward"
 
 

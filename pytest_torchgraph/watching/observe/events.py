@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..guards.look import Sight
+
 ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception by which a backend of ours ends a compilation after Dynamo's tracing."""
 
@@ -113,9 +115,11 @@ class GuardsFailed(Event):
 
     Attributes:
         reasons: each guard that failed, in torch's words.
+        sights: what was seen of each while torch said that.
     """
 
     reasons: tuple[str, ...]
+    sights: tuple[Sight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

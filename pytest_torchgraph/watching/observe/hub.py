@@ -25,6 +25,7 @@ from typing import Any
 
 from ... import torch_private
 from ...errors import TorchGraphError
+from ..guards.look import look
 from .entries import CompiledCallables
 from .events import (
     CompilationFinished,
@@ -33,6 +34,7 @@ from .events import (
     Event,
     GraphBreakEvent,
     GraphPrinted,
+    GuardsFailed,
 )
 from .executions import Executions
 from .recorder import EventRecorder, State
@@ -172,6 +174,9 @@ class Hub:
             self._stack, self._module = [], ""
         elif isinstance(event, GraphPrinted) and event.stage == "dynamo":
             event = replace(event, files=torch_private.traced_files())
+        elif isinstance(event, GuardsFailed):
+            miss = torch_private.cache_miss()
+            event = replace(event, sights=tuple(look(each, miss) for each in event.reasons))
         elif isinstance(event, CompilationStarted):
             event = replace(event, callable_name=self._callables.current)
         elif isinstance(event, CompilationFinished) and not event.file:

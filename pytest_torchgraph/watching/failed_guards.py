@@ -1,0 +1,129 @@
+"""A guard that failed, as a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..convert.source_lines import is_user_file, original_name, relative
+from ..graph.graph_break import StackFrame
+from ..graph.model import Source
+from .guards.checks import masked, readable
+from .guards.look import Sight
+from .guards.text import GuardLine
+
+_SIZE = re.compile(r"size of dim (\d+)")
+_CACHE_MISS = "Cache miss due to "
+"""How a capture of compiled autograd gives its reason, of which the words say all that helps."""
+_FEW = 3
+"""How many guards that say the same of another old value are said one by one."""
+
+
+@dataclass(frozen=True)
+class FailedGuard:
+    """A guard of an earlier compilation that did not hold any more.
+
+    Attributes:
+        compile_id: of that compilation.
+        words: what changed, as `self.calls: was 0, is 1`.
+        guard: torch's text of what was checked, without ids of objects.
+        was: what the value had been, as text; "" where torch does not say it.
+        now: what it is, "" where it cannot be read without running code of the user's.
+        source: the user's line that made the guard; None where torch names none. A line of torch's,
+            where no line of the user's is known.
+        stack: the frames at that line, outermost first, torch's among them: the last one made the
+            guard. Before torch 2.13 that one alone.
+        hint: what torch, or we, advise, and what torch says of the line; "" for nothing.
+    """
+
+    compile_id: str
+    words: str
+    guard: str
+    was: str = ""
+    now: str = ""
+    source: Source | None = None
+    stack: tuple[StackFrame, ...] = ()
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.compile_id}: {self.words}", *details([self])])
+
+
+def failed_guard(sight: Sight) -> FailedGuard:
+    """The guard that something was seen of."""
+    text, check = sight.text, sight.check
+    lines = text.stack or text.lines
+    own = [line for line in lines if is_user_file(line.file)] or list(lines)
+    hints = [each for each in text.hints if not each.startswith("type ")]
+    return FailedGuard(
+        text.compile_id,
+        sight.words,
+        masked(sight.guard or text.check),
+        check.was,
+        check.now or sight.now,
+        _source(own[-1]) if own else None,
+        tuple(map(_frame, lines)),
+        "\n".join([*hints, *_advice(sight)]),
+    )
+
+
+def _advice(sight: Sight) -> Iterator[str]:
+    """What helps where a size had been fixed, of which torch says nothing."""
+    size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
+    if size is not None and not sight.is_static:
+        yield (
+            f"torch._dynamo.mark_dynamic({sight.check.subject}, {size[1]}) before the first call "
+            "compiles for all sizes at once"
+        )
+
+
+def _source(line: GuardLine) -> Source:
+    return Source(relative(line.file), line.line, line.code, original_name(line.function))
+
+
+def _frame(line: GuardLine) -> StackFrame:
+    return StackFrame(relative(line.file), line.line, original_name(line.function), line.code)
+
+
+def reasons(guards: Sequence[FailedGuard]) -> str:
+    """What changed, in one line."""
+    return "; ".join(map(_words_of, _alike(guards))) or "no guard is named"
+
+
+def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
+    """The lines that say where guards come from and what helps, each thing once."""
+    lines = {
+        f"guard of {', '.join(each.compile_id for each in group)}: {readable(group[0].guard)}": None
+        for group in _alike(guards)
+        if group[0].guard and not group[0].guard.startswith(_CACHE_MISS)
+    }
+    for guard in guards:
+        source = guard.source
+        if source is not None:
+            own = StackFrame(source.file, source.line, source.function, source.code)
+            place = guard.stack.index(own) if own in guard.stack else len(guard.stack)
+            lines[f"made at {own}"] = None
+            lines.update({f"through {frame}": None for frame in guard.stack[place + 1 :]})
+            lines.update({f"from {frame}": None for frame in guard.stack[:place][::-1]})
+    hints = [line for guard in guards for line in guard.hint.splitlines()]
+    lines.update({f"hint: {line}": None for line in hints})
+    return (f"    {line}" for line in lines)
+
+
+def _alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:
+    """The guards in groups: where many say the same of another old value, these are one."""
+    groups: dict[tuple[str, str], list[FailedGuard]] = {}
+    for each in guards:
+        words = each.words.replace(each.was, "", 1) if each.was else each.words
+        groups.setdefault((words, each.was and each.now), []).append(each)
+    return [
+        part
+        for group in groups.values()
+        for part in ([group] if len(group) > _FEW else [[each] for each in group])
+    ]
+
+
+def _words_of(group: list[FailedGuard]) -> str:
+    earlier = ", ".join(each.was for each in group[1:])
+    return group[0].words + (f" (in earlier compilations it was {earlier})" if earlier else "")

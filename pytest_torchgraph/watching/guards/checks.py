@@ -1,0 +1,349 @@
+"""What a guard that failed had checked, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...convert.dynamo_sources import source_to_fqn
+from ...convert.source_lines import relative
+
+Reads = Literal["", "value", "length", "type", "object", "sizes", "state", "marks", "keys", "modes"]
+"""What of its subject a guard checks, so that the new value can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a guard checks.
+
+    Attributes:
+        words: what is to be said, with `{was}` and `{now}` in it.
+        subject: Dynamo's source of the value, as `self.calls` or `G['SCALE']`; "" for none.
+        was: what the value was, or had to be, as text; "" where torch does not say it.
+        now: what it is, "" where torch does not say it.
+        reads: see `Reads`.
+        unknown: the words where it is not known what the value is now.
+    """
+
+    words: str
+    subject: str = ""
+    was: str = ""
+    now: str = ""
+    reads: Reads = ""
+    unknown: str = ""
+
+    def in_words(self, now: str = "") -> str:
+        """What is to be said.
+
+        Args:
+            now: what the value is now, where torch does not say it.
+        """
+        now = self.now or now
+        words = self.words if now or not self.unknown else self.unknown
+        return words.replace("{was}", self.was).replace("{now}", now)
+
+
+BACKEND = "BACKEND_MATCH failure"
+"""How torch says that no guard failed, but that the backend is another one."""
+
+_Make = Callable[[re.Match[str]], Check]
+
+_NUMBER = re.compile(r"\d{6,}")
+"""An id of an object: another one in each run."""
+_ADDRESS = re.compile(r"(?: of type object)? at 0x[0-9a-f]+|\(id=0x[0-9a-f]+\)")
+_CODE = re.compile(r"code object (\S+), file \"(.+?)\", line (\d+)")
+_SIZE = re.compile(r"([\w.\[\]']+)\.(size|stride)\(\)\[(\d+)\]")
+_MODULE = re.compile(r"\b_(?:modules|parameters|buffers)\[")
+"""Part of the source of something that belongs to a module."""
+_IMPORTED = re.compile(r"G\['__import_(\w+)'\]")
+"""A global of Dynamo's own for a module, dots written as `_dot_`."""
+_MARKS = r"_dynamo_(?:dynamic|weak_dynamic|static|unbacked|strict_unbacked)_indices"
+
+_STATES = {
+    "grad_mode": "grad mode",
+    "default_dtype": "the default dtype",
+    "deterministic_algorithms": "torch.use_deterministic_algorithms",
+    "num_threads": "the number of threads",
+    "autocast": "autocast",
+}
+_AUTOCAST = re.compile(r"autocast\((\w+)\)_enabled")
+
+
+def check_of(text: str) -> Check:
+    """What a guard checks.
+
+    Args:
+        text: `GuardText.check`.
+    """
+    return _first(text, _CHECKS) or _other(text)
+
+
+def _first(text: str, table: Iterable[tuple[str, _Make]]) -> Check | None:
+    for pattern, make in table:
+        match = re.match(pattern, text, re.DOTALL)
+        if match:
+            return make(match)
+    return None
+
+
+def _tensor(match: re.Match[str]) -> Check:
+    found = _first(match[2], _OF_TENSORS) or Check(match[2])
+    return replace(found, words=f"{thing(match[1])}: {found.words}", subject=match[1])
+
+
+def _dispatch_keys(match: re.Match[str]) -> Check:
+    return Check("dispatch keys were {was}, are {now}", was=match[1], now=match[2])
+
+
+_OF_TENSORS: tuple[tuple[str, _Make], ...] = (
+    (
+        r"(size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)",
+        lambda m: Check(f"{m[1]} of dim {m[2]} was {{was}}, is {{now}}", was=m[3], now=m[4]),
+    ),
+    (
+        r"rank mismatch\. expected (\d+), actual (\d+)",
+        lambda m: Check("had {was} dims, has {now}", was=m[1], now=m[2]),
+    ),
+    (
+        r"dtype mismatch\. expected (\S+), actual (\S+)",
+        lambda m: Check("dtype was {was}, is {now}", was=m[1], now=m[2]),
+    ),
+    (
+        r"requires_grad mismatch\. expected requires_grad=(\d)",
+        lambda m: Check(
+            "requires_grad was {was}, is {now}", was=str(m[1] == "1"), now=str(m[1] != "1")
+        ),
+    ),
+    (
+        r"dispatch key set mismatch\. expected \S*?\((.*?)\), actual \S*?\((.*?)\)",
+        _dispatch_keys,
+    ),
+)
+"""Beginnings of what a failed guard says of a tensor."""
+
+
+def _type(match: re.Match[str]) -> Check:
+    name = thing(match[1])
+    was = _class_name(match[2] or "")
+    return Check(
+        f"{name}: the type is another" + (": was {was}, is {now}" if was else ": is {now}"),
+        match[1],
+        was,
+        reads="type",
+        unknown=f"{name}: the type is another" + (": was {was}" if was else ""),
+    )
+
+
+def _identity(match: re.Match[str]) -> Check:
+    name, source = match[1], match[1].removesuffix(".__code__")
+    what = "object" if source == name else "function"
+    was = _class_name(_ADDRESS.sub("", match[2] or "").strip("<>"))
+    if "<class" in (match[2] or ""):
+        was = "" if was == "code" else f"a {was}"
+    elif code := _CODE.match(was):
+        was = f"{code[1]} ({relative(code[2])}:{code[3]})"
+    words = f"{thing(source)}: is another {what}"
+    return Check(
+        words + (": was {was}, is {now}" if was else ": is {now}"),
+        name,
+        was,
+        reads="object",
+        unknown=words + (": was {was}" if was else ""),
+    )
+
+
+def _class_name(text: str) -> str:
+    match = re.search(r"class '(.+?)'", text)
+    return match[1] if match else text
+
+
+def _state(match: re.Match[str]) -> Check:
+    names = match[1].split()
+    said = " and ".join(_state_in_words(name) for name in names)
+    return Check(
+        f"the state of the process: {said} changed: {{now}}",
+        " ".join(names),
+        reads="state",
+        unknown=f"the state of the process: {said} changed",
+    )
+
+
+def _state_in_words(name: str) -> str:
+    autocast = _AUTOCAST.fullmatch(name)
+    return f"autocast on {autocast[1]}" if autocast else _STATES.get(name, name)
+
+
+def _length(match: re.Match[str]) -> Check:
+    return Check(
+        f"{thing(match[1])}: length was {{was}}, is {{now}}",
+        match[1],
+        match[2],
+        reads="length",
+        unknown=f"{thing(match[1])}: length was {{was}}, is another",
+    )
+
+
+def _filled(match: re.Match[str]) -> Check:
+    return Check(
+        f"{thing(match[1])}: was empty, has {{now}} items",
+        match[1],
+        "0",
+        reads="length",
+        unknown=f"{thing(match[1])}: was empty, is not any more",
+    )
+
+
+def _marked(match: re.Match[str]) -> Check:
+    return marked(match[1])
+
+
+def marked(source: str) -> Check:
+    """The check that no dimension of a tensor is marked."""
+    return Check(
+        f"{thing(source)}: {{now}}, and was not",
+        source,
+        reads="marks",
+        unknown=f"{thing(source)}: is marked (torch._dynamo.mark_dynamic or the like), and was not",
+    )
+
+
+def _keyed(match: re.Match[str]) -> Check:
+    name = f"key {match[2]} of {thing(match[1])}"
+    return Check(
+        f"{name}: was {{was}}, is {{now}}",
+        f"list(dict.keys({match[1]}))[{match[2]}]",
+        match[3],
+        reads="value",
+        unknown=f"{name}: was {{was}}, is another",
+    )
+
+
+def _missing(match: re.Match[str]) -> Check:
+    owner = re.match(r"(.+)\[[^\[\]]*\]\Z", match[1])
+    gone = f"{match[1]}: is not there any more"
+    if owner is None:
+        return Check(gone)
+    return Check(gone + "; there are {now}", owner[1], reads="keys", unknown=gone)
+
+
+def _equality(match: re.Match[str]) -> Check:
+    now = {"True": "False", "False": "True"}.get(match[2], "")
+    name = thing(match[1])
+    return Check(
+        f"{name}: was {{was}}, is {{now}}",
+        match[1],
+        match[2],
+        now,
+        "value",
+        f"{name}: was {{was}}, is another value",
+    )
+
+
+_CHECKS: tuple[tuple[str, _Make], ...] = (
+    (r"tensor '(.*?)' (.*)", _tensor),
+    (r"___check_type_id\((.+?), \d+\)(?:, type=(.+))?", _type),
+    (
+        r"expected type of '(.+?)' to be (?:a tensor type, '|<class '.+?'>,) but found "
+        r"<class '(.+?)'>",
+        lambda m: Check(f"{thing(m[1])}: was a Tensor, is a {{now}}", m[1], "a Tensor", m[2]),
+    ),
+    (r"___check_obj_id\((.+?), \d+\)(?:, type=(.+))?", _identity),
+    (r"GLOBAL_STATE changed: (.+)", _state),
+    (
+        r"Duplicate tensors found: \[(.*)\]",
+        lambda m: Check(
+            f"the same tensor was not, but is now: {m[1]}", m[1].split(",")[0].strip("\"' ")
+        ),
+    ),
+    (r"KeyError on (.+)", _missing),
+    (
+        BACKEND,
+        lambda _: Check("the function is called through another torch.compile object"),
+    ),
+    (rf"hasattr\((.+), '{_MARKS}'\) == False\Z", _marked),
+    (
+        r"_has_dynamo_dim_marking is present",
+        lambda _: Check(
+            "a dimension of a tensor is marked (torch._dynamo.mark_dynamic or the like), and was "
+            "not",
+            reads="marks",
+        ),
+    ),
+    (
+        r"___check_torch_function_mode_stack\(\)",
+        lambda _: Check(
+            "other modes of torch functions are in force: {now}",
+            reads="modes",
+            unknown="other modes of torch functions are in force (torch.device(...) as a context, "
+            "or the like)",
+        ),
+    ),
+    (r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)\Z", _keyed),
+    (r"len\((.+)\) (?:==|!=) (\d+)\Z", _length),
+    (r"not ([\w.\[\]']+)\Z", _filled),
+    (
+        r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
+        lambda m: Check(f"{thing(m[1])} and {thing(m[2])}: were the same object, are two"),
+    ),
+    (r"(?!.*\.(?:size|stride)\(\))(.+?) == (.+)\Z", _equality),
+)
+"""Beginnings of guards that failed."""
+
+
+def _other(text: str) -> Check:
+    if _SIZE.search(text):
+        said = _SIZE.sub(lambda size: size_in_words(size[1], size[2], int(size[3])), text)
+        said = f"does not hold any more: {said}"
+        return Check(f"{said} ({{now}})", text, reads="sizes", unknown=said)
+    return Check(f"does not hold any more: {masked(text)}" if text else "no guard is named")
+
+
+def sizes_in(text: str) -> list[tuple[str, str, int]]:
+    """The sizes and strides in the text of a guard: source of the tensor, which, and dimension."""
+    found = [(each[1], each[2], int(each[3])) for each in _SIZE.finditer(text)]
+    return list(dict.fromkeys(found))
+
+
+def size_in_words(source: str, which: str, dim: int) -> str:
+    """`size of dim 0 of argument x`."""
+    return f"{which} of dim {dim} of {thing(source)}"
+
+
+def thing(name: str) -> str:
+    """The source that a guard is about, in words: an argument, a global, or a part of one."""
+    name = name.strip()
+    if name.isidentifier():
+        return f"argument {name}"
+    if name.startswith("G["):
+        imported = _IMPORTED.match(name)
+        if imported is None:
+            return f"global {source_to_fqn(name)}"
+        return f"{imported[1].replace('_dot_', '.')}{name[imported.end() :]}"
+    return source_to_fqn(name) if _MODULE.search(name) else name
+
+
+def masked(text: str) -> str:
+    """A guard's text without what is another one elsewhere: ids, addresses, the machine's paths."""
+    text = re.sub(r'file "(.+?)"', lambda file: f'file "{relative(file[1])}"', text)
+    return _NUMBER.sub("...", _ADDRESS.sub("", text))
+
+
+def readable(check: str) -> str:
+    """A guard's text as a person reads it, without torch's names for its own helpers."""
+    text = masked(check)
+    for pattern, words in _READABLE:
+        text = re.sub(pattern, words, text)
+    return text
+
+
+_READABLE = (
+    (r"___check_type_id\((.+?), \.\.\.\)(?:, type=<class '(.+?)'>)", r"type(\1) is \2"),
+    (r"___check_type_id\((.+?), \.\.\.\)", r"type(\1) is what it was"),
+    (r"___check_obj_id\((.+?), \.\.\.\)(?:, type=<?(.+?)>?)?\Z", r"\1 is the object that it was"),
+    (r"(check_tensor\(.+?), DispatchKeySet\(.*?\)", r"\1"),
+    (r"(check_tensor\(.+?), device=None", r"\1"),
+    (r"___check_", "check_"),
+)
+"""Parts of guards, with what stands for them."""

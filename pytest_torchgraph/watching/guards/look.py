@@ -1,0 +1,249 @@
+"""What is to be seen while torch says why it compiles again, and what it does not say itself."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ... import torch_private
+from ...convert.source_lines import is_torch_file, torch_file
+from .checks import BACKEND, Check, check_of, marked, size_in_words, sizes_in
+from .read import UNKNOWN, attribute, length, own_attributes, read
+from .shown import backend_in_words, shown, type_name
+from .text import GuardLine, GuardText, parse, without_scope
+
+_MARKS = {
+    "_dynamo_dynamic_indices": "mark_dynamic",
+    "_dynamo_weak_dynamic_indices": "maybe_mark_dynamic",
+    "_dynamo_static_indices": "mark_static",
+    "_dynamo_unbacked_indices": "mark_unbacked",
+    "_dynamo_strict_unbacked_indices": "mark_unbacked(strict=True)",
+}
+_ADVICE = "If this is unexpected, "
+"""How torch's advice begins where the backend is another one."""
+_DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
+"""Some of torch's numbers of dtypes, as the guard of the process's state has them."""
+
+
+class Sight(NamedTuple):
+    """What was seen when a guard had failed; plain text, no object of the user's.
+
+    Attributes:
+        text: torch's, taken apart; with the lines of the guard also where its reason lacks them.
+        check: what the guard checks.
+        now: what the value is now, "" where that is not known.
+        guard: the guard as torch had written it when it was made, "" where that is the reason.
+        is_static: whether `dynamic=False` was asked for: each size is a compilation of its own.
+    """
+
+    text: GuardText
+    check: Check
+    now: str = ""
+    guard: str = ""
+    is_static: bool = False
+
+    @property
+    def words(self) -> str:
+        """What is to be said of it."""
+        return self.check.in_words(self.now)
+
+
+def look(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
+    """See all there is of a guard that failed.
+
+    Args:
+        reason: torch's.
+        miss: what Dynamo has before it, None where that is not known.
+    """
+    text = parse(reason)
+    if miss is None:
+        return Sight(text, check_of(text.check))
+    entry = miss.entry(text.compile_id)
+    if not text.check:  # how torch before 2.11 says it
+        text = text._replace(check=BACKEND)
+    if text.check.startswith(BACKEND):
+        return _look_at_backends(text, entry, miss)
+    check = check_of(text.check)
+    guards = [] if text.lines else list(torch_private.leaf_guards(entry))
+    if check.reads == "marks" and not check.subject:
+        check = _which_is_marked(check, guards, miss)
+    own, is_exact = _own_guard(text, check, guards)
+    if own is not None:
+        text = text._replace(lines=own.lines, hints=(*text.hints, *own.hints))
+    text = text._replace(lines=tuple(_found(line, text, miss) for line in text.lines))
+    for name in miss.free:
+        words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
+        check = replace(check, words=words)
+    guard = own.check if own is not None and is_exact else ""
+    return Sight(text, check, _now(check, entry, miss), guard, _is_static(check, miss))
+
+
+def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:
+    """Whether it was asked for that a size is fixed."""
+    marks = own_attributes(read(check.subject, miss.locals, miss.globals))
+    return "_dynamo_static_indices" in marks or attribute(miss.backend, "dynamic") is False
+
+
+def _own_guard(
+    text: GuardText, check: Check, guards: Iterable[torch_private.LeafGuard]
+) -> tuple[GuardText | None, bool]:
+    """The guard that a reason without a line is about.
+
+    Returns:
+        the guard, and whether it is the one that failed: else it is another one of the same value
+        or of a part of it, which was made where that was used first.
+    """
+    subject = check.subject
+    if not subject:
+        return None, False
+    is_tensor = text.check.startswith(("tensor '", "expected type of '"))
+    known = inside = None
+    for guard in guards:
+        source = without_scope(guard.source)
+        if source == subject:
+            own = parse(without_scope(guard.texts[0]))
+            if guard.kind == "TENSOR_MATCH" and is_tensor:
+                return own, True
+            known = known or (own if own.lines else None)
+        elif inside is None and source.startswith((f"{subject}[", f"list(dict.keys({subject}))")):
+            own = parse(without_scope(guard.texts[0]))
+            inside = own if own.lines else None
+    return known or inside, False
+
+
+def _which_is_marked(
+    check: Check, guards: Iterable[torch_private.LeafGuard], miss: torch_private.CacheMiss
+) -> Check:
+    """The check with the tensor that is marked, which torch does not name."""
+    for guard in guards:
+        source = without_scope(guard.source)
+        if guard.kind == "DIMENSION_DYNAMIC_MARKING_GUARD" and any(_marks(source, miss)):
+            return marked(source)
+    return check
+
+
+def _now(check: Check, entry: Any, miss: torch_private.CacheMiss) -> str:
+    """What the subject of a guard is now, in words; "" where it cannot be read."""
+    if check.now or not check.reads:
+        return ""
+    if check.reads == "state":
+        names = check.subject.split()
+        states = ((name, _state(name, entry)) for name in names)
+        return "; ".join(f"{name} {now}" if names[1:] else now for name, now in states if now)
+    if check.reads == "modes":
+        return ", ".join(_modes()) or "none"
+    if check.reads == "marks":
+        return "; ".join(_marks(check.subject, miss))
+    if check.reads == "sizes":
+        return ", ".join(_sizes(check.subject, miss))
+    value = read(check.subject, miss.locals, miss.globals)
+    if value is UNKNOWN:
+        return ""
+    match check.reads:
+        case "length":
+            return shown(length(value))
+        case "type":
+            return type_name(type(value))
+        case "keys":
+            keys = list(dict.keys(value)) if isinstance(value, dict) else []
+            return ", ".join(map(shown, keys[:5])) or "none"
+    return shown(value)
+
+
+def _sizes(text: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+    for source, which, dim in sizes_in(text):
+        tensor = read(source, miss.locals, miss.globals)
+        sizes = _shape(tensor, which)
+        if dim < len(sizes):
+            yield f"{size_in_words(source, which, dim)} is {sizes[dim]}"
+
+
+def _shape(tensor: Any, which: str) -> tuple[Any, ...]:
+    """The sizes or strides of a tensor of torch's own types."""
+    own = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return torch_private.shape_of(tensor, which) if own else ()
+
+
+def _marks(source: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+    """The marks of a tensor, in words."""
+    own = own_attributes(read(source, miss.locals, miss.globals))
+    for name, function in _MARKS.items():
+        dims = own.get(name)
+        if isinstance(dims, set) and dims:
+            yield f"dim {', '.join(map(str, sorted(dims)))} is marked by {function}"
+
+
+def _state(name: str, entry: Any) -> str:
+    """What a part of the state of the process is, and was."""
+    if name == "grad_mode":
+        return f"was {not torch.is_grad_enabled()}, is {torch.is_grad_enabled()}"
+    if name == "default_dtype":
+        was = _DTYPES.get(_state_then(entry).get(name, -1))
+        return f"{f'was {was}, ' * (was is not None)}is {torch.get_default_dtype()}"
+    if name == "num_threads":
+        was = _state_then(entry).get(name)
+        return f"{f'was {was}, ' * (was is not None)}is {torch.get_num_threads()}"
+    if name == "deterministic_algorithms":
+        now = torch.are_deterministic_algorithms_enabled()
+        return f"was {not now}, is {now}"
+    if name.startswith("autocast(") and name.endswith(")_enabled"):
+        now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
+        return f"was {not now}, is {now}"
+    return ""
+
+
+def _state_then(entry: Any) -> dict[str, Any]:
+    """The state of the process that a compilation was made for, as far as torch keeps it."""
+    for guard in torch_private.leaf_guards(entry):
+        if guard.kind == "GLOBAL_STATE":
+            _, found, state = guard.texts[0].partition(" against ")
+            try:
+                return dict(json.loads(state)) if found else {}
+            except ValueError:
+                return {}
+    return {}
+
+
+def _modes() -> list[str]:
+    """The modes of torch functions that are in force, outermost first."""
+    return [type_name(type(mode)) for mode in torch_private.torch_function_modes()]
+
+
+def _look_at_backends(text: GuardText, entry: Any, miss: torch_private.CacheMiss) -> Sight:
+    """See which two `torch.compile` objects over one function there are."""
+    _, found, advice = text.check.partition(_ADVICE)
+    text = text._replace(check=BACKEND, hints=(_ADVICE + advice,) if found else ())
+    check = check_of(BACKEND)
+    was, now = backend_in_words(getattr(entry, "backend", None)), backend_in_words(miss.backend)
+    if was:
+        words = f"{check.words}: it was compiled through {{was}} and is called through {{now}}"
+        if was == now:
+            words += ", whose backends are two objects"
+        return Sight(text, replace(check, words=words, was=was, now=now))
+    return Sight(text, replace(check, words=f"{check.words}, which is {{now}}", now=now))
+
+
+def _found(line: GuardLine, text: GuardText, miss: torch_private.CacheMiss) -> GuardLine:
+    """A line with the path of its file, of which torch may write the end alone."""
+    in_stack = [each for each in text.stack if each.line == line.line]
+    known = [each.file for each in in_stack if each.file.endswith(line.file)]
+    for file in [*known, torch_file(line.file), *_candidates(line.file, miss)]:
+        if not line.code or linecache.getline(file, line.line).strip() == line.code:
+            return line._replace(file=file)
+    return line
+
+
+def _candidates(end: str, miss: torch_private.CacheMiss) -> Iterator[str]:
+    """The files whose path has this end: that of the code first, then those of all modules."""
+    if miss.file.endswith(end):
+        yield miss.file
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and file.endswith(end) and not is_torch_file(file):
+            yield file

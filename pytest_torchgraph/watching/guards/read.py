@@ -1,0 +1,159 @@
+"""Reads of variables that run no code of the user's.
+
+Dynamo's guards read in C, past properties and `__getattr__`, and so does this: own attributes,
+class attributes that are no descriptors, items of the built-in containers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
+"""The result of a read that is not possible so."""
+
+_OF_FUNCTIONS = frozenset({"__code__", "__closure__", "__defaults__", "__kwdefaults__", "__dict__"})
+_OF_METHODS = frozenset({"__func__", "__self__"})
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
+"""Dicts of a `torch.nn.Module`, whose items look like attributes."""
+_KEYS = (str, int, float, bool, bytes, type(None))
+_WITH_LENGTH = (dict, list, tuple, str, set, frozenset, bytes, range)
+_LONGEST = 100_000
+"""Keys after which `list(dict.keys(...))` is not read."""
+
+
+def read(expression: str, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+    """The value of an expression in a guard's text; `UNKNOWN` where it cannot be read safely.
+
+    Args:
+        expression: as `self.parts[0].scale`, or `G['SCALE']` for a global.
+        local: the local variables, by name.
+        outer: the global variables, by name.
+    """
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body, local, outer)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return UNKNOWN
+
+
+def _value(node: ast.expr, local: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Subscript(ast.Name("G"), ast.Constant(str() as name)) if "G" not in local:
+            return outer.get(name, UNKNOWN)
+        case ast.Name(name):
+            return local.get(name, UNKNOWN)
+        case ast.Attribute(owner, name):
+            return attribute(_value(owner, local, outer), name)
+        case ast.Subscript(owner, ast.Constant(key)):
+            return _item(_value(owner, local, outer), key)
+        case ast.Subscript(owner, ast.UnaryOp(ast.USub(), ast.Constant(int() as key))):
+            return _item(_value(owner, local, outer), -key)
+        case ast.Call(ast.Name("list"), [keys], []):
+            match keys:
+                case ast.Call(ast.Attribute(ast.Name("dict"), "keys"), [owner], []):
+                    return _keys(_value(owner, local, outer))
+        case ast.Call(ast.Name("type"), [owner], []):
+            value = _value(owner, local, outer)
+            return UNKNOWN if value is UNKNOWN else type(value)
+    return UNKNOWN
+
+
+def attribute(value: Any, name: str) -> Any:
+    """An attribute, `UNKNOWN` where none is stored under this name."""
+    if value is UNKNOWN:
+        return UNKNOWN
+    if name == "__class__":
+        return type(value)
+    if isinstance(value, CellType):
+        return value.cell_contents if name == "cell_contents" and _is_filled(value) else UNKNOWN
+    if isinstance(value, FunctionType) and name in _OF_FUNCTIONS:
+        return getattr(value, name)
+    if isinstance(value, MethodType):
+        return getattr(value, name) if name in _OF_METHODS else attribute(value.__func__, name)
+    if isinstance(value, ModuleType):
+        return vars(value).get(name, UNKNOWN)
+    if isinstance(value, type):
+        return _of_class(value, name)
+    own = own_attributes(value)
+    if name == "__dict__":
+        return own
+    of_class = _of_class(type(value), name)
+    if type(of_class) is MemberDescriptorType:  # of __slots__
+        return _slot(value, of_class)
+    if of_class is not UNKNOWN and hasattr(type(of_class), "__set__"):
+        return UNKNOWN
+    if name in own:
+        return own[name]
+    for container in _OF_MODULES:
+        parts = own.get(container)
+        if isinstance(parts, dict) and dict.__contains__(parts, name):
+            return dict.get(parts, name)
+    is_value = isinstance(of_class, FunctionType) or not hasattr(type(of_class), "__get__")
+    return of_class if is_value else UNKNOWN
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """The attributes that an object itself has."""
+    if any(
+        "__dict__" in vars(kind) and isinstance(vars(kind)["__dict__"], property)
+        for kind in _mro(type(value))
+    ):
+        return {}
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}
+
+
+def length(value: Any) -> Any:
+    """The length of one of the built-in containers, or of what is derived of one."""
+    kind: Any = next((each for each in _WITH_LENGTH if isinstance(value, each)), None)
+    return UNKNOWN if kind is None else kind.__len__(value)
+
+
+def _mro(kind: type) -> tuple[type, ...]:
+    order: tuple[type, ...] = type.__getattribute__(kind, "__mro__")
+    return order
+
+
+def _of_class(kind: type, name: str) -> Any:
+    return next((vars(each)[name] for each in _mro(kind) if name in vars(each)), UNKNOWN)
+
+
+def _slot(value: Any, slot: MemberDescriptorType) -> Any:
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return UNKNOWN
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _item(owner: Any, key: Any) -> Any:
+    if type(key) not in _KEYS:
+        return UNKNOWN
+    try:
+        if isinstance(owner, dict):
+            return dict.get(owner, key, UNKNOWN)  # an item would call __missing__
+        if isinstance(owner, list) and type(key) is int:
+            return list.__getitem__(owner, key)
+        if isinstance(owner, tuple) and type(key) is int:
+            return tuple.__getitem__(owner, key)
+    except LookupError:
+        pass
+    return UNKNOWN
+
+
+def _keys(owner: Any) -> Any:
+    if not isinstance(owner, dict) or dict.__len__(owner) > _LONGEST:
+        return UNKNOWN
+    return list(dict.keys(owner))
