@@ -83,3 +83,58 @@ def broken(x: Tensor) -> Tensor:
     x = x + 1
     torch._dynamo.graph_break()
     return x * 2
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+class Configured(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mode = "sum"
+        self.scale = 1.5
+        self.act = torch.relu
+        self.parts = [1, 2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = x + part
+        x = self.act(x) * self.scale
+        return x.sum() if self.mode == "sum" else x.mean()
+
+
+def with_default(x: Tensor, scale: int = 2) -> Tensor:
+    return x * scale
+
+
+def by_name(x: Tensor, **scales: int) -> Tensor:
+    return x * sum(scales.values())
+
+
+def all_of(x: Tensor, table: dict[str, int]) -> Tensor:
+    for each in table.values():
+        x = x + each
+    return x
+
+
+def helped(x: Tensor, scale: int) -> Tensor:
+    y = x + 1
+    return helper(y, scale)
+
+
+def helper(x: Tensor, scale: int) -> Tensor:
+    return x * scale
+
+
+def over(scale: int) -> Callable[[Tensor], Tensor]:
+    def scaled_by(x: Tensor) -> Tensor:
+        return x * scale
+
+    return scaled_by

@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.first,
         called(ones(3), [2, 3]),
         called(ones(3), (2, 3)),
-        "argument parts: the type is another: was list, is tuple",
+        "argument parts: the type is another: (was list, )?is tuple",
     ),
     "none": (
         recompile_cases.optional,
@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.applied,
         called(ones(3), torch.sin),
         called(ones(3), torch.cos),
-        "argument call: is another object: was .+, is torch.cos",
+        "argument call: is another object: (was .+, )?is torch.cos",
     ),
     "global": (
         recompile_cases.by_global,
@@ -200,7 +200,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3)),
         under(lambda: torch.autocast("cpu"), ones(3)),
-        "the state of the process: autocast on cpu changed: was False, is True",
+        "the state of the process: autocast (on cpu )?changed: (was False, )?is True.*",
     ),
 }
 

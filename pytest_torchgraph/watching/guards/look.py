@@ -25,6 +25,7 @@ _MARKS = {
     "_dynamo_unbacked_indices": "mark_unbacked",
     "_dynamo_strict_unbacked_indices": "mark_unbacked(strict=True)",
 }
+_AUTOCAST = ("cpu", "cuda", "xpu", "mps")
 _ADVICE = "If this is unexpected, "
 """How torch's advice begins where the backend is another one."""
 _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
@@ -192,6 +193,9 @@ def _state(name: str, entry: Any) -> str:
     if name == "deterministic_algorithms":
         now = torch.are_deterministic_algorithms_enabled()
         return f"was {not now}, is {now}"
+    if name == "autocast":  # before torch 2.11
+        on = ", ".join(each for each in _AUTOCAST if torch.is_autocast_enabled(each))
+        return f"is True on {on}" if on else "is False"
     if name.startswith("autocast(") and name.endswith(")_enabled"):
         now = torch.is_autocast_enabled(name[len("autocast(") : -len(")_enabled")])
         return f"was {not now}, is {now}"

@@ -1,0 +1,26 @@
+"""Every fact of torch's own message about a recompilation is in ours, and the new value."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from watching.recompile_kinds import KINDS, facts, run
+from watching.recompile_table import KEPT, RELEASE, text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_fact_of_torch_is_said_and_the_new_value(name: str) -> None:
+    log, recompile = run(name)
+    said = str(recompile)
+    expected = facts(log)
+    assert len(expected) >= 3, log
+    assert {fact for fact in expected if fact not in said} == set(), f"{log}\n{said}"
+    assert KINDS[name].new in said
+    assert not re.search(r"0x[0-9a-f]{6}|\b\d{9,}\b|/site-packages/|___check", said)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith(RELEASE), reason="made by another torch")
+def test_the_kept_table_is_what_is_said() -> None:
+    assert KEPT.read_text() == text()
