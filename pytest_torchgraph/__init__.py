@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
+    from .watching.failed_guards import FailedGuard as FailedGuard
     from .watching.kernels import Kernel as Kernel
     from .watching.recompiles import Recompile as Recompile
 
@@ -75,6 +76,7 @@ _NAMES = {
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),
+    "watching.failed_guards": ("FailedGuard",),
     "watching.kernels": ("Kernel",),
     "watching.recompiles": ("Recompile",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import linecache
 import sys
@@ -63,8 +64,13 @@ def look(reason: str, miss: torch_private.CacheMiss | None) -> Sight:
         miss: what Dynamo has before it, None where that is not known.
     """
     text = parse(reason)
-    if miss is None:
-        return Sight(text, check_of(text.check))
+    if miss is not None:
+        with contextlib.suppress(Exception):  # a release of torch may keep its guards otherwise
+            return _look_at(text, miss)
+    return Sight(text, check_of(text.check))
+
+
+def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
     entry = miss.entry(text.compile_id)
     if not text.check:  # how torch before 2.11 says it
         text = text._replace(check=BACKEND)

@@ -17,7 +17,7 @@ from ...convert.source_lines import frames_in
 
 _WITH_ID = re.compile(r"\s*(!?\d+(?:/\d+)*):[ ]?(.*)", re.DOTALL)
 _STACK = "\nUser stack trace:"
-_PLACE = re.compile(r"(?:(.*?)  # )?(\S.*?):(\d+) in (\S+)", re.DOTALL)
+_PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in (\S+)", re.DOTALL)
 _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
 _HINT = "HINT: "
 _LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")

@@ -1,0 +1,254 @@
+"""The new value behind a guard: no code of the user's runs, and no address is shown."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import weakref
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_torchgraph import FailedGuard, watch
+from pytest_torchgraph.watching.guards.read import UNKNOWN, length, read
+from pytest_torchgraph.watching.guards.shown import backend_in_words, shown
+from pytest_torchgraph.watching.guards.text import GuardLine, parse
+
+
+class Trap:
+    """Whatever runs code of this class fails."""
+
+    plain = 3
+
+    def __init__(self) -> None:
+        vars(self)["own"] = 5
+        vars(self)["shadowed"] = 6
+
+    @property
+    def shadowed(self) -> int:
+        raise RuntimeError("a property ran")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("__getattr__ ran")
+
+    def __len__(self) -> int:
+        raise RuntimeError("__len__ ran")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise RuntimeError("__getitem__ ran")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("__repr__ ran")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("__eq__ ran")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Slotted:
+    __slots__ = ("empty", "x")
+
+    def __init__(self) -> None:
+        self.x = 4
+
+
+class Loud(dict[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise RuntimeError("__getitem__ ran")
+
+    def __len__(self) -> int:
+        raise RuntimeError("__len__ ran")
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def inner(k: int) -> Any:
+    return lambda: k
+
+
+LOCALS = {
+    "trap": Trap(),
+    "slotted": Slotted(),
+    "loud": Loud(a=1),
+    "made": defaultdict(lambda: 1 / 0),
+    "parts": [1, (2, 3)],
+    "table": {"a": 1, 2: "b"},
+    "net": nn.Sequential(nn.Linear(2, 2)),
+    "closed": inner(7),
+}
+GLOBALS = {"SCALE": 2, "torch": torch}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("trap.own", 5),
+        ("trap.plain", 3),
+        ("trap.shadowed", UNKNOWN),
+        ("trap.missing", UNKNOWN),
+        ("trap[0]", UNKNOWN),
+        ("slotted.x", 4),
+        ("slotted.empty", UNKNOWN),
+        ("loud['a']", 1),
+        ("made['a']", UNKNOWN),
+        ("parts[1][0]", 2),
+        ("parts[-1][1]", 3),
+        ("parts[9]", UNKNOWN),
+        ("table[2]", "b"),
+        ("list(dict.keys(table))[0]", "a"),
+        ("net._modules['0'].in_features", 2),
+        ("net.training", True),
+        ("type(trap)", Trap),
+        ("closed.__closure__[0].cell_contents", 7),
+        ("G['SCALE']", 2),
+        ("G['torch'].float32", torch.float32),
+        ("G['NOTHING']", UNKNOWN),
+        ("nothing", UNKNOWN),
+        ("trap()", UNKNOWN),
+        ("trap.own + 1", UNKNOWN),
+        ("len(trap)", UNKNOWN),
+        ("not valid at", UNKNOWN),
+    ],
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
+)
+def test_a_read_runs_no_code_of_the_users(expression: str, value: Any) -> None:
+    found = read(expression, LOCALS, GLOBALS)
+    assert found is value or (type(found) is type(value) and found == value)
+    assert LOCALS["made"] == {}
+
+
+def test_a_length_is_that_of_the_container() -> None:
+    assert (length(Loud(a=1)), length(Trap()), length([1, 2])) == (1, UNKNOWN, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (-0.5, "-0.5"),
+        (True, "True"),
+        (None, "None"),
+        ("a\nb", "'a\\nb'"),
+        ("x" * 70, f"'{'x' * 60}'... (70 long)"),
+        (10**5000, "an int of 16610 bits"),
+        (torch.float16, "torch.float16"),
+        (Colour.RED, "Colour.RED"),
+        (Trap(), f"a {__name__}.Trap"),
+        (Trap, f"{__name__}.Trap"),
+        (torch.ones(2), "a torch.Tensor"),
+        (Loud(a=1), f"a {__name__}.Loud of 1 item"),
+        ([1, 2], "a list of 2 items"),
+        (torch.cos, "torch.cos"),
+        (len, "the built-in function len"),
+        (UNKNOWN, ""),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_value_is_shown_in_a_few_characters(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_a_function_is_shown_with_its_line() -> None:
+    line = inner.__code__.co_firstlineno
+    assert shown(inner) == f"inner (tests/watching/test_guard_values.py:{line})"
+
+
+def test_a_backend_that_is_an_object_has_no_address() -> None:
+    class Backend:
+        def __call__(self, module: Any, inputs: Any) -> Any:
+            return module.forward
+
+    compiled = torch._TorchCompileWrapper(Backend(), None, None, None)
+    assert "0x" in compiled.compiler_name
+    assert "0x" not in backend_in_words(compiled)
+
+
+# -- torch's text ----------------------------------------------------------------------------------
+
+
+def test_a_check_may_hold_what_looks_like_a_comment() -> None:
+    text = parse("0/1: self.mode == 'a # b'   # if self.mode == 'x  # y':  # net.py:3 in forward")
+    assert text.check == "self.mode == 'a # b'"
+    assert text.lines == (GuardLine("net.py", 3, "forward", "if self.mode == 'x  # y':"),)
+
+
+def test_a_text_of_no_known_form_loses_nothing() -> None:
+    text = parse("something new (of a kind)  # that nobody knows (yet)")
+    assert (text.compile_id, text.check) == ("", "something new (of a kind)")
+    assert text.hints == ("that nobody knows (yet)",)
+
+
+# -- in a watch ------------------------------------------------------------------------------------
+
+
+class Guarded(nn.Module):
+    """Dynamo guards on `held.value`, of an object with traps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.held.value
+
+
+class Held:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        raise RuntimeError("__repr__ ran")
+
+
+def test_nothing_of_the_users_is_kept_alive() -> None:
+    model = Guarded()
+    compiled = torch.compile(model, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3))
+        model.held = Held(7)
+        x = torch.ones(3)
+        compiled(x)
+        alive = weakref.ref(x), weakref.ref(model.held)
+    (guard,) = seen.recompiles[0].failed_guards
+    assert (guard.was, guard.now) == ("2", "7")
+    del x, model, compiled
+    torch._dynamo.reset()
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
+
+
+def test_a_guard_is_a_value_with_all_that_is_known() -> None:
+    model = Guarded()
+    compiled = torch.compile(model, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3))
+        model.held.value = 7
+        compiled(torch.ones(3))
+    (guard,) = seen.recompiles[0].failed_guards
+    assert isinstance(guard, FailedGuard)
+    line = Guarded.forward.__code__.co_firstlineno + 1
+    assert (guard.compile_id, guard.words) == ("0/0", "self.held.value: was 2, is 7")
+    assert guard.guard == "self.held.value == 2"
+    assert guard.source is not None
+    assert (guard.source.line, guard.source.code) == (line, "return x * self.held.value")
+    assert [each.line for each in guard.stack] == [line]
+    assert str(guard).splitlines()[0] == "0/0: self.held.value: was 2, is 7"
+
+
+def test_an_error_while_looking_breaks_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr("pytest_torchgraph.torch_private.leaf_guards", fail)
+    compiled = torch.compile(lambda x: x * 2, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3))
+        assert compiled(torch.ones(3, 3)).sum() == 18
+    (found,) = seen.recompiles
+    assert found.reasons == ("argument x: had 1 dims, has 2",)
