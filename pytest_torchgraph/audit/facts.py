@@ -36,6 +36,10 @@ class Cause:
         count: how often.
         shared: whether it happened because another test had compiled the code before: it is not
             there in another order of the tests. Not part of the identity.
+        guard: of a recompilation, what changed, as `self.calls: was 0, is 1`; "" where that is not
+            known. Not part of the identity: it depends on what ran before.
+        guard_place: the line that made that guard, as `file:line function`; "" for none. Not part
+            of the identity.
     """
 
     kind: CauseKind
@@ -46,6 +50,8 @@ class Cause:
     line: int
     count: int = 1
     shared: bool = False
+    guard: str = ""
+    guard_place: str = ""
 
     @property
     def key(self) -> str:

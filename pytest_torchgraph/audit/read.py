@@ -12,6 +12,7 @@ from ..watching.breaks import SKIPPED
 from ..watching.observe.callables import UNKNOWN_CAUSE
 from ..watching.observe.events import CompileId
 from ..watching.observe.executions import BACKWARD
+from ..watching.recompiles import FIRST_DYNAMIC, Recompile
 from ..watching.record import WatchRecord
 from .compile_calls import CompileCall
 from .facts import Cause, CauseKind, TestFacts
@@ -121,6 +122,8 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
             "",
             each.line,
             shared=_frame(each.compile_id) in before,
+            guard=next(iter(each.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(each),
         )
         for each in limits
     ]
@@ -133,6 +136,8 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
             "",
             each.line,
             shared=each.compile_id in before.values(),
+            guard=next(iter(each.reasons), "").partition(FIRST_DYNAMIC)[0],
+            guard_place=_guard_place(each),
         )
         for each in again
         if (each.file, each.function) not in limited
@@ -145,6 +150,12 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
         served = text == SERVED_WITHOUT_GRAPH
         causes.append(Cause("nothing", "", "", text, "", 0, shared=served))
     return causes
+
+
+def _guard_place(recompile: Recompile) -> str:
+    """The line that made the guard of the latest compilation, "" for none."""
+    source = next((guard.source for guard in recompile.failed_guards), None)
+    return "" if source is None else f"{source} {source.function}"
 
 
 def _ran_eagerly(

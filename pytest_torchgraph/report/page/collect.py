@@ -62,6 +62,7 @@ def capture_data(capture: Capture) -> Data:
                 "file": recompile.file,
                 "line": recompile.line,
                 "reasons": list(recompile.reasons),
+                "details": str(recompile).splitlines()[1:],
             }
             for recompile in _facts(capture, "recompiles")
         ],

@@ -59,7 +59,7 @@ function searched(test) {
         parts.push(graph.name, graph.runs ? "eager" : "", ...graph.ops.map(([op]) => op));
       }
       for (const each of capture.breaks) parts.push(each.kind, each.reason, each.file, each.code);
-      for (const each of capture.recompiles) parts.push(each.function, ...each.reasons);
+      for (const each of capture.recompiles) parts.push(each.function, ...each.reasons, ...each.details);
     }
     for (const difference of test.differences) {
       parts.push(difference.headline, ...difference.findings.map((finding) => finding.summary));
@@ -266,7 +266,8 @@ function capture(each) {
   for (const recompile of each.recompiles) {
     parts.push(element("div", { class: "card" },
       element("strong", {}, "recompile "), name(recompile.function), ` (`, name(`${recompile.file}:${recompile.line}`), ")",
-      element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason))))));
+      element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason)))),
+      element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
   let cause = null;
   for (const graph of each.graphs) {

@@ -98,8 +98,11 @@ def _worse(outcome: Outcome) -> Iterator[Annotation]:
 
 def _causes(outcome: Outcome) -> Iterator[Annotation]:
     for each in causes_over_tests(outcome.facts):
-        place = place_of_cause(each.cause, outcome.facts[each.tests[0]])
-        text = _with_tests(describe_over_tests(each), place, each.tests)
+        place = Place.parse(each.cause.guard_place)
+        if not place.file:
+            place = place_of_cause(each.cause, outcome.facts[each.tests[0]])
+        said = "\n".join(filter(None, (describe_over_tests(each), each.cause.guard)))
+        text = _with_tests(said, place, each.tests)
         yield Annotation("warning", TITLES[each.cause.kind], text, place)
 
 

@@ -52,8 +52,13 @@ def place_of_cause(cause: Cause, facts: TestFacts) -> Place:
 
 
 def place_of_change(change: Change) -> Place:
-    """The code of a change: that of its cause, else what its test compiles or calls first."""
+    """The code of a change: that of its cause, else what its test compiles or calls first.
+
+    Of a recompilation it is the line that made the guard, where that is known.
+    """
     cause = change.cause
+    if cause is not None and (guard := Place.parse(cause.guard_place)).file:
+        return guard
     if cause is not None and cause.file:
         return Place(cause.file, cause.line, cause.function)
     return Place.parse(change.place)
@@ -126,6 +131,8 @@ def _cause(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Data:
         **place_of_cause(cause, facts[each.tests[0]])._asdict(),
         "text": cause.text,
         "code": cause.code,
+        "guard": cause.guard,
+        "guard_place": cause.guard_place,
         "keys": sorted({of_test.key for _, of_test in _met(each, facts)}),
         "places": [place._asdict() for place in places_of(each, facts)],
         "words": describe_over_tests(each),

@@ -20,6 +20,9 @@ its meaning or goes; new keys may come at any time.
         file, line, function
                          where; of a cause without a place what its first test calls; else "" and 0
         text, code       the reason, and the line of code of a graph break
+        guard, guard_place
+                         of a recompilation what changed, and `file:line function` of the line that
+                         made the guard, as the first of its tests met them; else ""
         keys             what identifies the cause in every run, test and checkout; several where
                          code compiles nothing for the same reason in several places
         places           all places, each: file, line, function

@@ -66,6 +66,19 @@ def test_each_cause_is_a_warning_at_the_models_line(
     ]
 
 
+def test_a_recompilation_is_a_warning_at_the_line_that_made_the_guard(
+    made: Made, compiling: Compiling, repository: Path
+) -> None:
+    again = Cause("recompile", "net.py", "forward", "", "", 3)
+    known = replace(again, guard="self.calls: was 0, is 1", guard_place="net.py:7 helper")
+    place = workspace(repository / "project", WORKSPACE=repository)
+    lines = [commands(made({"test_a": compiling(each)}), place)[0] for each in (again, known)]
+    head = "title=torchgraph%3A recompilation::compiled again: net.py:3 in forward"
+    assert lines[0].startswith(f"::warning file=project/net.py,line=3,{head}%0A1 test")
+    start = f"::warning file=project/net.py,line=7,{head}%0Aself.calls: was 0, is 1%0A1 test"
+    assert lines[1].startswith(start)
+
+
 def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
     place = workspace(repository, WORKSPACE=repository)
     odd = repository / "100%,a:b.py"
