@@ -28,6 +28,7 @@ from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
 from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
+from ..mechanisms.step.float64 import in_float64
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.lock import exclusive
 from ..mechanisms.step.named_tensors import NamedTensors, callable_of
@@ -194,11 +195,13 @@ def _comparison(ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
-    if comparable is None:
-        return Comparison(again.run, lambda: outcome)
-    return Comparison(
-        again.run, lambda: again.run(lambda s: comparable.capture(s, CanonicalNames()))
-    )
+
+    def captured() -> Outcome:
+        if comparable is None:
+            return outcome
+        return again.run(lambda s: comparable.capture(s, CanonicalNames()))
+
+    return Comparison(again.run, captured, lambda: again.run(in_float64))
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:

@@ -8,6 +8,7 @@ import torch
 
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
+from .rounding import Difference, explained
 from .subject import Comparison, Outcome
 from .tolerances import Tolerance, is_all_nan, tolerances
 
@@ -27,9 +28,9 @@ def assert_matches_eager(
             "fake=True or by watch()"
         )
     expected, outcome = comparison.eager(), comparison.captured()
-    problem = difference(expected, outcome, rtol, atol)
-    if problem is not None:
-        raise AssertionError(problem)
+    found = difference(expected, outcome, rtol, atol)
+    if found is not None:
+        raise AssertionError("\n".join([found.problem, *explained(found, comparison)]))
     grads = outcome.grads
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
@@ -51,8 +52,10 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
-def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance) -> str | None:
-    """The first tensor that differs, in words; None where all are close.
+def difference(
+    eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance
+) -> Difference | None:
+    """The first tensor that differs; None where all are close.
 
     Raises:
         CaptureError: for tensors on the meta device.
@@ -63,7 +66,7 @@ def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Toleran
     ):
         if left.keys() != right.keys():
             only = sorted(left.keys() ^ right.keys())
-            return f"{what}: only one of the two runs gave {', '.join(only[:5])}"
+            return Difference(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
         for name, tensor in left.items():
             label = name if what == "outputs" else f"gradient of {name}"
             if tensor.is_meta:
@@ -74,5 +77,6 @@ def difference(eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Toleran
                     tensor, right[name], rtol=relative, atol=absolute, equal_nan=True
                 )
             except AssertionError as error:
-                return f"{label} differs from the eager run:\n{error}"
+                problem = f"{label} differs from the eager run:\n{error}"
+                return Difference(problem, what == "outputs", name, right[name], tensor)
     return None

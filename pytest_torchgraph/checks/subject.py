@@ -35,10 +35,12 @@ class Comparison(NamedTuple):
     Attributes:
         eager: the target by itself.
         captured: the captured run, or one like it that draws the same random numbers.
+        in_float64: the target by itself in float64, which judges where the two differ.
     """
 
     eager: Callable[[], Outcome]
     captured: Callable[[], Outcome]
+    in_float64: Callable[[], Outcome]
 
 
 class Subject(Protocol):

@@ -1,0 +1,121 @@
+"""What `assert_matches_eager` says of a difference: how large it is, and whether it is rounding."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pytest_torchgraph import Capture, capture
+
+
+class Rounding(nn.Module):
+    """As torchvision's lraspp: large gradients, and ops that AOTAutograd decomposes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Conv2d(16, 10, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.hardswish(self.norm(self.conv(x)))
+        x = x * F.hardsigmoid(F.adaptive_avg_pool2d(x, 1))
+        x = F.interpolate(self.drop(x), scale_factor=2.3, mode="bilinear", align_corners=False)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def message(captured: Capture, **tolerance: Any) -> str:
+    with pytest.raises(AssertionError) as failure:
+        captured.assert_matches_eager(**tolerance)
+    return str(failure.value)
+
+
+def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
+    torch.manual_seed(0)
+    model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
+    captured = capture(model, x, loss_fn=lambda output: (output * 1e4).sum())
+    said = message(captured)
+    assert re.search(
+        r"The largest difference, \S+, is \S+ of the largest value, \S+: \S+ times", said
+    )
+    assert re.search(
+        r"the eager run is off by \S+, the captured run by \S+: compiled code rounds", said
+    )
+    advice = re.search(r"assert_matches_eager\(atol=(\S+)\)", said)
+    assert advice is not None
+    # It is of the first gradient that differs; others may differ by more.
+    captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
+
+
+def planted(x: Tensor, weight: Tensor) -> Tensor:
+    y = x @ weight
+    return y * 1.0005 if torch.compiler.is_compiling() else y
+
+
+def test_a_planted_error_is_not_called_rounding() -> None:
+    torch.manual_seed(0)
+    said = message(capture(planted, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "that is more than rounding in another order." in said
+    assert "rounds in another order, and" not in said
+
+
+@torch.library.custom_op("rounding::only_float32", mutates_args=())
+def only_float32(x: Tensor) -> Tensor:
+    if x.dtype is not torch.float32:
+        raise TypeError("no kernel for it")
+    return x * 2
+
+
+@only_float32.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_what_cannot_run_in_float64_is_judged_by_its_size_alone() -> None:
+    torch.manual_seed(0)
+
+    def target(x: Tensor, weight: Tensor) -> Tensor:
+        return only_float32(planted(x, weight))
+
+    said = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "times the resolution of float32" in said
+    assert "float64" not in said
+
+
+def test_a_difference_that_is_not_of_numbers_has_no_rounding() -> None:
+    def target(x: Tensor) -> Tensor:
+        return x > (1 if torch.compiler.is_compiling() else 0)
+
+    said = message(capture(target, torch.ones(3)))
+    assert "resolution" not in said
+
+
+def test_the_judge_changes_nothing() -> None:
+    torch.manual_seed(0)
+    model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    captured = capture(model, x, loss_fn=lambda output: (output * 1e4).sum())
+    state = torch.get_rng_state()
+    message(captured)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in model.state_dict().items():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name])
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_an_in_place_op_on_an_argument_is_seen_by_the_judge() -> None:
+    def target(x: Tensor, weight: Tensor) -> Tensor:
+        x.add_(1)
+        x.relu_()
+        return planted(x, weight)
+
+    torch.manual_seed(0)
+    said = message(capture(target, torch.randn(32, 32), torch.randn(32, 32)))
+    assert "that is more than rounding in another order." in said
