@@ -277,8 +277,9 @@ class Assertions(OpChecks):
 
         Raises:
             AssertionError: naming the first output or gradient that differs, with the largest
-                difference; or if all gradients are zero, or a tensor is NaN throughout, which
-                would hide any mistake in them.
+                difference, how much that is of the largest value, and whether it is rounding: for
+                that the target runs once more, in float64 where it can; or if all gradients are
+                zero, or a tensor is NaN throughout, which would hide any mistake in them.
             CaptureError: for a capture without a run to compare with, or on the meta device.
             ValueError: for a mapping by device type without the capture's.
         """

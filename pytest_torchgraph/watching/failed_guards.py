@@ -30,10 +30,10 @@ class FailedGuard:
         guard: torch's text of what was checked, without ids of objects.
         was: what the value had been, as text; "" where torch does not say it.
         now: what it is, "" where it cannot be read without running code of the user's.
-        source: the user's line that made the guard; None where torch names none. A line of torch's,
-            where no line of the user's is known.
+        source: the user's line that made the guard, or at which the value was used first where
+            torch does not say more; None where torch names no line of the user's.
         stack: the frames at that line, outermost first, torch's among them: the last one made the
-            guard. Before torch 2.13 that one alone.
+            guard. Before torch 2.13, and for tensors, that one alone.
         hint: what torch, or we, advise, and what torch says of the line; "" for nothing.
     """
 
@@ -54,7 +54,7 @@ def failed_guard(sight: Sight) -> FailedGuard:
     """The guard that something was seen of."""
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
-    own = [line for line in lines if is_user_file(line.file)] or list(lines)
+    own = [line for line in lines if is_user_file(line.file)]
     hints = [each for each in text.hints if not each.startswith("type ")]
     return FailedGuard(
         text.compile_id,
@@ -99,16 +99,23 @@ def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
         if group[0].guard and not group[0].guard.startswith(_CACHE_MISS)
     }
     for guard in guards:
-        source = guard.source
-        if source is not None:
-            own = StackFrame(source.file, source.line, source.function, source.code)
-            place = guard.stack.index(own) if own in guard.stack else len(guard.stack)
-            lines[f"made at {own}"] = None
+        place = _place_in_stack(guard)
+        if guard.stack:
+            lines[f"made at {guard.stack[place]}"] = None
             lines.update({f"through {frame}": None for frame in guard.stack[place + 1 :]})
             lines.update({f"from {frame}": None for frame in guard.stack[:place][::-1]})
     hints = [line for guard in guards for line in guard.hint.splitlines()]
     lines.update({f"hint: {line}": None for line in hints})
     return (f"    {line}" for line in lines)
+
+
+def _place_in_stack(guard: FailedGuard) -> int:
+    """Which frame is the user's line; the last one where none is."""
+    source = guard.source
+    for number, frame in enumerate(guard.stack):
+        if source is not None and (source.file, source.line) == (frame.file, frame.line):
+            return number
+    return len(guard.stack) - 1
 
 
 def _alike(guards: Sequence[FailedGuard]) -> list[list[FailedGuard]]:

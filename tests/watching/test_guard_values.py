@@ -184,6 +184,14 @@ def test_a_text_of_no_known_form_loses_nothing() -> None:
     assert text.hints == ("that nobody knows (yet)",)
 
 
+def test_of_several_guards_in_one_text_none_is_lost() -> None:
+    text = parse(
+        "0/0: a == 1  # a + b  # net.py:3 in forward; b == 2  # a + b  # net.py:4 in forward"
+    )
+    assert text.lines == (GuardLine("net.py", 3, "forward", "a + b"),)
+    assert text.hints == ("b == 2  # a + b  # net.py:4 in forward",)
+
+
 # -- in a watch ------------------------------------------------------------------------------------
 
 
@@ -239,6 +247,17 @@ def test_a_guard_is_a_value_with_all_that_is_known() -> None:
     assert (guard.source.line, guard.source.code) == (line, "return x * self.held.value")
     assert [each.line for each in guard.stack] == [line]
     assert str(guard).splitlines()[0] == "0/0: self.held.value: was 2, is 7"
+
+
+def test_a_guard_of_torchs_own_code_has_no_line_of_the_users() -> None:
+    compiled = torch.compile(nn.Sequential(nn.Linear(3, 3)), backend="eager", dynamic=False)
+    with watch() as seen:
+        compiled(torch.ones(2, 3))
+        compiled(torch.ones(4, 3))
+    (guard,) = seen.recompiles[0].failed_guards
+    assert guard.source is None
+    assert {each.file.partition("/")[0] for each in guard.stack} == {"torch"}
+    assert f"made at {guard.stack[-1]}" in str(guard)
 
 
 def test_an_error_while_looking_breaks_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

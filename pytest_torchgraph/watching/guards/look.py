@@ -77,9 +77,9 @@ def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
     if text.check.startswith(BACKEND):
         return _look_at_backends(text, entry, miss)
     check = check_of(text.check)
-    guards = [] if text.lines else list(torch_private.leaf_guards(entry))
     if check.reads == "marks" and not check.subject:
-        check = _which_is_marked(check, guards, miss)
+        check = _which_is_marked(check, torch_private.leaf_guards(entry), miss)
+    guards = () if text.lines else torch_private.leaf_guards(entry)
     own, is_exact = _own_guard(text, check, guards)
     if own is not None:
         text = text._replace(lines=own.lines, hints=(*text.hints, *own.hints))

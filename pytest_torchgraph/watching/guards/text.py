@@ -17,7 +17,7 @@ from ...convert.source_lines import frames_in
 
 _WITH_ID = re.compile(r"\s*(!?\d+(?:/\d+)*):[ ]?(.*)", re.DOTALL)
 _STACK = "\nUser stack trace:"
-_PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in (\S+)", re.DOTALL)
+_PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in ([^\s;]+)", re.DOTALL)
 _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
 _HINT = "HINT: "
 _LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
@@ -103,8 +103,8 @@ def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
     hints: list[str] = []
     while comment:
         place = _PLACE.match(comment)
-        if place is None:
-            hints += [comment.strip()] if comment.strip() else []
+        if place is None or comment.startswith(";"):  # of several guards in one text
+            hints += [comment.strip("; ")] if comment.strip("; ") else []
             break
         line = GuardLine(place[2], int(place[3]), place[4], (place[1] or "").strip())
         lines += [line] if line not in lines else []
