@@ -88,7 +88,7 @@ def _frame(line: GuardLine) -> StackFrame:
 
 def reasons(guards: Sequence[FailedGuard]) -> str:
     """What changed, in one line."""
-    return "; ".join(map(_words_of, _alike(guards))) or "no guard is named"
+    return "; ".join(dict.fromkeys(map(_words_of, _alike(guards)))) or "no guard is named"
 
 
 def details(guards: Sequence[FailedGuard]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import enum
 import gc
 import weakref
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -143,7 +143,11 @@ def test_a_length_is_that_of_the_container() -> None:
         (Trap, f"{__name__}.Trap"),
         (torch.ones(2), "a torch.Tensor"),
         (Loud(a=1), f"a {__name__}.Loud of 1 item"),
-        ([1, 2], "a list of 2 items"),
+        ([1, "a"], "[1, 'a']"),
+        ((1,), "(1,)"),
+        ({3, 1}, "{1, 3}"),
+        ([Trap()], "a list of 1 item"),
+        (list(range(9)), "a list of 9 items"),
         (torch.cos, "torch.cos"),
         (len, "the built-in function len"),
         (UNKNOWN, ""),
@@ -258,6 +262,66 @@ def test_a_guard_of_torchs_own_code_has_no_line_of_the_users() -> None:
     assert guard.source is None
     assert {each.file.partition("/")[0] for each in guard.stack} == {"torch"}
     assert f"made at {guard.stack[-1]}" in str(guard)
+
+
+def field(x: Tensor, pair: Any) -> Tensor:
+    return x * pair.size
+
+
+L = [1]
+
+
+def of_a_global(x: Tensor) -> Tensor:
+    return x * len(L)
+
+
+def member(x: Tensor, parts: Any) -> Tensor:
+    return x * 2 if 2 in parts else x * 3
+
+
+class Pair(NamedTuple):
+    name: str
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("function", "before", "after", "words"),
+    [
+        (lambda x, k: x * k, True, 7, "argument k: was True, is 7"),
+        (lambda x, k: x * k, float("nan"), 2.0, "argument k: was nan, is 2.0"),
+        (lambda x, k: x + 1 if k is None else x * 2, None, "yes", "argument k: was None, is 'yes'"),
+        (field, Pair("a", 2), Pair("a", 9), "pair.size: was 2, is 9"),
+        (member, {1, 2}, {1, 2, 3}, "argument parts: was {1, 2}, is {1, 2, 3}"),
+    ],
+    ids=["bool", "nan", "none", "field", "set"],
+)
+def test_the_new_value_is_the_true_one(function: Any, before: Any, after: Any, words: str) -> None:
+    compiled = torch.compile(function, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3), before)
+        compiled(torch.ones(3), after)
+    (found,) = seen.recompiles
+    assert found.reasons == (words,)
+
+
+def test_a_global_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = torch.compile(of_a_global, backend="eager")
+    with watch() as seen:
+        compiled(torch.ones(3))
+        monkeypatch.setitem(globals(), "L", [1, 2])
+        compiled(torch.ones(3))
+    assert seen.recompiles[0].reasons == ("global L: length was 1, is 2",)
+
+
+def test_the_same_words_of_several_guards_are_said_once() -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    with watch() as seen:
+        for x in (torch.ones(2), torch.ones(3), nn.Parameter(torch.ones(4))):
+            compiled(x)
+    last = seen.recompiles[-1]
+    words = "argument x: was a Tensor, is a torch.nn.parameter.Parameter"
+    assert last.reasons == (words, words)
+    assert str(last).splitlines()[0].count(words) == 1
 
 
 def test_an_error_while_looking_breaks_no_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,7 @@ _MODULE = re.compile(r"\b_(?:modules|parameters|buffers)\[")
 """Part of the source of something that belongs to a module."""
 _IMPORTED = re.compile(r"G\['__import_(\w+)'\]")
 """A global of Dynamo's own for a module, dots written as `_dot_`."""
+_GLOBAL = re.compile(r"G\['(\w+)'\]")
 _MARKS = r"_dynamo_(?:dynamic|weak_dynamic|static|unbacked|strict_unbacked)_indices"
 
 _STATES = {
@@ -229,15 +230,17 @@ def _missing(match: re.Match[str]) -> Check:
 
 
 def _equality(match: re.Match[str]) -> Check:
-    now = {"True": "False", "False": "True"}.get(match[2], "")
-    name = thing(match[1])
+    return _value(match[1], match[2])
+
+
+def _value(source: str, was: str) -> Check:
+    name = thing(source)
     return Check(
         f"{name}: was {{was}}, is {{now}}",
-        match[1],
-        match[2],
-        now,
-        "value",
-        f"{name}: was {{was}}, is another value",
+        source,
+        was,
+        reads="value",
+        unknown=f"{name}: was {{was}}, is another value",
     )
 
 
@@ -283,6 +286,8 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)\Z", _keyed),
     (r"len\((.+)\) (?:==|!=) (\d+)\Z", _length),
     (r"not ([\w.\[\]']+)\Z", _filled),
+    (r"\(type\((.+?)\) is float and __math_isnan", lambda m: _value(m[1], "nan")),
+    (r"([\w.\[\]']+) is (None|True|False)\Z", _equality),
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
         lambda m: Check(f"{thing(m[1])} and {thing(m[2])}: were the same object, are two"),
@@ -319,7 +324,10 @@ def thing(name: str) -> str:
     if name.startswith("G["):
         imported = _IMPORTED.match(name)
         if imported is None:
-            return f"global {source_to_fqn(name)}"
+            own = _GLOBAL.match(name)
+            rest = name[own.end() :] if own else ""
+            parts = [own[1] if own else name, *([source_to_fqn(rest)] if rest else [])]
+            return f"global {'.'.join(parts)}"
         return f"{imported[1].replace('_dot_', '.')}{name[imported.end() :]}"
     return source_to_fqn(name) if _MODULE.search(name) else name
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 UNKNOWN: Any = type("Unknown", (), {"__repr__": lambda _: "UNKNOWN"})()
 """The result of a read that is not possible so."""
@@ -18,6 +18,14 @@ _OF_FUNCTIONS = frozenset({"__code__", "__closure__", "__defaults__", "__kwdefau
 _OF_METHODS = frozenset({"__func__", "__self__"})
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 """Dicts of a `torch.nn.Module`, whose items look like attributes."""
+
+
+class _Fields(NamedTuple):
+    first: int
+
+
+_STORED = (MemberDescriptorType, type(vars(_Fields)["first"]))
+"""The descriptors of `__slots__`, and of the fields of a named tuple."""
 _KEYS = (str, int, float, bool, bytes, type(None))
 _WITH_LENGTH = (dict, list, tuple, str, set, frozenset, bytes, range)
 _LONGEST = 100_000
@@ -80,7 +88,7 @@ def attribute(value: Any, name: str) -> Any:
     if name == "__dict__":
         return own
     of_class = _of_class(type(value), name)
-    if type(of_class) is MemberDescriptorType:  # of __slots__
+    if type(of_class) in _STORED:
         return _slot(value, of_class)
     if of_class is not UNKNOWN and hasattr(type(of_class), "__set__"):
         return UNKNOWN
@@ -123,9 +131,9 @@ def _of_class(kind: type, name: str) -> Any:
     return next((vars(each)[name] for each in _mro(kind) if name in vars(each)), UNKNOWN)
 
 
-def _slot(value: Any, slot: MemberDescriptorType) -> Any:
+def _slot(value: Any, slot: Any) -> Any:
     try:
-        return slot.__get__(value)
+        return slot.__get__(value, type(value))
     except AttributeError:
         return UNKNOWN
 

@@ -17,6 +17,10 @@ from .read import UNKNOWN, attribute, length, own_attributes
 _MOST = 60
 """Characters of a value that are shown."""
 _TORCHS = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
+_BRACKETS: dict[Any, Any] = {list: "[]", tuple: "()", set: ("{", "}")}
+_PLAIN = (int, float, bool, str, complex, type(None))
+_FEW = 5
+"""Items of a container that are written out, where all are plain values."""
 _BITS = 200
 """Bits above which a number is not written out."""
 
@@ -110,6 +114,11 @@ def _object(value: Any) -> str:
     kind = type(value)
     if kind in (torch.Tensor, torch.nn.Parameter):
         return f"a {type_name(kind)}"
+    if kind in _BRACKETS and 0 < len(value) <= _FEW and all(type(each) in _PLAIN for each in value):
+        items = [shown(each) for each in value]
+        first, last = _BRACKETS[kind]
+        comma = "," * (kind is tuple and len(items) == 1)
+        return f"{first}{', '.join(sorted(items) if kind is set else items)}{comma}{last}"
     items = length(value)
     if items is UNKNOWN:
         return f"a {type_name(kind)}"
