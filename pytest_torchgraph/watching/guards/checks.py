@@ -286,7 +286,7 @@ _CHECKS: tuple[tuple[str, _Make], ...] = (
     (r"list\(dict\.keys\((.+)\)\)\[(\d+)\] == (.+)\Z", _keyed),
     (r"len\((.+)\) (?:==|!=) (\d+)\Z", _length),
     (r"not ([\w.\[\]']+)\Z", _filled),
-    (r"\(type\((.+?)\) is float and __math_isnan", lambda m: _value(m[1], "nan")),
+    (r"(?:\(type\(.+?\) is float and )?__math_isnan\((.+?)\)", lambda m: _value(m[1], "nan")),
     (r"([\w.\[\]']+) is (None|True|False)\Z", _equality),
     (
         r"([\w.\[\]']+) is ([\w.\[\]']+)\Z",
