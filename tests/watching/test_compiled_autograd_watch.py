@@ -240,10 +240,8 @@ def test_another_hook_compiles_the_captured_graph_again() -> None:
     (found,) = seen.recompiles
     assert found.compile_id == "!0/0/1"
     (words,) = found.reasons
-    assert re.fullmatch(
-        r"hooks\[0\]: is another function: (was add_ten \\(.*\\), )?is halve \(\S+_watch\.py:\d+\)",
-        words,
-    )
+    function = r"is another function: (was add_ten .*, )?is halve"  # torch 2.11 says what it was
+    assert re.fullmatch(rf"hooks\[0\]: {function} \(\S+_watch\.py:\d+\)", words)
     with pytest.raises(AssertionError, match="the captured backward was compiled as 2 graphs, not"):
         seen.assert_single_backward_graph()
 

@@ -6,6 +6,7 @@ import enum
 import gc
 import weakref
 from collections import defaultdict
+from types import CellType
 from typing import Any, NamedTuple
 
 import pytest
@@ -81,6 +82,7 @@ LOCALS = {
     "table": {"a": 1, 2: "b"},
     "net": nn.Sequential(nn.Linear(2, 2)),
     "closed": inner(7),
+    "unfilled": CellType(),
 }
 GLOBALS = {"SCALE": 2, "torch": torch}
 
@@ -106,6 +108,7 @@ GLOBALS = {"SCALE": 2, "torch": torch}
         ("net.training", True),
         ("type(trap)", Trap),
         ("closed.__closure__[0].cell_contents", 7),
+        ("unfilled.cell_contents", UNKNOWN),
         ("G['SCALE']", 2),
         ("G['torch'].float32", torch.float32),
         ("G['NOTHING']", UNKNOWN),

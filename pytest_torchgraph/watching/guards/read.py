@@ -75,7 +75,7 @@ def attribute(value: Any, name: str) -> Any:
     if name == "__class__":
         return type(value)
     if isinstance(value, CellType):
-        return value.cell_contents if name == "cell_contents" and _is_filled(value) else UNKNOWN
+        return value.cell_contents if name == "cell_contents" else UNKNOWN  # ValueError if empty
     if isinstance(value, FunctionType) and name in _OF_FUNCTIONS:
         return getattr(value, name)
     if isinstance(value, MethodType):
@@ -136,14 +136,6 @@ def _slot(value: Any, slot: Any) -> Any:
         return slot.__get__(value, type(value))
     except AttributeError:
         return UNKNOWN
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def _item(owner: Any, key: Any) -> Any:
