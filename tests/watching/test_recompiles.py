@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,7 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     with pytest.raises(AssertionError, match="(?s)expected 0, found 1.*" + message) as failure:
         seen.assert_no_recompiles()
     assert not re.search(r"0x[0-9a-f]{6}|\d{7}|/site-packages/|___check", str(failure.value))
+    assert textwrap.indent(str(found), "  ") in str(failure.value)
 
 
 @pytest.mark.parametrize("case", CASES)
