@@ -193,12 +193,22 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
 def _comparison(ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
+    if ran.captured.incomparable:
+        refuse = _incomparable(ran.captured.incomparable)
+        return Comparison(refuse, refuse)
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
     if comparable is None:
         return Comparison(again.run, lambda: outcome)
     return Comparison(
         again.run, lambda: again.run(lambda s: comparable.capture(s, CanonicalNames()))
     )
+
+
+def _incomparable(reason: str) -> Callable[[], Outcome]:
+    def refuse() -> Outcome:
+        raise CaptureError(reason)
+
+    return refuse
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
@@ -360,10 +370,12 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
             )
 
 
-def _kernels(captured: Captured, graphs: Sequence[Graph]) -> tuple[Kernel, ...] | None:
-    if captured.kernels is None:
+def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
+    """What gives the kernels, with the names of their graphs."""
+    found = captured.kernels
+    if found is None:
         return None
-    return tuple(replace(each, graph=graphs[int(each.graph)].name) for each in captured.kernels)
+    return lambda: [replace(each, graph=graphs[int(each.graph)].name) for each in found()]
 
 
 def _check_device(result: Capture) -> None:

@@ -10,6 +10,7 @@ ones, and the test suite runs it on every supported release.
     observers      callbacks at entries, skipped frames, graph breaks and captures
     compile_calls  callbacks at calls of torch.compile
     trace          the structured trace
+    inductor       the code that inductor writes
     autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
     config_changes what changes in torch's settings
     restore        settings and counters that a test changes, put back afterwards
@@ -56,6 +57,7 @@ from .dynamo import (
     stance,
     uncompiled,
 )
+from .inductor import code_written_only, on_kernel_call
 from .observers import (
     code_being_compiled,
     compiled_autograd_is_on,
@@ -103,6 +105,7 @@ __all__ = [
     "boxed",
     "code_at_recompile_limit",
     "code_being_compiled",
+    "code_written_only",
     "compile_is_disabled",
     "compiled_autograd_is_on",
     "compiled_autograd_reasons",
@@ -134,6 +137,7 @@ __all__ = [
     "on_compiled_autograd_capture",
     "on_compiled_region",
     "on_entry",
+    "on_kernel_call",
     "on_skip",
     "on_step_graph_break",
     "one_backend",
