@@ -11,14 +11,17 @@ from typing import Any
 from .private_names import get, replaced
 
 _ROOM = "torch._inductor"
+_MAPPING_ONLY = 2
+"""The level of provenance tracking at which no pass is observed."""
 
 
 @contextlib.contextmanager
 def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]:
     """Call `observer(name, nodes)` for each call of a kernel or of a library that inductor writes.
 
-    torch 2.9 tells none. Since 2.10 inductor calls a function for it whatever its settings are; the
-    modules that have imported that function have it replaced, also those imported meanwhile.
+    Inductor calls a function for it; the modules that have imported that function have it replaced,
+    also those imported meanwhile. torch 2.9 calls it only where provenance is tracked: so it is,
+    with mere comments in the code as the effect.
 
     Args:
         observer: takes the name in the generated code, and the nodes of the post-grad graph, or of
@@ -31,9 +34,12 @@ def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]
             observer(name, _nodes(scheduled))
         return tell(scheduled, name, *args, **kwargs)
 
+    config = get("inductor_config")
+    tells = hasattr(get("scheduling"), "codegen_comment") or config.trace.provenance_tracking_level
     _replace_everywhere(tell, told)
     try:
-        yield
+        with config.patch({} if tells else {"trace.provenance_tracking_level": _MAPPING_ONLY}):
+            yield
     finally:
         _replace_everywhere(told, tell)
 

@@ -228,6 +228,9 @@ NAMES = {
         "2.9",
         "the module paths of kernels",
     ),
+    "scheduling": PrivateName(
+        "torch._inductor.scheduler:BaseScheduling", "2.0", "the module paths of kernels"
+    ),
     "vector_instructions": PrivateName(
         "torch._inductor.cpu_vec_isa:valid_vec_isa_list", "2.4", "Inductor(codegen=False)"
     ),
