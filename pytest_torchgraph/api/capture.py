@@ -98,7 +98,7 @@ def capture(
             - "fx", `Fx`: `torch.fx.symbolic_trace`, modules and torch functions;
             - "dynamo", `Dynamo`: the graphs that torch.compile hands to a backend;
             - "export", `Export`: `torch.export`;
-            - "inductor", `Inductor`: inductor's post-grad graphs, and its kernels;
+            - "inductor", `Inductor`: inductor's post-grad graphs, its kernels and library calls;
             - "compiled_autograd", `CompiledAutograd`: the forward, and the whole backward as one
               graph.
         loss_fn: from the output to a scalar tensor where the backward starts. Without it the

@@ -281,6 +281,15 @@ def test_nothing_to_check_is_an_error() -> None:
         capture(fused, example(8)).assert_kernel_count(1)
 
 
+def test_a_graph_without_code_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "pytest_torchgraph.mechanisms.torch_compile.inductor._Recorder.at_code", print
+    )
+    found = capture(fused, example(8), via="inductor")
+    with pytest.raises(CaptureError, match="no code for 1 of 1 graphs"):
+        found.assert_kernel_count(extern=0)
+
+
 def test_code_that_is_not_read_is_no_zero() -> None:
     via = Inductor(codegen=False, options={"cpp_wrapper": True})
     found = capture(fused, example(8), via=via)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +14,7 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import copied
-from ...graph.model import GraphKind
+from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
 from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op
 from ...watching.output_code import UnreadableCodeError
@@ -24,7 +24,7 @@ from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 from .frame import Frame
-from .post_grad import PostGradRun, origin_of
+from .post_grad import PostGradRun, origins_of
 from .run import run_compiled, switched_off
 
 NO_GRAPH_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
@@ -79,7 +79,9 @@ class Inductor:
         return Captured(
             [made.counted for made in recorder.made],
             why_none,
-            kernels=recorder.kernels,
+            kernels=functools.partial(
+                _kernels, recorder.written, [made.converted.graph for made in recorder.made]
+            ),
             islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
@@ -122,7 +124,7 @@ class _Recorder:
         self.written: list[_Written] = []
         self.runs: list[PostGradRun] = []
         self.lowered: torch.fx.Graph | None = None
-        self.origins: list[Origin] = []
+        self.calls: list[tuple[str, list[torch.fx.Node]]] = []
         self.current: tuple[Frame, GraphKind] | None = None
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
@@ -173,7 +175,7 @@ class _Recorder:
             if compiled is not None:
                 frame, kind = compiled
                 self.made.append(Made(frame.lowered(copied(gm), kind, "post_grad")))
-                self.lowered, self.origins = gm.graph, []
+                self.lowered, self.calls = gm.graph, []
 
         with (
             torch_private.replaced("post_grad_passes", post_grad_passes),
@@ -207,33 +209,16 @@ class _Recorder:
             self.at_code(payload)
 
     def at_code(self, code: str) -> None:
-        """Note the code of the graph that is being compiled."""
-        self.written.append(_Written(len(self.made) - 1, code, self.origins))
-
-    def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
-        """Note what a call in the code of that graph computes."""
+        """Note the code of the graph that is being compiled, and what the calls in it compute."""
         if self.made:
             last = self.made[-1].converted
-            self.origins.append(origin_of(name, nodes, self.lowered, last, self.named.modules))
+            origins = origins_of(self.calls, self.lowered, last, self.named.modules)
+            self.written.append(_Written(len(self.made) - 1, code, origins))
+            self.lowered, self.calls = None, []
 
-    def kernels(self) -> list[Kernel]:
-        """The kernels and library calls of all graphs.
-
-        Raises:
-            UnreadableCodeError: if it is not known what the code of a graph launches.
-        """
-        known = {each.graph for each in self.written}
-        without = [made for number, made in enumerate(self.made) if number not in known]
-        if without:
-            raise UnreadableCodeError(
-                f"inductor showed no code for {len(without)} of {len(self.made)} graphs: do the "
-                "options have it write something else than Python (fx_wrapper)?"
-            )
-        return [
-            placed_by_op(kernel, self.made[each.graph].converted.graph)
-            for each in self.written
-            for kernel in kernels_of(each.code, str(each.graph), each.origins)
-        ]
+    def at_kernel_call(self, name: str, nodes: list[torch.fx.Node]) -> None:
+        """Note what a call computes in the code that is being written."""
+        self.calls.append((name, nodes))
 
     def not_run(self) -> str:
         """The reason why not the post-grad graphs ran but those before, "" where they did."""
@@ -244,6 +229,29 @@ class _Recorder:
             f"with codegen=False a graph ran as it was before inductor's passes, because these put "
             f"{', '.join(ops)} into it, which only generated code can compute: use Inductor()"
         )
+
+
+def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kernel]:
+    """The kernels and library calls of all graphs.
+
+    Args:
+        written: the code.
+        graphs: the graphs that it was written for.
+
+    Raises:
+        UnreadableCodeError: if it is not known what the code of a graph launches.
+    """
+    without = len(graphs) - len({each.graph for each in written})
+    if without:
+        raise UnreadableCodeError(
+            f"inductor showed no code for {without} of {len(graphs)} graphs: do the options have "
+            "it write something else than Python (fx_wrapper)?"
+        )
+    return [
+        placed_by_op(kernel, graphs[each.graph])
+        for each in written
+        for kernel in kernels_of(each.code, str(each.graph), each.origins)
+    ]
 
 
 def _kind(kwargs: dict[str, Any]) -> GraphKind:

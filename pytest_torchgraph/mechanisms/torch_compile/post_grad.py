@@ -90,33 +90,35 @@ def _generator(seed: torch.Tensor) -> torch.Generator:
     return torch.Generator(seed.device).manual_seed(int(seed.item()))
 
 
-def origin_of(
-    name: str,
-    nodes: Sequence[torch.fx.Node],
+def origins_of(
+    calls: Sequence[tuple[str, Sequence[torch.fx.Node]]],
     graph: torch.fx.Graph | None,
     converted: Converted,
     modules: Mapping[int, str],
-) -> Origin:
-    """What one call in the generated code computes.
+) -> list[Origin]:
+    """What each call in the generated code of a graph computes.
 
     Args:
-        name: what it calls.
-        nodes: the nodes that it computes, of the post-grad graph or of a body in it.
+        calls: what is called, and the nodes that it computes, of the post-grad graph or of a body
+            in it.
         graph: the live post-grad graph.
         converted: the same graph, converted.
         modules: paths of known modules by `id`.
     """
-    nodes = [node for node in nodes if name == f"torch.ops.{node.target}"] or nodes
     own = {node.name: node for node in converted.graph.nodes}
-    order = {node: number for number, node in enumerate(converted.names)}
-    paths: list[str] = []
-    lines: list[Source] = []
-    for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):
-        known = own.get(converted.names.get(node.name, "")) if node.graph is graph else None
-        path, line = _place(node, modules) if known is None else (known.module, known.source)
-        paths += [path] if path else []
-        lines += [] if line is None else [line]
-    return Origin(name, tuple(dict.fromkeys(paths)), tuple(dict.fromkeys(lines)))
+    order = {name: number for number, name in enumerate(converted.names)}
+    found = []
+    for name, computed in calls:
+        nodes = [node for node in computed if name == f"torch.ops.{node.target}"] or computed
+        paths: list[str] = []
+        lines: list[Source] = []
+        for node in sorted(nodes, key=lambda node: order.get(node.name, len(order))):
+            known = own.get(converted.names.get(node.name, "")) if node.graph is graph else None
+            path, line = _place(node, modules) if known is None else (known.module, known.source)
+            paths += [path] if path else []
+            lines += [] if line is None else [line]
+        found.append(Origin(name, tuple(dict.fromkeys(paths)), tuple(dict.fromkeys(lines))))
+    return found
 
 
 def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:
