@@ -79,7 +79,8 @@ class Assertions(OpChecks):
         """Assert how many kernels inductor generated, and how often its code calls libraries.
 
         `assert_kernel_count(1, extern=0, launches=1)`: all of it is fused into one kernel, which is
-        launched once. Each graph counts once, however often it ran.
+        launched once. Each graph counts once, however often it ran. What runs eagerly beside the
+        graphs is not in their code: `assert_no_eager_ops`.
 
         Args:
             n: count of generated kernels.
@@ -91,7 +92,7 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with each kernel and library call, what it computes, and the modules and
                 lines of that where they are known; or if no graph was compiled, with the cause.
-            CaptureError: where no code was generated, as via "aot".
+            CaptureError: where no code was generated, as via "aot", or not for all graphs.
             TypeError: with nothing to check.
             ValueError: for a mapping without the capture's device.
         """

@@ -283,7 +283,7 @@ def test_nothing_to_check_is_an_error() -> None:
 
 def test_a_graph_without_code_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pytest_torchgraph.mechanisms.torch_compile.inductor._Recorder.at_code", print
+        "pytest_torchgraph.mechanisms.torch_compile.inductor._Recorder.at_code", lambda *_: None
     )
     found = capture(fused, example(8), via="inductor")
     with pytest.raises(CaptureError, match="no code for 1 of 1 graphs"):
@@ -302,6 +302,20 @@ def test_a_watch_without_a_graph_fails() -> None:
         pass
     with pytest.raises(AssertionError, match="no compiled function or module was called"):
         seen.assert_kernel_count(extern=0)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_watch_of_two_backends_does_not_know_all() -> None:
+    def other(x: Tensor) -> Tensor:
+        return (x @ x.t()).sin()
+
+    x = example(4, 4)
+    with watch() as seen:
+        torch.compile(fused)(x)
+        torch.compile(other, backend="aot_eager")(x)
+    with pytest.raises(CaptureError, match=r"other \(.*\.py:\d+\) was compiled by another backend"):
+        seen.assert_kernel_count(1, extern=0)
+    seen.only(function="fused").assert_kernel_count(1, extern=0)
 
 
 # -- code that is only written ---------------------------------------------------------------------
