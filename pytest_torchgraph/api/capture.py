@@ -99,7 +99,7 @@ def capture(
             - "fx", `Fx`: `torch.fx.symbolic_trace`, modules and torch functions;
             - "dynamo", `Dynamo`: the graphs that torch.compile hands to a backend;
             - "export", `Export`: `torch.export`;
-            - "inductor", `Inductor`: inductor's post-grad graphs, and its kernels;
+            - "inductor", `Inductor`: inductor's post-grad graphs, its kernels and library calls;
             - "compiled_autograd", `CompiledAutograd`: the forward, and the whole backward as one
               graph.
         loss_fn: from the output to a scalar tensor where the backward starts. Without it the
@@ -194,6 +194,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
 def _comparison(ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
+    if ran.captured.incomparable:
+        refuse = _incomparable(ran.captured.incomparable)
+        return Comparison(refuse, refuse)
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
     def captured() -> Outcome:
@@ -202,6 +205,13 @@ def _comparison(ran: _Ran) -> Comparison:
         return again.run(lambda s: comparable.capture(s, CanonicalNames()))
 
     return Comparison(again.run, captured, lambda: again.run(in_float64))
+
+
+def _incomparable(reason: str) -> Callable[[], Outcome]:
+    def refuse() -> Outcome:
+        raise CaptureError(reason)
+
+    return refuse
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
@@ -363,10 +373,12 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
             )
 
 
-def _kernels(captured: Captured, graphs: Sequence[Graph]) -> tuple[Kernel, ...] | None:
-    if captured.kernels is None:
+def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:
+    """What gives the kernels, with the names of their graphs."""
+    found = captured.kernels
+    if found is None:
         return None
-    return tuple(replace(each, graph=graphs[int(each.graph)].name) for each in captured.kernels)
+    return lambda: [replace(each, graph=graphs[int(each.graph)].name) for each in found()]
 
 
 def _check_device(result: Capture) -> None:

@@ -37,7 +37,7 @@ class Contents:
         was_called: whether there was a target that was called.
         counts_runs: whether the compiled graphs say how often they ran.
         joints: the joint graphs that forward and backward were split from.
-        kernels: the generated kernels, None where no code was generated.
+        kernels: the kernels and library calls of the generated code, None where none was generated.
         record: what was compiled and run, None where nothing went through torch.compile.
         comparison: an eager run to compare with, None where there is none.
     """
@@ -145,7 +145,8 @@ class StepContents(Contents):
             is not known.
         live: each graph that has a live module, with what it was converted from.
         levels: the graphs of other levels than their own.
-        joints, kernels, record, comparison: see `Contents`.
+        kernels: gives the kernels, when they are first read; None where no code was generated.
+        joints, record, comparison: see `Contents`.
     """
 
     was_called = True
@@ -159,7 +160,7 @@ class StepContents(Contents):
         live: Iterable[tuple[Graph, Converted]] = (),
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
-        kernels: Sequence[Kernel] | None = None,
+        kernels: Callable[[], Sequence[Kernel]] | None = None,
         record: WatchRecord | None = None,
         comparison: Comparison | None = None,
     ):
@@ -171,7 +172,7 @@ class StepContents(Contents):
         self._live = {id(graph): converted for graph, converted in live}
         self._levels = levels or {}
         self.joints = joints
-        self.kernels = kernels
+        self._build_kernels = kernels
         self.record = record
         self.comparison = comparison
 
@@ -181,6 +182,11 @@ class StepContents(Contents):
         built = self._build()
         self._build = None  # with what was recorded
         return built
+
+    @cached_property
+    def kernels(self) -> Sequence[Kernel] | None:  # type: ignore[override]
+        """The kernels and library calls of the generated code."""
+        return None if self._build_kernels is None else tuple(self._build_kernels())
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

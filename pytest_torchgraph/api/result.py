@@ -12,6 +12,7 @@ from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
+from ..watching.output_code import UnreadableCodeError
 from .costs import Costs
 from .syncs import syncs_of, transfers_of
 
@@ -219,12 +220,19 @@ class Capture(Assertions, Costs):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels that inductor generated, in the order of the generated code.
+        """The kernels that inductor generated and the libraries that its code calls beside them.
+
+        They are in the order in which the code of each graph launches them first. See `Kernel` for
+        what counts as a call of a library.
 
         Raises:
-            CaptureError: for a capture in which no code was generated.
+            CaptureError: for a capture in which no code was generated, or code that is not read
+                (inductor's option `cpp_wrapper`).
         """
-        kernels = self._contents.kernels
+        try:
+            kernels = self._contents.kernels
+        except UnreadableCodeError as error:
+            raise CaptureError(f"the kernels are not known: {error}") from None
         if kernels is None:
             raise CaptureError(
                 f"a capture via {self.via!r} generates no code, so it has no kernels: use "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import device_of
 from ..graph.op_checks import OpChecks
-from . import compilation, eager, graphs, parity, shapes, syncs
+from . import compilation, eager, graphs, kernels, parity, shapes, syncs
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -72,6 +72,35 @@ class Assertions(OpChecks):
             forward = backward = 1
         compilation.need_counted(self, total)
         graphs.assert_graph_count(self, forward, backward, total)
+
+    def assert_kernel_count(
+        self: Subject, n: Any = None, extern: Any = None, launches: Any = None
+    ) -> None:
+        """Assert how many kernels inductor generated, and how often its code calls libraries.
+
+        `assert_kernel_count(1, extern=0, launches=1)`: all of it is fused into one kernel, which is
+        launched once. Each graph counts once, however often it ran. What runs eagerly beside the
+        graphs is not in their code: `assert_no_eager_ops`.
+
+        Args:
+            n: count of generated kernels.
+            extern: count of calls of libraries: of whatever was not fused, see `Kernel`.
+            launches: how often generated kernels are launched, the same one several times included.
+                Each is an int, a `(min, max)` pair in which None is no limit, or a mapping of these
+                by device type.
+
+        Raises:
+            AssertionError: with each kernel and library call, what it computes, and the modules and
+                lines of that where they are known; or if no graph was compiled, with the cause.
+            CaptureError: where no code was generated, as via "aot", or not for all graphs.
+            TypeError: with nothing to check.
+            ValueError: for a mapping without the capture's device.
+        """
+        __tracebackhide__ = True
+        if n is None and extern is None and launches is None:
+            raise TypeError("assert_kernel_count() checks nothing: pass n, extern or launches")
+        compilation.need_graphs(self)
+        kernels.assert_kernel_count(self, n, extern, launches)
 
     def assert_budget(
         self: Subject,

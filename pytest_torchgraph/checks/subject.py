@@ -9,6 +9,7 @@ from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
+from ..watching.kernels import Kernel
 from ..watching.record import WatchRecord
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Subject(Protocol):
     @property
     def backwards(self) -> tuple[Graph, ...]:
         """The backward graphs."""
+        ...
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """The kernels and library calls; a `CaptureError` where no code was generated."""
         ...
 
     @property

@@ -42,22 +42,24 @@ class Captured:
             when they are first read.
         why_none: where there are no graphs, the reason.
         joints: the joint graphs that forward and backward were split from.
-        kernels: the kernels that were generated, `graph` being the position of their graph; None
-            where no code is generated.
+        kernels: gives the kernels that were generated, `graph` being the position of their graph,
+            or raises `UnreadableCodeError`; None where no code is generated.
         levels: the graphs of the same run at other levels that the mechanism knows.
         islands: gives what ran eagerly beside the graphs, which is worked out when it is first
             read; None where that was not recorded.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
+        incomparable: the reason why an eager run tells nothing of this one, "" where it does.
     """
 
     graphs: Sequence[Converted] | Built | Callable[[], Built]
     why_none: str = ""
     joints: Sequence[Graph] = ()
-    kernels: Sequence[Kernel] | None = None
+    kernels: Callable[[], Sequence[Kernel]] | None = None
     levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
     islands: Callable[[], Islands] | None = None
     comparable: Mechanism | None = None
+    incomparable: str = ""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ ones, and the test suite runs it on every supported release.
     cache_miss     what Dynamo has before it when it says why it compiles again
     compile_calls  callbacks at calls of torch.compile
     trace          the structured trace
+    inductor       the code that inductor writes
     autograd, ops  autograd's nodes, AOTAutograd; the dispatcher's registry
     config_changes what changes in torch's settings
     restore        settings and counters that a test changes, put back afterwards
@@ -58,6 +59,7 @@ from .dynamo import (
     stance,
     uncompiled,
 )
+from .inductor import code_written_only, on_kernel_call
 from .observers import (
     code_being_compiled,
     compiled_autograd_is_on,
@@ -109,6 +111,7 @@ __all__ = [
     "cache_miss",
     "code_at_recompile_limit",
     "code_being_compiled",
+    "code_written_only",
     "compile_is_disabled",
     "compiled_autograd_is_on",
     "compiled_autograd_reasons",
@@ -141,6 +144,7 @@ __all__ = [
     "on_compiled_autograd_capture",
     "on_compiled_region",
     "on_entry",
+    "on_kernel_call",
     "on_skip",
     "on_step_graph_break",
     "one_backend",

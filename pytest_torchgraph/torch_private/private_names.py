@@ -223,6 +223,26 @@ NAMES = {
     "post_grad_passes": PrivateName(
         "torch._inductor.compile_fx:_recursive_post_grad_passes", "2.4", "capture by inductor"
     ),
+    "compile_to_module": PrivateName(
+        "torch._inductor.graph:GraphLowering.compile_to_module", "2.0", "Inductor(codegen=False)"
+    ),
+    "kernel_provenance": PrivateName(
+        "torch._inductor.debug:set_kernel_post_grad_provenance_tracing",
+        "2.9",
+        "the module paths of kernels",
+    ),
+    "scheduling": PrivateName(
+        "torch._inductor.scheduler:BaseScheduling", "2.0", "the module paths of kernels"
+    ),
+    "vector_instructions": PrivateName(
+        "torch._inductor.cpu_vec_isa:valid_vec_isa_list", "2.4", "Inductor(codegen=False)"
+    ),
+    "vector_instruction_set": PrivateName(
+        "torch._inductor.cpu_vec_isa:VecISA", "2.4", "Inductor(codegen=False)"
+    ),
+    "check_vector_instructions": PrivateName(
+        "torch._inductor.cpu_vec_isa:VecISA.check_build", "2.4", "Inductor(codegen=False)"
+    ),
     "inductor_mode_options": PrivateName(
         "torch._inductor:list_mode_options", "2.0", "capture by inductor"
     ),

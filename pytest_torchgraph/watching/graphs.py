@@ -24,12 +24,15 @@ from ..convert.printed import (
     read_printed,
 )
 from ..convert.printed.results import PrintedNames
+from ..convert.source_lines import relative
 from ..graph.model import Graph, GraphKind
 from ..graph.numbering import numbered
+from ..graph.ops import calls
 from ..ops.levels import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of
 from .observe.executions import BACKWARD, CountedGraph
+from .output_code import UnreadableCodeError
 
 if TYPE_CHECKING:
     from .record import WatchRecord
@@ -91,10 +94,20 @@ class PrintedGraphs:
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...] | None:
-        """The kernels that inductor generated, None where it generated nothing."""
+        """The kernels and library calls of inductor's code, None where it generated none.
+
+        Raises:
+            UnreadableCodeError: if other code was compiled without it, of which nothing is known.
+        """
         generated = [(each, code) for each in self.record.compiled for code in each.code]
         if not generated:
             return None
+        for each, graphs in zip(self.record.compiled, self._compilations, strict=True):
+            if not each.code and not each.is_capture and any(calls(graphs.own)):
+                raise UnreadableCodeError(
+                    f"{each.function} ({relative(each.file)}:{each.line}) was compiled by another "
+                    "backend than inductor: look at the others alone, by only(function=...)"
+                )
         return tuple(
             kernel
             for compiled, code in generated

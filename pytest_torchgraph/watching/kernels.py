@@ -1,33 +1,47 @@
-"""The kernels that inductor generated, read from the code that it writes.
+"""The kernels that inductor generated and the library calls beside them, read from its code.
 
 Counted from that code because torch's own counter counts other things: a layer norm on CPU gives 8
-for one kernel.
+for one kernel. Library calls (`extern_kernels.mm`, `aten.cumsum`, a custom op) are work that was
+not fused, which no count of kernels shows.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from .. import torch_private
+from ..graph.model import Graph, Source
+from .output_code import Definition, LibraryCall, read_output_code
 
 _NUMBER = re.compile(r"_\d+\Z")
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One generated kernel.
+    """One generated kernel, or one call of a library in the generated code.
+
+    A library call is whatever launches work and is no kernel of inductor's own: BLAS and other
+    `extern_kernels`, ops that inductor has no lowering for, copies between devices, custom ops.
+    Views and allocations are none.
 
     Attributes:
-        name: as in the generated code, such as `cpp_fused_add_relu_0`.
+        name: as in the generated code, such as `cpp_fused_add_relu_0`; of a library call what it
+            calls, such as `extern_kernels.mm` or `torch.ops.aten.cumsum.default`.
         graph: name of the graph that it was generated for.
-        device: type of the device that it runs on.
-        ops: the aten ops that were fused into it, by packet.
-        launches: how often one run of the graph calls it.
-        source: its C++ or Triton source.
-        language: what it is written in: `cpp`, `triton`, or another name that inductor uses.
+        device: type of the device that it runs on, "" where the code does not tell.
+        ops: the aten ops that were fused into it, by packet; of a library call the one op.
+        launches: how often one run of the graph calls it. Each branch of a condition counts as
+            taken, a loop as one turn.
+        source: its C++ or Triton source; of a library call the call.
+        kind: "extern" for a library call, else what it is written in: "cpp", "triton", or another
+            name that inductor uses.
+        modules: paths of the modules whose ops it computes; empty where they are not known, as in a
+            watch.
+        lines: the user's lines of these ops, where they are known. Two kernels that differ only
+            in them are equal.
     """
 
     name: str
@@ -36,81 +50,118 @@ class Kernel:
     ops: tuple[str, ...]
     launches: int
     source: str
-    language: str = ""
+    kind: str
+    modules: tuple[str, ...] = ()
+    lines: tuple[Source, ...] = field(default=(), compare=False)
+
+    @property
+    def is_extern(self) -> bool:
+        """True for a call of a library."""
+        return self.kind == EXTERN
 
     def __repr__(self) -> str:
-        return f"<Kernel {self.name} on {self.device}: {', '.join(self.ops) or 'no ops'}>"
+        word = "library call" if self.is_extern else "kernel"
+        return f"<Kernel {self.name} ({word}) on {self.device}: {', '.join(self.ops) or 'no ops'}>"
 
 
-def kernels_of(code: str, graph: str) -> list[Kernel]:
-    """The kernels that inductor's code for a graph defines, in its order.
+EXTERN = "extern"
+"""The kind of a library call."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What one launch of a kernel computes, as inductor knew when it wrote the call.
+
+    Attributes:
+        name: of the kernel, or of what is called.
+        modules, lines: see `Kernel`.
+    """
+
+    name: str
+    modules: tuple[str, ...] = ()
+    lines: tuple[Source, ...] = ()
+
+
+def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Kernel]:
+    """The kernels and library calls of inductor's code for a graph, by their first launch.
 
     Args:
         code: the Python module that inductor wrote.
         graph: name of the graph.
+        origins: what the launches compute, in the order in which inductor wrote them.
+
+    Raises:
+        UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
     """
-    tree = ast.parse(code)
     packets = _packets()
+    launched = read_output_code(code)
+    places = _places(launched, origins)
     kernels = []
-    for name, call in _definitions(tree):
-        texts = [
-            argument.value
-            for argument in call.args
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-        ]
-        source = max(texts, key=len, default="")
-        launches = sum(_calls(node, name) for node in ast.walk(tree))
+    for each, found in zip(launched, places, strict=True):
+        if isinstance(each, LibraryCall):
+            ops: tuple[str, ...] = (".".join(each.op.split(".")[:2]),)
+            kind = EXTERN
+        else:
+            ops, kind = fused_ops(each.name, packets), each.language
         kernels.append(
             Kernel(
-                name,
+                each.name,
                 graph,
-                _device(call),
-                fused_ops(name, packets),
-                launches,
-                source,
-                _language(call),
+                each.device,
+                ops,
+                each.launches,
+                each.source,
+                kind,
+                tuple(dict.fromkeys(module for origin in found for module in origin.modules)),
+                tuple(dict.fromkeys(line for origin in found for line in origin.lines)),
             )
         )
     return kernels
 
 
-def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Name and call of each `name = async_compile...(...)`."""
-    for statement in tree.body:
-        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
-            continue
-        function = statement.value.func
-        target = statement.targets[0]
-        if (
-            isinstance(function, ast.Attribute)
-            and isinstance(function.value, ast.Name)
-            and function.value.id == "async_compile"
-            and isinstance(target, ast.Name)
-        ):
-            yield target.id, statement.value
+def _places(
+    launched: Sequence[Definition | LibraryCall], origins: Iterable[Origin]
+) -> list[list[Origin]]:
+    """The origins of each; none for calls of one name that are not as many as the origins are."""
+    by_name: dict[str, list[Origin]] = {}
+    for origin in origins:
+        by_name.setdefault(origin.name, []).append(origin)
+    calls = Counter(each.name for each in launched if isinstance(each, LibraryCall))
+    in_order = {
+        name: iter(by_name[name])
+        for name, count in calls.items()
+        if len(by_name.get(name, ())) == count
+    }
+    found: list[list[Origin]] = []
+    for each in launched:
+        if not isinstance(each, LibraryCall):
+            found.append(by_name.get(each.name, []))
+        else:
+            found.append([next(in_order[each.name])] if each.name in in_order else [])
+    return found
 
 
-def _device(call: ast.Call) -> str:
-    for keyword in call.keywords:
-        if keyword.arg == "device_str" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value)
-    return "cpu" if _language(call) == "cpp" else "cuda"
+def placed_by_op(kernel: Kernel, graph: Graph) -> Kernel:
+    """A library call of unknown origin, with module and line where the graph leaves no choice.
 
-
-def _language(call: ast.Call) -> str:
-    """The language by the method that compiles it: `cpp` for `async_compile.cpp_pybinding(...)`."""
-    assert isinstance(call.func, ast.Attribute)
-    return call.func.attr.partition("_")[0]
-
-
-def _calls(node: ast.AST, name: str) -> bool:
-    """Whether a node is `name(...)` or `name.run(...)`."""
-    if not isinstance(node, ast.Call):
-        return False
-    function = node.func
-    if isinstance(function, ast.Attribute) and function.attr == "run":
-        function = function.value
-    return isinstance(function, ast.Name) and function.id == name
+    Args:
+        graph: the post-grad graph that it was generated for.
+    """
+    if not kernel.is_extern or kernel.modules or kernel.lines:
+        return kernel
+    wanted = {op.removesuffix("_") for op in kernel.ops}
+    places = {
+        (node.module, node.source)
+        for each in graph.walk()
+        for node in each.nodes
+        if ".".join(node.op.split(".")[:2]).removesuffix("_") in wanted
+    }
+    if len(places) != 1:
+        return kernel
+    ((module, line),) = places
+    return replace(
+        kernel, modules=(module,) if module else (), lines=() if line is None else (line,)
+    )
 
 
 def fused_ops(name: str, known: frozenset[str]) -> tuple[str, ...]:

@@ -1,0 +1,123 @@
+"""Inductor while it writes code: what it writes, and how to stop before the code is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from .private_names import get, replaced
+
+_ROOM = "torch._inductor"
+_MAPPING_ONLY = 2
+"""The level of provenance tracking at which no pass is observed."""
+
+
+@contextlib.contextmanager
+def on_kernel_call(observer: Callable[[str, list[Any]], None]) -> Iterator[None]:
+    """Call `observer(name, nodes)` for each call of a kernel or of a library that inductor writes.
+
+    Inductor calls a function for it; the modules that have imported that function have it replaced,
+    also those imported meanwhile. torch 2.9 calls it only where provenance is tracked: so it is,
+    with mere comments in the code as the effect.
+
+    Args:
+        observer: takes the name in the generated code, and the nodes of the post-grad graph, or of
+            a body in it, that are computed.
+    """
+    tell = get("kernel_provenance")
+
+    def told(scheduled: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name:
+            observer(name, _nodes(scheduled))
+        return tell(scheduled, name, *args, **kwargs)
+
+    config = get("inductor_config")
+    tells = hasattr(get("scheduling"), "codegen_comment") or config.trace.provenance_tracking_level
+    _replace_everywhere(tell, told)
+    try:
+        with config.patch({} if tells else {"trace.provenance_tracking_level": _MAPPING_ONLY}):
+            yield
+    finally:
+        _replace_everywhere(told, tell)
+
+
+def _replace_everywhere(old: Any, new: Any) -> None:
+    name = old.__name__ if old.__module__.startswith(_ROOM) else new.__name__
+    for module in list(sys.modules):
+        if module.startswith(_ROOM) and vars(sys.modules[module]).get(name) is old:
+            setattr(sys.modules[module], name, new)
+
+
+def _nodes(scheduled: Any) -> list[Any]:
+    """The fx nodes of what inductor schedules: a library call, or a list of nodes of its own."""
+    if not isinstance(scheduled, list):
+        exact = getattr(scheduled, "origin_node", None)
+        return [exact] if exact is not None else list(getattr(scheduled, "origins", ()))
+    buffers = [getattr(each, "node", None) for each in scheduled]
+    return [node for buffer in buffers for node in getattr(buffer, "origins", ())]
+
+
+@contextlib.contextmanager
+def code_written_only(on_code: Callable[[str], None]) -> Iterator[None]:
+    """Let inductor write code and go no further: nothing is stored, compiled or can be run.
+
+    What inductor then makes of each graph raises when it is called. Triton kernels are not sent to
+    workers either, which inductor does while it writes; and the C++ compiler is not asked which
+    vector instructions it knows, where that is not known already.
+
+    Args:
+        on_code: takes the code of each graph.
+    """
+
+    def compile_to_module(graph: Any) -> Any:
+        write = graph.codegen_with_cpp_wrapper if graph.cpp_wrapper else graph.codegen
+        on_code(write()[0].value)
+        graph.cache_key = graph.cache_path = ""
+        graph.cache_linemap = []
+        return SimpleNamespace(call=_never_compiled, __file__="")
+
+    with (
+        replaced("compile_to_module", compile_to_module),
+        get("inductor_config").patch(compile_threads=1),
+        _vector_instructions_assumed(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _vector_instructions_assumed() -> Iterator[None]:
+    """Take the compiler to know all vector instructions that the processor has.
+
+    Else inductor compiles and loads a small program for each of them, ten on a new Xeon. The answer
+    is forgotten afterwards, because a compiler that lacks one needs to be asked before it is used.
+    """
+    known = get("vector_instructions")
+    if known.cache_info().currsize:
+        yield
+        return
+    try:
+        with replaced("check_vector_instructions", _known_by_the_compiler):
+            yield
+    finally:
+        known.cache_clear()
+        for kind in _with_subclasses(get("vector_instruction_set")):
+            for value in vars(kind).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+def _known_by_the_compiler(_instructions: Any, _code: str) -> bool:
+    return True
+
+
+def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _with_subclasses(each)
+
+
+def _never_compiled(_args: Any) -> Any:
+    raise AssertionError("code that was only written cannot be run")

@@ -1,0 +1,287 @@
+"""The Python module that inductor writes for a graph, read as a program: what it launches.
+
+The format is inductor's own (2.9 to 2.15 are tested), and no other text says what really runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..errors import TorchGraphError
+from ..ops.views import UNDECLARED_VIEWS, VIEWS
+
+_COMPILER = "async_compile"
+_ALTERNATIVES = frozenset({"multi_kernel", "size_hint_multi_kernel"})
+"""The methods of the compiler that take kernels, of which one runs."""
+_EXTERN = "extern_kernels"
+_OPS = "torch.ops."
+_CALL_METHODS = frozenset({"copy_"})
+"""The methods of tensors that the code calls to work on a device: copies between devices."""
+_NO_WORK = (
+    VIEWS
+    | UNDECLARED_VIEWS
+    | frozenset(
+        """
+        aten._assert_scalar aten._local_scalar_dense aten.as_strided_ aten.empty
+        aten.empty_strided aten.item aten.new_empty aten.new_empty_strided aten.record_stream
+        aten.resize_ aten.set_ aten.squeeze_ aten.sym_constrain_range
+        aten.sym_constrain_range_for_size aten.sym_numel aten.sym_size aten.sym_storage_offset
+        aten.sym_stride aten.t_ aten.transpose_ aten.unsqueeze_ inductor._alloc_from_pool
+        inductor._reinterpret_tensor inductor.resize_storage_bytes_
+        """.split()
+    )
+)
+"""Ops that allocate, look, or give another view: they launch nothing on a device."""
+
+
+class UnreadableCodeError(TorchGraphError):
+    """Generated code that is not the Python module which inductor writes by default."""
+
+
+@dataclass
+class Definition:
+    """A kernel that the code defines.
+
+    Attributes:
+        name: of the variable that holds it.
+        language: by the method that compiles it: `cpp` for `async_compile.cpp_pybinding(...)`.
+        device: type of the device that it is compiled for.
+        source: its source.
+        launches: how often it is launched.
+    """
+
+    name: str
+    language: str
+    device: str
+    source: str
+    launches: int = 0
+
+
+@dataclass
+class LibraryCall:
+    """A place at which the code calls an op instead of a kernel of its own.
+
+    Attributes:
+        name: the called, as the code writes it, without aliases of modules.
+        op: qualified name of the op, with the overload where the code has it.
+        device: type of the device of its tensors, "" where the code does not tell.
+        source: the call, as the code has it.
+        launches: how often it is called.
+    """
+
+    name: str
+    op: str
+    device: str
+    source: str
+    launches: int = 0
+
+
+def read_output_code(code: str) -> list[Definition | LibraryCall]:
+    """The kernels and library calls of a generated module, by their first launch.
+
+    Kernels that are never launched come last. A body that several calls share is counted for each
+    call; of a condition all branches count, of a loop one turn.
+
+    Args:
+        code: the module that inductor wrote for a graph.
+
+    Raises:
+        UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError as error:
+        raise UnreadableCodeError(f"the code of inductor is no Python: {error}") from None
+    functions = {
+        node.name: node
+        for statement in tree.body
+        for node in (statement.body if isinstance(statement, ast.ClassDef) else [statement])
+        if isinstance(node, ast.FunctionDef)
+    }
+    if "call" not in functions or "cpp_wrapper_src" in _assigned(tree):
+        raise UnreadableCodeError(
+            "inductor wrote the calls of kernels in C++ (its option cpp_wrapper), which is not "
+            "read: switch the option off for this check"
+        )
+    definitions = {each.name: each for each in _definitions(tree)}
+    reader = _Reader(_Scope(tree, definitions), functions)
+    reader.visit(functions["call"])
+    rest = [each for each in definitions.values() if not each.launches]
+    return [*reader.launched, *rest]
+
+
+class _Scope:
+    """The names of a generated module.
+
+    Attributes:
+        definitions: the kernels.
+        aliases: what names stand for, as `torch.ops.aten` for `aten`.
+        devices: the device type of each buffer and input of which the code tells it.
+    """
+
+    def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]):
+        self.definitions = definitions
+        self.aliases = {
+            statement.targets[0].id: dotted
+            for statement in tree.body
+            if isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Name)
+            and (dotted := _dotted(statement.value, {})).startswith("torch.")
+        }
+        self.devices: dict[str, str] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                device = _device_of_allocation(node.value)
+                if device:
+                    self.devices[node.targets[0].id] = device
+        found = set(self.devices.values())
+        self._only_device = found.pop() if len(found) == 1 else ""
+
+    def device_of(self, call: ast.Call) -> str:
+        """The device type of the tensors of a call."""
+        out = [each.value for each in call.keywords if each.arg == "out"]
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS:
+            out.append(call.func.value)
+        for node in (*out, *call.args):
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and name.id in self.devices:
+                    return self.devices[name.id]
+        return self._only_device
+
+
+class _Reader:
+    """Follows the calls of a generated module, from `call` on.
+
+    Attributes:
+        launched: what is launched, by first launch.
+    """
+
+    def __init__(self, scope: _Scope, functions: Mapping[str, ast.FunctionDef]):
+        self.scope = scope
+        self.functions = functions
+        self.launched: list[Definition | LibraryCall] = []
+        self._calls: dict[ast.Call, LibraryCall] = {}
+
+    def visit(self, function: ast.FunctionDef) -> None:
+        """Count what one run of a function launches, with what it calls in turn."""
+        for call in _calls(function):
+            name = _dotted(call.func, self.scope.aliases)
+            body = self.functions.get(_partition(call) or name)
+            if body is not None and body is not function:
+                self.visit(body)
+            elif (launched := self._launched(call, name)) is not None:
+                if not launched.launches:
+                    self.launched.append(launched)
+                launched.launches += 1
+
+    def _launched(self, call: ast.Call, name: str) -> Definition | LibraryCall | None:
+        kernel = self.scope.definitions.get(name.removesuffix(".run"))
+        if kernel is not None:
+            return kernel
+        if call not in self._calls:
+            op = _op(call, name)
+            if not op or ".".join(op.split(".")[:2]) in _NO_WORK:
+                return None
+            source = ast.unparse(call)
+            self._calls[call] = LibraryCall(name, op, self.scope.device_of(call), source)
+        return self._calls[call]
+
+
+_RENAMED = {"_mm_plus_mm": "mm", "bias_addmm": "addmm", "addmm_activation": "_addmm_activation"}
+"""What inductor calls otherwise than aten does, among its `extern_kernels`."""
+
+
+def _op(call: ast.Call, name: str) -> str:
+    """The qualified op that a call is of, "" where it is of none."""
+    if name.startswith(f"{_EXTERN}."):
+        called = name.partition(".")[2]
+        return f"aten.{_RENAMED.get(called, called)}"
+    if name.startswith(_OPS):
+        return name.removeprefix(_OPS)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _CALL_METHODS and call.args:
+        return f"aten.{call.func.attr}"
+    return ""
+
+
+def _calls(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """The calls in a function, in the order of the text."""
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return iter(sorted(found, key=lambda call: (call.lineno, call.col_offset)))
+
+
+def _partition(call: ast.Call) -> str:
+    """The function behind `self.partitions[0](...)`, "" for another call."""
+    match call.func:
+        case ast.Subscript(ast.Attribute(attr="partitions"), ast.Constant(value=int(number))):
+            return f"partition_{number}"
+    return ""
+
+
+def _dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
+    """A name with its attributes, "" for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([aliases.get(node.id, node.id), *reversed(parts)])
+
+
+def _definitions(tree: ast.Module) -> Iterator[Definition]:
+    """Each `name = async_compile...(...)`, without the alternatives of another kernel."""
+    found: dict[str, tuple[str, ast.Call]] = {}
+    for statement in tree.body:
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+            continue
+        compiler, _, method = _dotted(statement.value.func, {}).partition(".")
+        target = statement.targets[0]
+        if compiler == _COMPILER and method and isinstance(target, ast.Name):
+            found[target.id] = method, statement.value
+    alternatives: dict[str, str] = {}
+    for name, (method, call) in found.items():
+        if method in _ALTERNATIVES:
+            names = [node.id for node in ast.walk(call) if isinstance(node, ast.Name)]
+            alternatives.update((each, name) for each in names if each in found)
+    for name, (method, call) in found.items():
+        if name in alternatives:
+            continue
+        if method in _ALTERNATIVES:
+            method, call = next(found[each] for each, of in alternatives.items() if of == name)
+        language = method.partition("_")[0]
+        yield Definition(name, language, _compiled_for(call, language), _longest_text(call))
+
+
+def _longest_text(call: ast.Call) -> str:
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    return max((text for text in texts if isinstance(text, str)), key=len, default="")
+
+
+def _compiled_for(call: ast.Call, language: str) -> str:
+    for keyword in call.keywords:
+        if keyword.arg == "device_str" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    return "cpu" if language == "cpp" else "cuda"
+
+
+def _device_of_allocation(value: ast.expr) -> str:
+    """The device type in `empty_strided_cuda(...)` and `rand_strided(..., device="cuda:0")`."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
+        return ""
+    for keyword in value.keywords:
+        if keyword.arg == "device" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value).partition(":")[0]
+    prefix, _, rest = value.func.id.partition("empty_strided_")
+    return rest.partition("_")[0] if rest and not prefix and rest != "p2p" else ""
+
+
+def _assigned(tree: ast.Module) -> set[str]:
+    return {
+        target.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
