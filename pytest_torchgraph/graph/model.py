@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ..ops.names import OpCounts
-    from .cost.by_module import Cost
+    from .cost.cost import Cost
     from .graph_break import GraphBreak
 
 NodeKind: TypeAlias = Literal[
@@ -348,11 +348,22 @@ class Graph(OpChecks):
             )
         return graphs[0]
 
-    def to_table(self) -> str:
-        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
+    def to_table(self, cost: bool = False) -> str:
+        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns.
+
+        Args:
+            cost: whether there are columns of what each node costs, too: its FLOPs, those of a
+                higher-order op's bodies included, and the bytes that are kept for the backward, at
+                the op that made their storage. A question mark stands where that is not known: for
+                an op without a formula, and a size that is a symbol. The second column is left out
+                where a graph does not say what is kept, as via "export".
+
+        Raises:
+            CaptureError: for costs of a graph of torch functions; see `flops`.
+        """
         from .text.table import format_table
 
-        return format_table(self)
+        return format_table(self, cost)
 
     def to_dot(self) -> graphviz.Digraph:
         """The drawing of this graph, as a `graphviz.Digraph`."""

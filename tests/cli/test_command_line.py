@@ -73,6 +73,37 @@ def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture
     assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)
 
 
+def test_show_gives_what_modules_and_nodes_cost(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mm = "%w = parameter : f32[4, 4]\n  %fc/mm = aten.mm.default(%relu, %w) : f32[2, 4]\n  return"
+    text = OLD.replace("return", mm)
+    Path("mm.tgraph").write_text(text.replace("return %relu", "return %fc/mm\n  save %relu"))
+    modules = run("show", "mm.tgraph", "--cost", code=0, capsys=capsys).splitlines()
+    assert [row.split() for row in modules[2:]] == [
+        ["(all)", "64", "100.0", "32"],
+        ["fc", "64", "100.0", "0"],
+    ]
+    nodes = run("show", "mm.tgraph", "--table", "--cost", code=0, capsys=capsys)
+    assert "aten.mm.default       64" in nodes
+    told = run("show", "mm.tgraph", "--ops", "--cost", code=2, capsys=capsys)
+    assert "--cost is of modules, or with --table of nodes" in told
+
+
+def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("dynamo.tgraph").write_text(OLD.replace("via aot", "via dynamo"))
+    told = run("show", "dynamo.tgraph", "--cost", code=2, capsys=capsys)
+    assert "the flops of a graph at level 'dynamo' are not known" in told
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [n for n in sys.modules if n.startswith("pytest_torchgraph.graph.cost")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "pytest_torchgraph.ops.flop_formulas", raising=False)
+    told = run("show", "old.tgraph", "--cost", code=2, capsys=capsys)
+    assert told == "pytest_torchgraph: FLOPs need torch, which is not installed\n"
+
+
 def test_a_graph_that_is_not_there_is_named(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ from ..model import (
 )
 
 _BRANCHES = "higher_order.cond"
-_CALLED_ONCE = frozenset(
+CALLED_ONCE = frozenset(
     {
         "higher_order.invoke_subgraph",
         "higher_order.tag_activation_checkpoint",
@@ -74,24 +74,48 @@ def flops_of(graph: Graph) -> Flops:
         CaptureError: for a graph of torch functions, which are no dispatched ops, and where a size
             that a formula needs is not known or a symbol.
     """
+    need_flops(graph)
+    found = Flops()
+    for node in graph.nodes:
+        if node.is_call:
+            found.add(flops_of_call(graph, node))
+    return found
+
+
+def need_flops(graph: Graph) -> None:
+    """Refuse a graph that holds torch functions in place of dispatched ops.
+
+    Raises:
+        CaptureError: for its level.
+    """
     if graph.level not in ATEN_LEVELS and graph.level != "export":
         raise CaptureError(
             f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
             "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
         )
+
+
+def flops_of_call(graph: Graph, node: Node) -> Flops:
+    """The floating-point operations of one call of a graph, with those of its bodies.
+
+    Raises:
+        CaptureError: where a size that a formula needs is not known or a symbol.
+    """
+    called = bodies_of(graph, node)
+    if called:
+        return _of_bodies(node, [flops_of(body) for body in called])
+    flops = _of_node(graph, node)
+    if flops is None:
+        return Flops(unknown={node.op: 1})
+    return Flops({node.module: flops} if flops else {})
+
+
+def bodies_of(graph: Graph, node: Node) -> list[Graph]:
+    """The bodies that a higher-order op calls, in order."""
+    if not graph.subgraphs:
+        return []
     bodies = {body.name: body for body in graph.subgraphs}
-    found = Flops()
-    for node in graph.nodes:
-        if not node.is_call:
-            continue
-        called = [bodies[name] for name in _bodies_in((node.args, node.kwargs)) if name in bodies]
-        if called:
-            found.add(_of_bodies(node, [flops_of(body) for body in called]))
-        elif (flops := _of_node(graph, node)) is None:
-            found.add(Flops(unknown={node.op: 1}))
-        elif flops:
-            found.add(Flops({node.module: flops}))
-    return found
+    return [bodies[name] for name in _bodies_in((node.args, node.kwargs)) if name in bodies]
 
 
 def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
@@ -100,7 +124,7 @@ def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
     if node.op == _BRANCHES:
         found.add(max(bodies, key=lambda each: each.total))
         found.unknown = {op: n for each in bodies for op, n in each.unknown.items()}
-    elif node.op in _CALLED_ONCE:
+    elif node.op in CALLED_ONCE:
         for each in bodies:
             found.add(each)
     elif any(each.total or each.unknown for each in bodies):
@@ -129,8 +153,13 @@ def _of_node(graph: Graph, node: Node) -> int | None:
     args = tuple(_value(graph, node, arg) for arg in node.args)
     kwargs = {name: _value(graph, node, arg) for name, arg in node.kwargs.items()}
     out = _tensors(node, node.result)
-    flops = formula(*args, **kwargs, out_val=out)
-    return int(flops)
+    try:
+        return int(formula(*args, **kwargs, out_val=out))
+    except Exception as error:  # of shapes that do not fit, in a graph that nobody captured
+        raise CaptureError(
+            f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "
+            f"its arguments: {error}"
+        ) from error
 
 
 def _value(graph: Graph, node: Node, arg: Any) -> Any:

@@ -1,0 +1,48 @@
+"""What single nodes of a graph cost."""
+
+from __future__ import annotations
+
+from ...errors import CaptureError
+from ...ops.levels import SAVING_LEVELS
+from ..model import Graph, Node
+from .flops import flops_of_call, need_flops
+from .saved import owners_of_saved, storage_bytes
+
+
+def flops_by_node(graph: Graph) -> dict[str, int | None]:
+    """The floating-point operations of each call, by its name; None where they are not known.
+
+    They are not where torch has no formula for an op that does work, and where a size is a symbol.
+    A higher-order op has those of its bodies.
+
+    Raises:
+        CaptureError: for a graph of torch functions, see `Graph.flops`.
+    """
+    need_flops(graph)
+    return {node.name: _flops(graph, node) for node in graph.nodes if node.is_call}
+
+
+def _flops(graph: Graph, node: Node) -> int | None:
+    try:
+        found = flops_of_call(graph, node)
+    except CaptureError:
+        return None
+    return None if found.unknown else found.total
+
+
+def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
+    """The bytes that are kept for the backward, by the name of the op that made their storage.
+
+    None for a size that is a symbol; None in place of all for a graph that does not say what is
+    kept.
+    """
+    if graph.level not in SAVING_LEVELS:
+        return None
+    return {node.name: _bytes(node) for node in owners_of_saved(graph)}
+
+
+def _bytes(node: Node) -> int | None:
+    try:
+        return storage_bytes(node)
+    except CaptureError:
+        return None
