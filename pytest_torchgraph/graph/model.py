@@ -365,21 +365,39 @@ class Graph(OpChecks):
 
         return format_table(self, cost)
 
-    def to_dot(self) -> graphviz.Digraph:
-        """The drawing of this graph, as a `graphviz.Digraph`."""
+    def to_dot(self, *, heat: Literal["flops", "saved_bytes"] | None = None) -> graphviz.Digraph:
+        """The drawing of this graph, as a `graphviz.Digraph`.
+
+        Args:
+            heat: what the colours show in place of the categories of ops: "flops", or the bytes
+                that are kept for the backward. Boxes and modules say how much it is and which share
+                of all; a folded block has that of all its ops, and a body counts once for each op
+                that calls it.
+
+        Raises:
+            CaptureError: for a heat that is not known at the level of the graph.
+            ValueError: for an unknown heat.
+        """
         from ..render.whole import to_dot
 
-        return to_dot(self)
+        return to_dot(self, heat=heat)
 
-    def render(self, path: str | Path) -> Path:
-        """Draw this graph into a file; the suffix (`.svg .png .pdf .dot`) is the format.
+    def render(
+        self, path: str | Path, *, heat: Literal["flops", "saved_bytes"] | None = None
+    ) -> Path:
+        """Draw this graph into a file.
+
+        Args:
+            path: where to; the suffix (`.svg .png .pdf .dot`) is the format.
+            heat: what the colours show; see `to_dot`.
 
         Raises:
             TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+            CaptureError, ValueError: for a heat, see `to_dot`.
         """
         from ..render.to_file import render
 
-        return render(self, path)
+        return render(self, path, heat=heat)
 
     def _to_check(self) -> tuple[Graph, ...]:
         return (self,)

@@ -227,6 +227,17 @@ def test_render_draws_a_graph_and_a_difference(
     assert "tanh" in drawn
 
 
+def test_render_colours_boxes_by_what_they_cost(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes kept")):
+        run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)
+        assert f"colour: share of all {words}" in Path("out.dot").read_text()
+    against = ("--against", "new.tgraph", "--heat=flops")
+    told = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
+    assert "--heat colours graphs, not a difference" in told
+
+
 def test_render_draws_all_graphs_of_a_file_as_one(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,6 +296,7 @@ def test_torch_is_not_imported(files: Path) -> None:
     code = (
         "import sys; from pytest_torchgraph.cli.main import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
+        "main(['render', 'old.tgraph', 'old.dot', '--heat=saved_bytes']);"
         "sys.exit('torch' in sys.modules)"
     )
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])

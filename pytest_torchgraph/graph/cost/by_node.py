@@ -1,11 +1,10 @@
-"""What single nodes of a graph cost."""
+"""What single nodes of a graph cost. Imports torch for FLOPs alone."""
 
 from __future__ import annotations
 
 from ...errors import CaptureError
 from ...ops.levels import SAVING_LEVELS
 from ..model import Graph, Node
-from .flops import flops_of_call, need_flops
 from .saved import owners_of_saved, storage_bytes
 
 
@@ -18,16 +17,17 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
     Raises:
         CaptureError: for a graph of torch functions, see `Graph.flops`.
     """
+    from .flops import flops_of_call, need_flops  # with torch, which nothing else here needs
+
+    def flops(node: Node) -> int | None:
+        try:
+            found = flops_of_call(graph, node)
+        except CaptureError:
+            return None
+        return None if found.unknown else found.total
+
     need_flops(graph)
-    return {node.name: _flops(graph, node) for node in graph.nodes if node.is_call}
-
-
-def _flops(graph: Graph, node: Node) -> int | None:
-    try:
-        found = flops_of_call(graph, node)
-    except CaptureError:
-        return None
-    return None if found.unknown else found.total
+    return {node.name: flops(node) for node in graph.nodes if node.is_call}
 
 
 def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
