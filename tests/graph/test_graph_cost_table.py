@@ -12,7 +12,7 @@ from pytest_torchgraph import CaptureError, Graph
 from pytest_torchgraph.graph.cost.by_module import by_module
 from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
 from pytest_torchgraph.graph.cost.saved import saved_bytes
-from pytest_torchgraph.graph.cost.table import cost_rows, format_cost_table
+from pytest_torchgraph.graph.cost.table import changed_costs, cost_rows, format_cost_table
 
 INPUTS = """
 %x = input : f32[2, 4]
@@ -173,3 +173,28 @@ def random_graph(seed: int) -> Graph:
         last = name
     inputs = "%x = input : f32[4, 4]\n%w = parameter : f32[4, 4]"
     return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
+
+
+def test_what_changed_is_told_at_the_module_in_which_it_is() -> None:
+    def step(act: str, *more: str) -> Graph:
+        lines = [
+            *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
+            f"%h.1.act/{act} = aten.{act}.default(%h.0.fc/mm) : f32[2, 8]",
+            *(f"return %h.1.act/{act}", f"save %h.1.act/{act}" if act == "exp" else ""),
+        ]
+        return graph("\n".join(lines), inputs=INPUTS)
+
+    def told(after: Graph) -> list[tuple[str, int, int]]:
+        return [
+            (new.module, new.total - old.total, (new.saved_bytes or 0) - (old.saved_bytes or 0))
+            for old, new in changed_costs([step("relu")], [after])
+        ]
+
+    second = "%h.1.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]"
+    assert told(step("relu")) == [("", 0, 0)]
+    assert told(step("exp")) == [("", 0, 64), ("h.1.act", 0, 64)]
+    assert told(step("exp", second)) == [
+        *(("", MM, 64), ("h.1", MM, 64)),
+        *(("h.1.act", 0, 64), ("h.1.fc", MM, 0)),
+    ]
+    assert told(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ops.levels import SAVING_LEVELS
@@ -32,12 +32,14 @@ class CostRow:
         saved_bytes: the bytes that it keeps for the backward; None where that is not known.
         flops: its floating-point operations, by direction.
         nesting: how many rows are around it.
+        has_ops: whether it is the innermost module of an op that costs something.
     """
 
     module: str
     saved_bytes: int | None
     flops: dict[str, int] = field(default_factory=dict)
     nesting: int = 0
+    has_ops: bool = False
 
     @property
     def total(self) -> int:
@@ -58,24 +60,32 @@ def cost_rows(graphs: Sequence[Graph], depth: int | None = None) -> list[CostRow
         CaptureError: see `Graph.flops`; ops without a formula are left out.
         ValueError: for a depth that is none.
     """
+    return list(_shown(_rows(graphs, depth)))
+
+
+def _rows(graphs: Sequence[Graph], depth: int | None) -> dict[str, CostRow]:
+    """The rows of all modules, by their paths."""
     nothing = 0 if all(graph.level in SAVING_LEVELS for graph in graphs) else None
     rows = {"": CostRow("", nothing)}
-    below: defaultdict[str, set[str]] = defaultdict(set)
-    direct: set[str] = set()
     for direction in dict.fromkeys(DIRECTIONS[graph.kind] for graph in graphs):
         part = [graph for graph in graphs if DIRECTIONS[graph.kind] == direction]
         for module, cost in by_module(part, depth).items():
-            direct.add(module)
-            around = ""
             for path in _paths(module):
-                if path:
-                    below[around].add(path)
                 row = rows.setdefault(path, CostRow(path, nothing))
                 row.flops[direction] = row.flops.get(direction, 0) + (cost.flops or 0)
                 if row.saved_bytes is not None:
                     row.saved_bytes += cost.saved_bytes or 0
-                around = path
-    return list(_shown(rows[""], rows, below, direct))
+            row.has_ops = True
+    return rows
+
+
+def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """The modules directly in each, in order."""
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(paths, key=_in_order):
+        if path:
+            below[path.rpartition(".")[0]].append(path)
+    return below
 
 
 def _paths(module: str) -> list[str]:
@@ -84,27 +94,55 @@ def _paths(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
-def _shown(
-    row: CostRow,
-    rows: Mapping[str, CostRow],
-    below: Mapping[str, set[str]],
-    direct: set[str],
-    nesting: int = 0,
-) -> Iterator[CostRow]:
-    """The row of a module and those of the modules in it."""
-    inside = below.get(row.module, set())
-    if not row.module or row.module in direct or len(inside) != 1:
-        row.nesting = nesting
-        nesting += 1
-        yield row
-    for path in sorted(inside, key=_in_order):
-        yield from _shown(rows[path], rows, below, direct, nesting)
+def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
+    """The rows that are shown, each with how many of these are around it."""
+    below = _below(rows)
+    todo = [("", 0)]
+    while todo:
+        path, nesting = todo.pop()
+        inside = below.get(path, ())
+        if not path or rows[path].has_ops or len(inside) != 1:
+            rows[path].nesting = nesting
+            nesting += 1
+            yield rows[path]
+        todo += [(each, nesting) for each in reversed(inside)]
 
 
 def _in_order(path: str) -> tuple[int, str]:
     """Sorts `layer.2` before `layer.10`."""
     name = path.rpartition(".")[2]
     return (int(name), "") if name.isdecimal() else (-1, name)
+
+
+def changed_costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[CostRow, CostRow]]:
+    """What the modules that cost another amount cost before and after, the whole first.
+
+    A module has no row where the whole change is that of a single one in it.
+
+    Raises:
+        CaptureError: see `Graph.flops`.
+    """
+    old, new = _rows(before, None), _rows(after, None)
+    pairs = {path: (_row(old, path), _row(new, path)) for path in old.keys() | new.keys()}
+    changes = {path: _change(*pair) for path, pair in pairs.items()}
+    changes = {path: change for path, change in changes.items() if any(change) or not path}
+    below = _below(changes)
+    return [
+        pairs[path]
+        for path in sorted(changes, key=lambda path: [*map(_in_order, _paths(path))])
+        if not path or [changes[each] for each in below.get(path, ())] != [changes[path]]
+    ]
+
+
+def _row(rows: Mapping[str, CostRow], path: str) -> CostRow:
+    """The row of a module; one of nothing where it has no ops."""
+    return rows.get(path) or CostRow(path, None if rows[""].saved_bytes is None else 0)
+
+
+def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
+    """The change of the FLOPs and of the saved bytes, as far as they are known."""
+    saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
+    return after.total - before.total, saved
 
 
 def format_cost_table(graphs: Sequence[Graph], depth: int | None = None) -> str:
