@@ -12,6 +12,7 @@ from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
+from .contents import Contents
 from .costs import Costs
 from .syncs import syncs_of, transfers_of
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
-    from .contents import Contents
 
 _WHY_NO = {
     "backward": "A backward counts only if it ran: does an output require grad, is grad mode on, "
@@ -253,6 +253,27 @@ class Capture(Assertions, Costs):
             known = ", ".join(self._contents.levels)
             raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
         return type(self)(self._contents, self.header, level=level, device=self.device)
+
+    def with_sizes(self, **sizes: int) -> Capture:
+        """The same graphs with values for symbolic sizes, so that their cost can be said.
+
+        `capture.with_sizes(s0=8).flops` is what a step costs whose size `s0` is 8. The capture that
+        is returned has graphs alone, as one that was loaded from a file. Expressions of symbols
+        that all have values become numbers; the others stay.
+
+        Args:
+            **sizes: the size for each symbol, by its name in the graphs.
+
+        Raises:
+            TypeError: without a size, and for one that is no int.
+            ValueError: for a symbol that no graph has, with those that there are; for a negative
+                size; where an expression would be no whole number or negative.
+        """
+        from ..graph.sizes import with_sizes
+
+        program = with_sizes(self.program, sizes)
+        contents = Contents(program, sees_eager=self._contents.eager is not None)
+        return type(self)(contents, self.header, device=self.device)
 
     def only(self, within: Any = None, function: str | None = None) -> Capture:
         """The part of a watch that is about some code.

@@ -38,6 +38,13 @@ def add_command(commands: Any) -> None:
         help="FLOPs and bytes kept for the backward of each module, with --table of each node; "
         "imports torch, whose formulas count FLOPs",
     )
+    parser.add_argument(
+        "--size",
+        metavar="SYMBOL=N",
+        action="append",
+        default=[],
+        help="a value for a symbolic size, as s0=8, so that its cost can be said; can be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -46,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         TorchGraphError: for a graph that the file does not have, a table or the cost of a file that
-            holds op counts alone, and where costs are asked for and not known.
+            holds op counts alone, where costs are asked for and not known, and for a size that
+            no symbol can have.
     """
     from ..graph.text.format import format_document, with_runs
 
@@ -60,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
         return SAME
     graphs = select_graphs(document.graphs, options.graph, options.file)
+    if options.size:
+        graphs = _with_sizes(graphs, options.size)
     if options.table:
         tables = [f"{_heading(graph)}\n{graph.to_table(options.cost)}" for graph in graphs]
         print("\n\n".join(tables))
@@ -72,6 +82,26 @@ def run(options: argparse.Namespace) -> int:
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
     return SAME
+
+
+def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, ...]:
+    """The graphs with values for symbols.
+
+    Raises:
+        TorchGraphError: for what is no size of theirs.
+    """
+    from ..graph.sizes import with_sizes
+
+    sizes = {}
+    for each in given:
+        name, _, number = each.partition("=")
+        if not number.isdecimal():
+            raise TorchGraphError(f"--size={each} is no size: write it as s0=8")
+        sizes[name] = int(number)
+    try:
+        return with_sizes(graphs, sizes)
+    except ValueError as error:
+        raise TorchGraphError(str(error)) from error
 
 
 def _cost_table(graphs: Sequence[Graph]) -> str:

@@ -295,6 +295,16 @@ class Graph(OpChecks):
 
         return by_module((self,), depth, times_run=False)
 
+    def with_sizes(self, **sizes: int) -> Graph:
+        """The same graph with values for symbolic sizes; see `Capture.with_sizes`.
+
+        Raises:
+            TypeError, ValueError: see `Capture.with_sizes`.
+        """
+        from .sizes import with_sizes
+
+        return with_sizes((self,), sizes)[0]
+
     # -- equality --------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:

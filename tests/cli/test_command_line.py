@@ -90,6 +90,16 @@ def test_show_gives_what_modules_and_nodes_cost(
     assert "--cost is of modules, or with --table of nodes" in told
 
 
+def test_show_puts_values_in_place_of_symbols(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("dynamic.tgraph").write_text(OLD.replace("f32[2, 4]", "f32[s0, `2*s1`]"))
+    shown = run("show", "dynamic.tgraph", "--size=s0=2", "--size=s1=2", code=0, capsys=capsys)
+    assert shown == OLD
+    for size, words in (("s9=1", "there is no symbol 's9'"), ("s0", "is no size: write it as s0=")):
+        assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
+
+
 def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,7 +184,8 @@ def _number(node: Node, size: int | Symbol) -> int:
     if isinstance(size, Symbol):
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) depend on the size {size.expr}, which is a "
-            "symbol: capture with static sizes, as via Aot(dynamic=False)"
+            "symbol: give symbols values, as with_sizes(s0=8), or capture with static sizes, as "
+            "via Aot(dynamic=False)"
         )
     return size
 
