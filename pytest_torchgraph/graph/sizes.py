@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from .expressions import UnknownExpression, value_of
@@ -31,13 +32,16 @@ def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph
 
 def _symbols(graphs: Sequence[Graph]) -> dict[str, str]:
     """The symbols, in order, each with the place at which it is first seen."""
-    there: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for graph in graphs:
         for each in graph.walk():
             for node in each.nodes:
                 for place, symbol in _places(node):
-                    for name in _NAME.findall(symbol.expr):
-                        there.setdefault(name, place)
+                    seen.setdefault(symbol.expr, place)
+    there: dict[str, str] = {}
+    for expr, place in seen.items():
+        for name in _NAME.findall(expr):
+            there.setdefault(name, place)
     return dict(sorted(there.items(), key=lambda item: (item[0][0], len(item[0]), item[0])))
 
 
@@ -67,6 +71,7 @@ class _Sizes:
 
     def __init__(self, values: Mapping[str, int]):
         self.values = values
+        self._found: dict[str, int | float | bool | None] = {}
 
     def graph(self, graph: Graph) -> Graph:
         return replace(
@@ -125,8 +130,10 @@ class _Sizes:
 
     def value(self, symbol: Symbol) -> int | float | bool | None:
         """The value of an expression; None where it is not known."""
-        try:
-            found = value_of(symbol.expr, self.values)
-        except UnknownExpression:
-            return None
-        return found if isinstance(found, int | float) else float(found)
+        if symbol.expr not in self._found:
+            try:
+                found = value_of(symbol.expr, self.values)
+            except UnknownExpression:
+                found = None
+            self._found[symbol.expr] = float(found) if isinstance(found, Fraction) else found
+        return self._found[symbol.expr]
