@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import CaptureError
-from ...ops.levels import SAVING_LEVELS
+from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS
 from ..model import Graph, Node
 from .saved import owners_of_saved, storage_bytes
 
@@ -17,7 +17,7 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
     Raises:
         CaptureError: for a graph of torch functions, see `Graph.flops`.
     """
-    from .flops import flops_of_call, need_flops  # with torch, which nothing else here needs
+    from .flops import flops_of, flops_of_call  # with torch, which nothing else here needs
 
     def flops(node: Node) -> int | None:
         try:
@@ -26,7 +26,8 @@ def flops_by_node(graph: Graph) -> dict[str, int | None]:
             return None
         return None if found.unknown else found.total
 
-    need_flops(graph)
+    if graph.level not in FLOP_LEVELS:
+        flops_of(graph)  # which says why not
     return {node.name: flops(node) for node in graph.nodes if node.is_call}
 
 

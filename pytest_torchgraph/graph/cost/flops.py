@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import CaptureError
 from ...ops.flop_formulas import formula_of, without_memory
-from ...ops.levels import ATEN_LEVELS
+from ...ops.levels import FLOP_LEVELS
 from ..model import (
     Atom,
     Graph,
@@ -74,25 +74,16 @@ def flops_of(graph: Graph) -> Flops:
         CaptureError: for a graph of torch functions, which are no dispatched ops, and where a size
             that a formula needs is not known or a symbol.
     """
-    need_flops(graph)
+    if graph.level not in FLOP_LEVELS:
+        raise CaptureError(
+            f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
+            "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
+        )
     found = Flops()
     for node in graph.nodes:
         if node.is_call:
             found.add(flops_of_call(graph, node))
     return found
-
-
-def need_flops(graph: Graph) -> None:
-    """Refuse a graph that holds torch functions in place of dispatched ops.
-
-    Raises:
-        CaptureError: for its level.
-    """
-    if graph.level not in ATEN_LEVELS and graph.level != "export":
-        raise CaptureError(
-            f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
-            "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
-        )
 
 
 def flops_of_call(graph: Graph, node: Node) -> Flops:
@@ -112,10 +103,9 @@ def flops_of_call(graph: Graph, node: Node) -> Flops:
 
 def bodies_of(graph: Graph, node: Node) -> list[Graph]:
     """The bodies that a higher-order op calls, in order."""
-    if not graph.subgraphs:
-        return []
-    bodies = {body.name: body for body in graph.subgraphs}
-    return [bodies[name] for name in _bodies_in((node.args, node.kwargs)) if name in bodies]
+    names = [*_bodies_in((node.args, node.kwargs))] if graph.subgraphs else []
+    bodies = {body.name: body for body in graph.subgraphs} if names else {}
+    return [bodies[name] for name in names if name in bodies]
 
 
 def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
