@@ -12,7 +12,6 @@ from ..graph.ops import count_ops
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
-from .contents import Contents
 from .costs import Costs
 from .syncs import syncs_of, transfers_of
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
+    from .contents import Contents
 
 _WHY_NO = {
     "backward": "A backward counts only if it ran: does an output require grad, is grad mode on, "
@@ -270,6 +270,7 @@ class Capture(Assertions, Costs):
                 size; where an expression would be no whole number or negative.
         """
         from ..graph.sizes import with_sizes
+        from .contents import Contents
 
         program = with_sizes(self.program, sizes)
         contents = Contents(program, sees_eager=self._contents.eager is not None)
