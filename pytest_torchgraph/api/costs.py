@@ -64,21 +64,6 @@ class Costs:
 
         return peak_bytes(self.program)
 
-    def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
-        """What the step costs, by the path of the module in which the ops are.
-
-        Args:
-            depth: how many parts of a path tell modules apart: 1 is one entry for each child of
-                the model, with all below it; None the innermost modules, each without those below.
-
-        Raises:
-            CaptureError: see `Graph.flops`; ops without a formula are left out.
-            ValueError: for a depth that is none.
-        """
-        from ..graph.cost.by_module import by_module
-
-        return by_module(self.program, depth)
-
     def cost_table(self, depth: int | None = None) -> str:
         """What the step costs as a table: a row for each module, with all that is below it.
 
@@ -97,3 +82,18 @@ class Costs:
         from ..graph.cost.table import format_cost_table
 
         return format_cost_table(self.program, depth)
+
+    def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
+        """What the step costs, by the path of the module in which the ops are.
+
+        Args:
+            depth: how many parts of a path tell modules apart: 1 is one entry for each child of
+                the model, with all below it; None the innermost modules, each without those below.
+
+        Raises:
+            CaptureError: see `Graph.flops`; ops without a formula are left out.
+            ValueError: for a depth that is none.
+        """
+        from ..graph.cost.by_module import by_module
+
+        return by_module(self.program, depth)

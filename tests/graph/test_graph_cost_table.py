@@ -6,9 +6,10 @@ import random
 import re
 
 import pytest
+import torch
 from graph.build import graph
 
-from pytest_torchgraph import CaptureError, Graph
+from pytest_torchgraph import CaptureError, Graph, capture
 from pytest_torchgraph.graph.cost.by_module import by_module
 from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
 from pytest_torchgraph.graph.cost.saved import saved_bytes
@@ -198,3 +199,28 @@ def test_what_changed_is_told_at_the_module_in_which_it_is() -> None:
         *(("h.1.act", 0, 64), ("h.1.fc", MM, 0)),
     ]
     assert told(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]
+
+
+class Broken(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 32), torch.nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.gelu(self.up(x))
+        torch._dynamo.graph_break()
+        return self.down(hidden.sin())
+
+
+def test_the_whole_of_a_capture_is_what_the_capture_says_also_over_a_broken_frame() -> None:
+    step = capture(Broken(), torch.ones(2, 4))
+    assert len(step.forwards) == 2
+    head, whole, *_ = cells(step.cost_table())
+    figures = dict(zip(head, whole, strict=True))
+    assert figures["FLOPs"] == f"{step.flops:,}"
+    assert figures["saved bytes"] == f"{step.saved_bytes:,}"
+    assert len(cells(step.cost_table(depth=0))) == 2
+    rows = {row[0]: row for row in cells(step.cost_table())}
+    for module, cost in step.by_module().items():
+        if module:
+            assert rows[module][3::2] == [f"{cost.flops:,}", f"{cost.saved_bytes:,}"]
