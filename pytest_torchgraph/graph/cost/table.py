@@ -10,7 +10,7 @@ from ...ops.levels import SAVING_LEVELS
 from ..model import Graph, GraphKind
 from ..text.table import aligned, right_aligned
 from .by_module import by_module
-from .flops import Flops, flops_of
+from .flops import flops_of
 
 DIRECTIONS: Mapping[GraphKind, str] = {
     "forward": "forward",
@@ -162,11 +162,18 @@ def format_cost_table(graphs: Sequence[Graph], depth: int | None = None) -> str:
         columns.append(["saved bytes", *(f"{row.saved_bytes or 0:,}" for row in rows)])
     columns[1:] = map(right_aligned, columns[1:])
     text = aligned([list(cells) for cells in zip(*columns, strict=True)])
-    unknown = Flops()
+    note = not_counted(graphs)
+    return f"{text}\n{note}" if note else text
+
+
+def not_counted(graphs: Iterable[Graph]) -> str:
+    """The ops whose FLOPs are in no table, in words; "" where there are none.
+
+    Raises:
+        CaptureError: see `Graph.flops`.
+    """
+    unknown: set[str] = set()
     for graph in graphs:
-        unknown.add(flops_of(graph))
-    if not unknown.unknown:
-        return text
-    return (
-        f"{text}\nnot counted, because torch has no formula: {', '.join(sorted(unknown.unknown))}"
-    )
+        unknown.update(flops_of(graph).unknown)
+    names = ", ".join(sorted(unknown))
+    return f"not counted, because torch has no formula: {names}" if names else ""

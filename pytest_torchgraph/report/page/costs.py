@@ -15,7 +15,8 @@ MOST = 24
 
 Data = dict[str, Any]
 """A table: `about`, its summary; the `titles` of its columns of figures; `rows`, each the path of a
-module, how many rows are around it, and the figures; `more`, how many modules it leaves out."""
+module, how many rows are around it, and the figures; `more`, how many modules it leaves out;
+`note`, which ops it does not count."""
 
 
 def cost_data(graphs: Sequence[Graph]) -> Data | None:
@@ -26,9 +27,10 @@ def cost_data(graphs: Sequence[Graph]) -> Data | None:
     """
     if not graphs or "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import cost_rows
+    from ...graph.cost.table import cost_rows, not_counted
 
     try:
+        note = not_counted(graphs)
         rows = every = cost_rows(graphs)
         depth = max(row.module.count(".") for row in every)
         while len(rows) > MOST and depth:
@@ -47,16 +49,17 @@ def cost_data(graphs: Sequence[Graph]) -> Data | None:
     for row in rows[:MOST]:
         figures = [*(row.flops.get(each, 0) for each in directions), row.total, row.saved_bytes]
         listed.append([row.module, row.nesting, *figures[: len(titles)]])
-    return _table(about, titles, listed, len(every))
+    return _table(about, titles, listed, len(every), note)
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
     """What the modules that cost another amount cost before and after; None as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import changed_costs
+    from ...graph.cost.table import changed_costs, not_counted
 
     try:
+        note = not_counted([*before, *after])
         pairs = changed_costs(before, after)
     except CaptureError:
         return None
@@ -71,8 +74,19 @@ def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data |
     for old, new in pairs[:MOST]:
         figures = [old.total, new.total, old.saved_bytes, new.saved_bytes]
         listed.append([new.module, int(new.module != ""), *figures[: len(titles)]])
-    return _table(about, titles, listed, len(pairs))
+    return _table(about, titles, listed, len(pairs), note)
 
 
-def _table(about: list[str], titles: list[str], rows: list[list[Any]], count: int) -> Data:
-    return {"about": ", ".join(about), "titles": titles, "rows": rows, "more": count - len(rows)}
+def _table(
+    about: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
+) -> Data:
+    if note:
+        about[0] += " and what is not counted"
+    more = count - len(rows)
+    return {
+        "about": ", ".join(about),
+        "titles": titles,
+        "rows": rows,
+        "more": more,
+        "note": note,
+    }

@@ -302,7 +302,8 @@ function cost(each, title) {
       element("tbody", {}, each.rows.map(([module, nesting, ...figures]) => element("tr", {},
         element("th", { scope: "row", style: `padding-inline-start: ${nesting + 0.5}rem` },
           module ? name(module) : "all"), figures.map(cell)))))),
-    each.more ? element("p", { class: "note" }, `${plural(each.more, "module")} more`) : null);
+    each.more ? element("p", { class: "note" }, `${plural(each.more, "module")} more`) : null,
+    each.note ? element("p", { class: "note" }, name(each.note)) : null);
 }
 
 // All nodes of the graphs, also those that the picture folds into boxes.

@@ -85,7 +85,19 @@ def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
         "titles": ["FLOPs before", "FLOPs after", "saved bytes before", "saved bytes after"],
         "rows": [["", 0, 6 * MM, 6 * MM, 0, 256], ["h.3.act", 1, 0, 0, 0, 256]],
         "more": 0,
+        "note": "",
     }
+
+
+def test_ops_that_are_not_counted_are_said() -> None:
+    custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
+    table = costs.cost_data([custom])
+    assert table is not None
+    assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP and what is not counted, 0 B")
+    assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
+    changed = costs.changed_cost_data([forward(2)], [custom])
+    assert changed is not None
+    assert changed["note"] == table["note"]
 
 
 def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
