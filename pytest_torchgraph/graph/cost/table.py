@@ -47,36 +47,64 @@ class CostRow:
         return sum(self.flops.values())
 
 
-def cost_rows(graphs: Sequence[Graph], depth: int | None = None) -> list[CostRow]:
-    """What the modules of graphs cost: the whole first, each module before those below it.
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """What the modules of graphs cost.
 
-    A module that only holds another one has no row.
+    Attributes:
+        rows: the whole first, each module before those below it; one that only holds another one
+            has no row.
+        note: which ops are not counted, because torch has no formula for them; "" for none.
+    """
+
+    rows: Sequence[CostRow]
+    note: str
+
+
+def cost_table(graphs: Sequence[Graph], depth: int | None = None) -> CostTable:
+    """What the modules of graphs cost.
 
     Args:
         graphs: the graphs, which count as often as they ran.
         depth: how many parts the path of a module has at most; None for any number.
 
     Raises:
-        CaptureError: see `Graph.flops`; ops without a formula are left out.
+        CaptureError: see `Graph.flops`.
         ValueError: for a depth that is none.
     """
-    return list(_shown(_rows(graphs, depth)))
+    rows, unknown = _rows(graphs, depth)
+    return CostTable(list(_shown(rows)), _note(unknown))
 
 
-def _rows(graphs: Sequence[Graph], depth: int | None) -> dict[str, CostRow]:
-    """The rows of all modules, by their paths."""
-    nothing = 0 if all(graph.level in SAVING_LEVELS for graph in graphs) else None
-    rows = {"": CostRow("", nothing)}
-    for direction in dict.fromkeys(DIRECTIONS[graph.kind] for graph in graphs):
-        part = [graph for graph in graphs if DIRECTIONS[graph.kind] == direction]
-        for module, cost in by_module(part, depth).items():
-            for path in _paths(module):
-                row = rows.setdefault(path, CostRow(path, nothing))
-                row.flops[direction] = row.flops.get(direction, 0) + (cost.flops or 0)
-                if row.saved_bytes is not None:
-                    row.saved_bytes += cost.saved_bytes or 0
-            row.has_ops = True
-    return rows
+def _rows(graphs: Sequence[Graph], depth: int | None) -> tuple[dict[str, CostRow], set[str]]:
+    """The rows of all modules, by their paths, and the ops that are in none."""
+    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    rows: dict[str, CostRow] = {}
+    unknown: set[str] = set()
+
+    def around(module: str) -> list[CostRow]:
+        paths = _paths(module)[: None if depth is None else depth + 1]
+        return [rows.setdefault(path, CostRow(path, 0 if known else None)) for path in paths]
+
+    around("")
+    for module, cost in by_module(graphs, depth).items():
+        for row in (found := around(module)):
+            if row.saved_bytes is not None:
+                row.saved_bytes += cost.saved_bytes or 0
+        found[-1].has_ops = True
+    for graph in graphs:
+        flops = flops_of(graph)
+        unknown.update(flops.unknown)
+        direction = DIRECTIONS[graph.kind]
+        for module, count in flops.by_module.items():
+            for row in around(module):
+                row.flops[direction] = row.flops.get(direction, 0) + count * graph.runs
+    return rows, unknown
+
+
+def _note(unknown: Iterable[str]) -> str:
+    names = ", ".join(sorted(unknown))
+    return f"not counted, because torch has no formula: {names}" if names else ""
 
 
 def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
@@ -114,24 +142,28 @@ def _in_order(path: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (-1, name)
 
 
-def changed_costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[CostRow, CostRow]]:
+def changed_costs(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[list[tuple[CostRow, CostRow]], str]:
     """What the modules that cost another amount cost before and after, the whole first.
 
-    A module has no row where the whole change is that of a single one in it.
+    A module has no row where the whole change is that of a single one in it. The text says which
+    ops are not counted, as `CostTable.note`.
 
     Raises:
         CaptureError: see `Graph.flops`.
     """
-    old, new = _rows(before, None), _rows(after, None)
+    (old, left_out), (new, unknown) = _rows(before, None), _rows(after, None)
     pairs = {path: (_row(old, path), _row(new, path)) for path in old.keys() | new.keys()}
     changes = {path: _change(*pair) for path, pair in pairs.items()}
     changes = {path: change for path, change in changes.items() if any(change) or not path}
     below = _below(changes)
-    return [
+    shown = [
         pairs[path]
         for path in sorted(changes, key=lambda path: [*map(_in_order, _paths(path))])
         if not path or [changes[each] for each in below.get(path, ())] != [changes[path]]
     ]
+    return shown, _note(left_out | unknown)
 
 
 def _row(rows: Mapping[str, CostRow], path: str) -> CostRow:
@@ -147,7 +179,8 @@ def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
 
 def format_cost_table(graphs: Sequence[Graph], depth: int | None = None) -> str:
     """See `Capture.cost_table`."""
-    rows = cost_rows(graphs, depth)
+    table = cost_table(graphs, depth)
+    rows = table.rows
     directions = list(rows[0].flops)
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
     if len(directions) > 1:
@@ -162,18 +195,4 @@ def format_cost_table(graphs: Sequence[Graph], depth: int | None = None) -> str:
         columns.append(["saved bytes", *(f"{row.saved_bytes or 0:,}" for row in rows)])
     columns[1:] = map(right_aligned, columns[1:])
     text = aligned([list(cells) for cells in zip(*columns, strict=True)])
-    note = not_counted(graphs)
-    return f"{text}\n{note}" if note else text
-
-
-def not_counted(graphs: Iterable[Graph]) -> str:
-    """The ops whose FLOPs are in no table, in words; "" where there are none.
-
-    Raises:
-        CaptureError: see `Graph.flops`.
-    """
-    unknown: set[str] = set()
-    for graph in graphs:
-        unknown.update(flops_of(graph).unknown)
-    names = ", ".join(sorted(unknown))
-    return f"not counted, because torch has no formula: {names}" if names else ""
+    return f"{text}\n{table.note}" if table.note else text

@@ -27,14 +27,14 @@ def cost_data(graphs: Sequence[Graph]) -> Data | None:
     """
     if not graphs or "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import cost_rows, not_counted
+    from ...graph.cost.table import cost_table
 
     try:
-        note = not_counted(graphs)
-        rows = every = cost_rows(graphs)
+        table = cost_table(graphs)
+        rows = every = table.rows
         depth = max(row.module.count(".") for row in every)
         while len(rows) > MOST and depth:
-            rows = cost_rows(graphs, depth)
+            rows = cost_table(graphs, depth).rows
             depth -= 1
     except CaptureError:
         return None
@@ -49,18 +49,17 @@ def cost_data(graphs: Sequence[Graph]) -> Data | None:
     for row in rows[:MOST]:
         figures = [*(row.flops.get(each, 0) for each in directions), row.total, row.saved_bytes]
         listed.append([row.module, row.nesting, *figures[: len(titles)]])
-    return _table(about, titles, listed, len(every), note)
+    return _table(about, titles, listed, len(every), table.note)
 
 
 def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
     """What the modules that cost another amount cost before and after; None as in `cost_data`."""
     if "torch" not in sys.modules:
         return None
-    from ...graph.cost.table import changed_costs, not_counted
+    from ...graph.cost.table import changed_costs
 
     try:
-        note = not_counted([*before, *after])
-        pairs = changed_costs(before, after)
+        pairs, note = changed_costs(before, after)
     except CaptureError:
         return None
     old, new = pairs[0]
