@@ -81,7 +81,7 @@ class Costs:
         """
         from ..graph.cost.table import format_cost_table
 
-        return format_cost_table(self.program, depth)
+        return format_cost_table(self.program, self.by_module(depth), depth)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """What the step costs, by the path of the module in which the ops are.

@@ -110,9 +110,10 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: where that is not known.
     """
+    from ..graph.cost.by_module import by_module
     from ..graph.cost.table import format_cost_table
 
-    return format_cost_table(graphs)
+    return format_cost_table(graphs, by_module(graphs))
 
 
 def _heading(graph: Graph) -> str:

@@ -12,7 +12,7 @@ from graph.build import graph
 from pytest_torchgraph import CaptureError, Graph, capture
 from pytest_torchgraph.graph.cost.by_module import by_module
 from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
-from pytest_torchgraph.graph.cost.table import changed_costs, cost_table, format_cost_table
+from pytest_torchgraph.graph.cost.table import CostRow, changed_costs, cost_table, format_cost_table
 
 INPUTS = """
 %x = input : f32[2, 4]
@@ -37,6 +37,14 @@ BACKWARD = graph(
     INPUTS,
 )
 MM = 2 * 2 * 4 * 8
+
+
+def printed(graphs: list[Graph], depth: int | None = None) -> str:
+    return format_cost_table(graphs, by_module(graphs, depth), depth)
+
+
+def rows_of(made: Graph, depth: int | None = None) -> list[CostRow]:
+    return [*cost_table([made], by_module([made], depth), depth).rows]
 
 
 def cells(table: str) -> list[list[str]]:
@@ -79,7 +87,7 @@ def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out(
         graph("%a = torch.relu(%x) : f32[2, 3]\nreturn %a", "forward @ dynamo").to_table(cost=True)
     exported = graph("%a = aten.relu.default(%x) : f32[2, 3]\nreturn %a", "forward @ export")
     assert "saved bytes" not in exported.to_table(cost=True)
-    assert "saved bytes" not in format_cost_table([exported])
+    assert "saved bytes" not in printed([exported])
 
 
 def test_a_body_counts_at_each_op_that_calls_it() -> None:
@@ -101,27 +109,27 @@ def test_a_body_counts_at_each_op_that_calls_it() -> None:
 
 
 def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
-    assert cells(format_cost_table([FORWARD, BACKWARD])) == [
+    assert cells(printed([FORWARD, BACKWARD])) == [
         ["module", "forward FLOPs", "backward FLOPs", "FLOPs", "%", "saved bytes"],
         ["(all)", str(MM), str(2 * MM), str(3 * MM), "100.0", "64"],
         ["up", str(MM), str(MM), str(2 * MM), "66.7", "64"],
         ["up.act", "0", "0", "0", "0.0", "64"],
     ]
-    assert cells(format_cost_table([FORWARD], depth=1)) == [
+    assert cells(printed([FORWARD], depth=1)) == [
         ["module", "FLOPs", "%", "saved bytes"],
         ["(all)", str(MM), "100.0", "64"],
         ["up", str(MM), "100.0", "64"],
     ]
-    assert len(cells(format_cost_table([FORWARD, BACKWARD], depth=0))) == 2
+    assert len(cells(printed([FORWARD, BACKWARD], depth=0))) == 2
     with pytest.raises(ValueError, match="depth=-1 is no depth of modules"):
-        format_cost_table([FORWARD], depth=-1)
+        printed([FORWARD], depth=-1)
 
 
 def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_order() -> None:
     body = "\n".join(
         f"%net.h.{n}.mlp.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]" for n in (10, 2, 1)
     )
-    rows = cost_table([graph(f"{body}\nreturn %net.h.1.mlp.fc/mm", inputs=INPUTS)]).rows
+    rows = rows_of(graph(f"{body}\nreturn %net.h.1.mlp.fc/mm", inputs=INPUTS))
     assert [(row.nesting, row.module) for row in rows] == [
         *((0, ""), (1, "net.h")),
         *((2, f"net.h.{n}.mlp.fc") for n in (1, 2, 10)),
@@ -130,9 +138,7 @@ def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_orde
 
 def test_ops_that_are_not_counted_are_named() -> None:
     made = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
-    assert format_cost_table([made]).endswith(
-        "\nnot counted, because torch has no formula: my.op.default"
-    )
+    assert printed([made]).endswith("\nnot counted, because torch has no formula: my.op.default")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -148,7 +154,7 @@ def test_parts_sum_to_the_whole(seed: int) -> None:
         costs = by_module([made], depth).values()
         assert sum(cost.flops or 0 for cost in costs) == whole
         assert sum(cost.saved_bytes or 0 for cost in costs) == kept
-        rows = cost_table([made], depth).rows
+        rows = rows_of(made, depth)
         assert (rows[0].total, rows[0].saved_bytes) == (whole, kept)
         outermost = [row for row in rows if row.nesting == 1]
         direct = by_module([made], depth).get("")

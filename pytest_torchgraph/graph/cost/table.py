@@ -10,6 +10,7 @@ from ...ops.levels import SAVING_LEVELS
 from ..model import Graph, GraphKind
 from ..text.table import aligned, right_aligned
 from .by_module import by_module
+from .cost import Cost
 from .flops import flops_of
 
 DIRECTIONS: Mapping[GraphKind, str] = {
@@ -61,22 +62,26 @@ class CostTable:
     note: str
 
 
-def cost_table(graphs: Sequence[Graph], depth: int | None = None) -> CostTable:
+def cost_table(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> CostTable:
     """What the modules of graphs cost.
 
     Args:
         graphs: the graphs, which count as often as they ran.
+        costs: what `by_module` gives for them at this depth.
         depth: how many parts the path of a module has at most; None for any number.
 
     Raises:
         CaptureError: see `Graph.flops`.
-        ValueError: for a depth that is none.
     """
-    rows, unknown = _rows(graphs, depth)
+    rows, unknown = _rows(graphs, costs, depth)
     return CostTable(list(_shown(rows)), _note(unknown))
 
 
-def _rows(graphs: Sequence[Graph], depth: int | None) -> tuple[dict[str, CostRow], set[str]]:
+def _rows(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> tuple[dict[str, CostRow], set[str]]:
     """The rows of all modules, by their paths, and the ops that are in none."""
     known = all(graph.level in SAVING_LEVELS for graph in graphs)
     rows: dict[str, CostRow] = {}
@@ -87,7 +92,7 @@ def _rows(graphs: Sequence[Graph], depth: int | None) -> tuple[dict[str, CostRow
         return [rows.setdefault(path, CostRow(path, 0 if known else None)) for path in paths]
 
     around("")
-    for module, cost in by_module(graphs, depth).items():
+    for module, cost in costs.items():
         for row in (found := around(module)):
             if row.saved_bytes is not None:
                 row.saved_bytes += cost.saved_bytes or 0
@@ -153,7 +158,8 @@ def changed_costs(
     Raises:
         CaptureError: see `Graph.flops`.
     """
-    (old, left_out), (new, unknown) = _rows(before, None), _rows(after, None)
+    old, left_out = _rows(before, by_module(before))
+    new, unknown = _rows(after, by_module(after))
     pairs = {path: (_row(old, path), _row(new, path)) for path in old.keys() | new.keys()}
     changes = {path: _change(*pair) for path, pair in pairs.items()}
     changes = {path: change for path, change in changes.items() if any(change) or not path}
@@ -177,9 +183,11 @@ def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
     return after.total - before.total, saved
 
 
-def format_cost_table(graphs: Sequence[Graph], depth: int | None = None) -> str:
-    """See `Capture.cost_table`."""
-    table = cost_table(graphs, depth)
+def format_cost_table(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> str:
+    """See `Capture.cost_table` and, for the arguments, `cost_table` here."""
+    table = cost_table(graphs, costs, depth)
     rows = table.rows
     directions = list(rows[0].flops)
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]

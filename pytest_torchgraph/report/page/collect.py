@@ -33,7 +33,7 @@ def capture_data(capture: Capture) -> Data:
     return {
         "via": capture.via,
         "note": note,
-        "cost": cost_data(graphs),
+        "cost": cost_data(graphs, capture.by_module),
         "graphs": [
             {
                 "name": graph.name,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import CaptureError
+from ...graph.cost.cost import Cost
 from ...graph.model import Graph
 from ...words import amount
 
@@ -19,22 +20,29 @@ module, how many rows are around it, and the figures; `more`, how many modules i
 `note`, which ops it does not count."""
 
 
-def cost_data(graphs: Sequence[Graph]) -> Data | None:
-    """What graphs cost, the modules as deep as there is room.
+def cost_data(
+    graphs: Sequence[Graph], by_module: Callable[[int | None], Mapping[str, Cost]]
+) -> Data | None:
+    """What the graphs of a capture cost, the modules as deep as there is room.
 
-    None where that is not known: of graphs of torch functions, where a size is a symbol, and where
-    torch, whose formulas count FLOPs, was not imported by the test.
+    Args:
+        graphs: its program.
+        by_module: its method of this name.
+
+    Returns:
+        the table, or None where the cost is not known: of graphs of torch functions, where a size
+        is a symbol, and where torch, whose formulas count FLOPs, was not imported by the test.
     """
     if not graphs or "torch" not in sys.modules:
         return None
     from ...graph.cost.table import cost_table
 
     try:
-        table = cost_table(graphs)
+        table = cost_table(graphs, by_module(None))
         rows = every = table.rows
         depth = max(row.module.count(".") for row in every)
         while len(rows) > MOST and depth:
-            rows = cost_table(graphs, depth).rows
+            rows = cost_table(graphs, by_module(depth), depth).rows
             depth -= 1
     except CaptureError:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch  # noqa: F401  # the formulas are torch's, and the page imports it for nobody
 
-from pytest_torchgraph import Graph
+from pytest_torchgraph import Cost, Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.report.page import collect, costs
 from pytest_torchgraph.report.page.html import page as html_of
@@ -48,6 +48,15 @@ class Captured:
     def __init__(self, *program: Graph) -> None:
         self.program = program
 
+    def by_module(self, depth: int | None = None) -> dict[str, Cost]:
+        from pytest_torchgraph.graph.cost.by_module import by_module
+
+        return by_module(self.program, depth)
+
+
+def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:
+    return costs.cost_data(graphs, Captured(*graphs).by_module)
+
 
 def changed(blocks: int = 6) -> dict[str, Any]:
     diff = diff_graphs((forward(blocks),), (forward(blocks, "exp"),))
@@ -70,10 +79,10 @@ def test_a_capture_has_its_modules_with_both_directions() -> None:
 
 
 def test_the_modules_of_a_large_graph_are_those_for_which_there_is_room() -> None:
-    table = costs.cost_data([forward(20)])
+    table = cost_of([forward(20)])
     assert table is not None
     assert [row[0] for row in table["rows"]] == ["", "h", *(f"h.{n}.up" for n in range(20))]
-    table = costs.cost_data([forward(40)])
+    table = cost_of([forward(40)])
     assert table is not None
     assert [row[:3] for row in table["rows"]] == [["", 0, 40 * MM], ["h", 1, 40 * MM]]
     assert table["more"] == 40
@@ -91,7 +100,7 @@ def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
 
 def test_ops_that_are_not_counted_are_said() -> None:
     custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
-    table = costs.cost_data([custom])
+    table = cost_of([custom])
     assert table is not None
     assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP and what is not counted, 0 B")
     assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
@@ -101,15 +110,15 @@ def test_ops_that_are_not_counted_are_said() -> None:
 
 
 def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert costs.cost_data([]) is None
-    assert costs.cost_data([forward(2, level="dynamo")]) is None
-    exported = costs.cost_data([forward(2, level="export")])
+    assert cost_of([]) is None
+    assert cost_of([forward(2, level="dynamo")]) is None
+    exported = cost_of([forward(2, level="export")])
     assert exported is not None
     assert exported["titles"] == ["FLOPs"]
     dynamic = forward(2).to_text().replace("f32[2", "f32[s0")
-    assert costs.cost_data([Graph.from_text(dynamic)]) is None
+    assert cost_of([Graph.from_text(dynamic)]) is None
     monkeypatch.delitem(sys.modules, "torch")
-    assert costs.cost_data([forward(2)]) is None
+    assert cost_of([forward(2)]) is None
     assert costs.changed_cost_data([forward(2)], [forward(3)]) is None
     assert "torch" not in sys.modules
 

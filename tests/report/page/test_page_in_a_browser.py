@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph import Graph
+from pytest_torchgraph import Cost, Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.render.difference import drawing as drawing_of
@@ -50,6 +50,11 @@ class Captured:
 
     def __init__(self, *program: Graph) -> None:
         self.program = program
+
+    def by_module(self, depth: int | None = None) -> dict[str, Cost]:
+        from pytest_torchgraph.graph.cost.by_module import by_module
+
+        return by_module(self.program, depth)
 
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
