@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch  # noqa: F401  # the formulas are torch's, and the page imports it for nobody
+from report.page.captured import Captured
 
-from pytest_torchgraph import Cost, Graph
+from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.report.page import collect, costs
 from pytest_torchgraph.report.page.html import page as html_of
@@ -36,22 +37,6 @@ BACKWARD = Graph.from_text(
     "torchgraph 1\n\nbackward @ aot {\n  %x = input : f32[2, 8]\n  %w = parameter : f32[8, 32]\n"
     "  %h.0.up/mm.1 = aten.mm.default(%x, %w) : f32[2, 32]\n  return %h.0.up/mm.1\n}\n"
 )
-
-
-class Captured:
-    """What `capture_data` reads of a capture."""
-
-    via = "aot"
-    breaks = ()
-    recompiles = ()
-
-    def __init__(self, *program: Graph) -> None:
-        self.program = program
-
-    def by_module(self, depth: int | None = None) -> dict[str, Cost]:
-        from pytest_torchgraph.graph.cost.by_module import by_module
-
-        return by_module(self.program, depth)
 
 
 def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report.page.captured import Captured
 
-from pytest_torchgraph import Cost, Graph
+from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.render.difference import drawing as drawing_of
@@ -39,22 +40,6 @@ def network(layers: int, changed: int = -1) -> Graph:
 def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
     found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
     return {**found, "captures": [], "differences": [], "pictures": [], **parts}
-
-
-class Captured:
-    """What `capture_data` reads of a capture, of a graph from text: this test needs no torch."""
-
-    via = "aot"
-    breaks = ()
-    recompiles = ()
-
-    def __init__(self, *program: Graph) -> None:
-        self.program = program
-
-    def by_module(self, depth: int | None = None) -> dict[str, Cost]:
-        from pytest_torchgraph.graph.cost.by_module import by_module
-
-        return by_module(self.program, depth)
 
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
