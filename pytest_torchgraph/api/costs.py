@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..graph.cost.by_module import Cost
+    from ..graph.cost.cost import Cost
     from ..graph.model import Graph
 
 
@@ -63,6 +63,25 @@ class Costs:
         from ..graph.cost.peak import peak_bytes
 
         return peak_bytes(self.program)
+
+    def cost_table(self, depth: int | None = None) -> str:
+        """What the step costs as a table: a row for each module, with all that is below it.
+
+        There are columns for the FLOPs of each direction, their sum, its share of the whole, and
+        the bytes that are kept for the backward; the last is left out where that is not known. A
+        last line names the ops that torch has no formula for, which count nothing.
+
+        Args:
+            depth: how many parts the path of a module has at most; None (the default) for any
+                number.
+
+        Raises:
+            CaptureError: see `Graph.flops`.
+            ValueError: for a depth that is none.
+        """
+        from ..graph.cost.table import format_cost_table
+
+        return format_cost_table(self.program, self.by_module(depth), depth)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """What the step costs, by the path of the module in which the ops are.

@@ -262,6 +262,28 @@ class Capture(Assertions, Costs):
             raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
         return type(self)(self._contents, self.header, level=level, device=self.device)
 
+    def with_sizes(self, **sizes: int) -> Capture:
+        """The same graphs with values for symbolic sizes, so that their cost can be said.
+
+        `capture.with_sizes(s0=8).flops` is what a step costs whose size `s0` is 8. The capture that
+        is returned has graphs alone, as one that was loaded from a file. Expressions of symbols
+        that all have values become numbers; the others stay.
+
+        Args:
+            **sizes: the size for each symbol, by its name in the graphs.
+
+        Raises:
+            TypeError: without a size, and for one that is no int.
+            ValueError: for a symbol that no graph has, with those that there are; for a negative
+                size; where an expression would be no whole number or negative.
+        """
+        from ..graph.sizes import with_sizes
+        from .contents import Contents
+
+        program = with_sizes(self.program, sizes)
+        contents = Contents(program, sees_eager=self._contents.eager is not None)
+        return type(self)(contents, self.header, device=self.device)
+
     def only(self, within: Any = None, function: str | None = None) -> Capture:
         """The part of a watch that is about some code.
 

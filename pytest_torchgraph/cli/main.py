@@ -1,10 +1,12 @@
-"""`python -m pytest_torchgraph`: read, compare and draw stored graphs, without torch.
+"""`python -m pytest_torchgraph`: read, compare and draw stored graphs.
 
     show FILE              print the graphs; as git's textconv
     diff OLD NEW           print the difference; as git's difftool
     compare OLD NEW        the same over all files of two directories, by cause
     audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
+
+None imports torch but `show --cost` and `render --heat=flops`, because the formulas are torch's.
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
 
@@ -45,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the pager was left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SAME
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        print("pytest_torchgraph: FLOPs need torch, which is not installed", file=sys.stderr)
+        return TROUBLE
     except (TorchGraphError, OSError) as error:
         print(f"pytest_torchgraph: {error}", file=sys.stderr)
         return TROUBLE

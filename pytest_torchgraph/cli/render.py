@@ -24,6 +24,11 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--against", metavar="OLD", type=Path, help="draw what distinguishes the file from this one"
     )
+    parser.add_argument(
+        "--heat",
+        choices=("flops", "saved_bytes"),
+        help="colour boxes by their share of the cost; flops imports torch, whose formulas count",
+    )
     parser.set_defaults(run=run)
 
 
@@ -31,13 +36,16 @@ def run(options: argparse.Namespace) -> int:
     """Draw, and print the path of the picture.
 
     Raises:
-        TorchGraphError: where there is no graph to draw, or no difference.
+        TorchGraphError: where there is no graph to draw, or no difference, and for a heat of a
+            difference or of what is not known.
     """
     from ..graph.diff.report import diff_graphs
     from ..render.to_file import render
 
     document = read_document(options.file)
     if options.against is not None:
+        if options.heat:
+            raise TorchGraphError("--heat colours graphs, not a difference: leave out one of both")
         difference = diff_graphs(read_document(options.against).graphs, document.graphs)
         if not difference:
             raise TorchGraphError("nothing differs, so there is nothing to draw")
@@ -46,5 +54,6 @@ def run(options: argparse.Namespace) -> int:
     graphs = select_graphs(document.graphs, options.graph, options.file)
     if not graphs:
         raise TorchGraphError(f"{options.file} holds counts of ops alone, no graph to draw")
-    print(render(graphs[0] if len(graphs) == 1 else graphs, options.out))
+    what = graphs[0] if len(graphs) == 1 else graphs
+    print(render(what, options.out, heat=options.heat))
     return SAME

@@ -1,4 +1,4 @@
-"""`show FILE`: print the graphs of a file, as text, as a table, or as op counts."""
+"""`show FILE`: print the graphs of a file as text or a table, their op counts, or their cost."""
 
 from __future__ import annotations
 
@@ -32,6 +32,19 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="one line a node, also where the file has repeated modules once",
     )
+    parser.add_argument(
+        "--cost",
+        action="store_true",
+        help="FLOPs and bytes kept for the backward of each module, with --table of each node; "
+        "imports torch, whose formulas count FLOPs",
+    )
+    parser.add_argument(
+        "--size",
+        metavar="SYMBOL=N",
+        action="append",
+        default=[],
+        help="a value for a symbolic size, as s0=8, so that its cost can be said; can be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -39,21 +52,29 @@ def run(options: argparse.Namespace) -> int:
     """Print the graphs.
 
     Raises:
-        TorchGraphError: for a graph that the file does not have, or a table of a file that holds
-            op counts alone.
+        TorchGraphError: for a graph that the file does not have, a table or the cost of a file that
+            holds op counts alone, where costs are asked for and not known, and for a size that
+            no symbol can have.
     """
     from ..graph.text.format import format_document, with_runs
 
+    if options.cost and (options.ops or options.flat):
+        raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
     document = read_document(options.file)
     if document.counts and not document.graphs:
-        if options.table:
+        if options.table or options.cost:
             raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
         counted = [each for each in document.counts if options.graph in (None, each[0])]
         _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
         return SAME
     graphs = select_graphs(document.graphs, options.graph, options.file)
+    if options.size:
+        graphs = _with_sizes(graphs, options.size)
     if options.table:
-        print("\n\n".join(f"{_heading(graph)}\n{graph.to_table()}" for graph in graphs))
+        tables = [f"{_heading(graph)}\n{graph.to_table(options.cost)}" for graph in graphs]
+        print("\n\n".join(tables))
+    elif options.cost:
+        print(_cost_table(graphs))
     elif options.ops:
         _print_counts([(_heading(graph), graph.op_counts) for graph in graphs])
     else:
@@ -61,6 +82,38 @@ def run(options: argparse.Namespace) -> int:
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
     return SAME
+
+
+def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, ...]:
+    """The graphs with values for symbols.
+
+    Raises:
+        TorchGraphError: for what is no size of theirs.
+    """
+    from ..graph.sizes import with_sizes
+
+    sizes = {}
+    for each in given:
+        name, _, number = each.partition("=")
+        if not number.isdecimal():
+            raise TorchGraphError(f"--size={each} is no size: write it as s0=8")
+        sizes[name] = int(number)
+    try:
+        return with_sizes(graphs, sizes)
+    except ValueError as error:
+        raise TorchGraphError(str(error)) from error
+
+
+def _cost_table(graphs: Sequence[Graph]) -> str:
+    """What the modules cost, the graphs of the file together.
+
+    Raises:
+        CaptureError: where that is not known.
+    """
+    from ..graph.cost.by_module import by_module
+    from ..graph.cost.table import format_cost_table
+
+    return format_cost_table(graphs, by_module(graphs))
 
 
 def _heading(graph: Graph) -> str:

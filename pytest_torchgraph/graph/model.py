@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ..ops.names import OpCounts
-    from .cost.by_module import Cost
+    from .cost.cost import Cost
     from .graph_break import GraphBreak
 
 NodeKind: TypeAlias = Literal[
@@ -295,6 +295,16 @@ class Graph(OpChecks):
 
         return by_module((self,), depth, times_run=False)
 
+    def with_sizes(self, **sizes: int) -> Graph:
+        """The same graph with values for symbolic sizes; see `Capture.with_sizes`.
+
+        Raises:
+            TypeError, ValueError: see `Capture.with_sizes`.
+        """
+        from .sizes import with_sizes
+
+        return with_sizes((self,), sizes)[0]
+
     # -- equality --------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
@@ -348,27 +358,56 @@ class Graph(OpChecks):
             )
         return graphs[0]
 
-    def to_table(self) -> str:
-        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns."""
+    def to_table(self, cost: bool = False) -> str:
+        """fx's tabular view: opcode, name, target, args and kwargs of each node in columns.
+
+        Args:
+            cost: whether there are columns of what each node costs, too: its FLOPs, those of a
+                higher-order op's bodies included, and the bytes that are kept for the backward, at
+                the op that made their storage. A question mark stands where that is not known: for
+                an op without a formula, and a size that is a symbol. The second column is left out
+                where a graph does not say what is kept, as via "export".
+
+        Raises:
+            CaptureError: for costs of a graph of torch functions; see `flops`.
+        """
         from .text.table import format_table
 
-        return format_table(self)
+        return format_table(self, cost)
 
-    def to_dot(self) -> graphviz.Digraph:
-        """The drawing of this graph, as a `graphviz.Digraph`."""
+    def to_dot(self, *, heat: Literal["flops", "saved_bytes"] | None = None) -> graphviz.Digraph:
+        """The drawing of this graph, as a `graphviz.Digraph`.
+
+        Args:
+            heat: what the colours show in place of the categories of ops: "flops", or the bytes
+                that are kept for the backward. Boxes and modules say how much it is and which share
+                of all; a folded block has that of all its ops, and a body counts once for each op
+                that calls it.
+
+        Raises:
+            CaptureError: for a heat that is not known at the level of the graph.
+            ValueError: for an unknown heat.
+        """
         from ..render.whole import to_dot
 
-        return to_dot(self)
+        return to_dot(self, heat=heat)
 
-    def render(self, path: str | Path) -> Path:
-        """Draw this graph into a file; the suffix (`.svg .png .pdf .dot`) is the format.
+    def render(
+        self, path: str | Path, *, heat: Literal["flops", "saved_bytes"] | None = None
+    ) -> Path:
+        """Draw this graph into a file.
+
+        Args:
+            path: where to; the suffix (`.svg .png .pdf .dot`) is the format.
+            heat: what the colours show; see `to_dot`.
 
         Raises:
             TorchGraphError: if neither `dot` nor pygraphviz is there, or the drawing failed.
+            CaptureError, ValueError: for a heat, see `to_dot`.
         """
         from ..render.to_file import render
 
-        return render(self, path)
+        return render(self, path, heat=heat)
 
     def _to_check(self) -> tuple[Graph, ...]:
         return (self,)

@@ -34,7 +34,8 @@ a `Drawing`: the DOT and, in `elements`, the meaning of each box and cluster of 
   `tg-port`, `tg-break`, `tg-context` (unchanged), `tg-added`, `tg-removed`, `tg-changed`,
   `tg-rewired`, `tg-surplus`, with `tg-follows` for consequences; `tg-saved`, `tg-effect`. Edges:
   `tg-value`, `tg-added`, `tg-removed`, `tg-changed`, `tg-order`, `tg-body`, `tg-cut`. Clusters:
-  `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`. The whole drawing: `tg-picture`.
+  `tg-module`, `tg-body`, `tg-graph`, `tg-eager`, `tg-legend`. The whole drawing: `tg-picture`. A
+  heat adds `tg-heat-most`, `-more`, `-medium`, `-less`, `-least`, `-none`, `-unknown` to boxes.
 - SVGs follow the viewer's `prefers-color-scheme`. A page with a switch of its own takes
   `output.style.dark_rules(under)` for a selector of its own.
 """

@@ -18,7 +18,7 @@ from .layout.placed_graph import PlacedGraph, add_graph
 from .layout.scene import Element, Scene, Segment, plural
 from .look import labels
 from .look.change_marks import BREAK_SIGN, CHANGE_PAINTS
-from .look.op_categories import op_category
+from .look.heat import Heat, HeatFigure
 from .whole import category_look, category_paint, legend
 
 if TYPE_CHECKING:
@@ -43,28 +43,37 @@ NEIGHBOURS = 2
 """How many operands, and how many users, of the ends of a graph get boxes while there is room."""
 
 
-def to_dot(graphs: Sequence[Graph]) -> graphviz.Digraph:
+def to_dot(graphs: Sequence[Graph], *, heat: HeatFigure | None = None) -> graphviz.Digraph:
     """Draw the graphs of a capture's `program` as one.
 
     Args:
         graphs: the graphs, in the order in which they ran.
+        heat: colours show what ops cost, as often as their graph ran, in place of their categories.
+
+    Raises:
+        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
     """
-    return drawing(graphs).digraph
+    return drawing(graphs, heat=heat).digraph
 
 
-def drawing(graphs: Sequence[Graph], prefix: str = "") -> Drawing:
+def drawing(
+    graphs: Sequence[Graph], *, heat: HeatFigure | None = None, prefix: str = ""
+) -> Drawing:
     """The same as `to_dot`, with the meaning of each element of the SVG.
 
     Args:
-        graphs: as in `to_dot`.
+        graphs, heat: as in `to_dot`.
         prefix: the beginning of every `id`, for a page that holds several drawings.
+
+    Raises:
+        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
     title = f"{plural(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
-    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix)
+    found = None if heat is None else Heat.of(graphs, heat, times_run=True)
+    scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, found)
     canvas = draw_parts(scene, with_causes(graphs), MAX_BOXES)
-    shown = [canvas.drawables[n].node for n in canvas.drawn]
-    legend(scene, {op_category(node) for node in shown if node.kind != "output"})
+    legend(canvas)
     return Drawing.of(scene)
 
 

@@ -17,27 +17,36 @@ from .whole import to_dot
 if TYPE_CHECKING:
     import graphviz
 
+    from .look.heat import HeatFigure
 
-def render(what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, path: str | Path) -> Path:
+
+def render(
+    what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph,
+    path: str | Path,
+    *,
+    heat: HeatFigure | None = None,
+) -> Path:
     """Draw a graph, the graphs of a step, a difference or finished DOT into a file.
 
     Args:
         what: what to draw.
         path: where to; the suffix names the format: `.svg`, `.png`, `.pdf` or `.dot`. Missing
             folders are made, an existing file is replaced.
+        heat: of a graph and of the graphs of a step, what their colours show; see `Graph.to_dot`.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: for another suffix.
+        ValueError: for another suffix, and for a heat of anything but graphs.
+        CaptureError: for a heat of what is not known; see `Graph.to_dot`.
         TorchGraphError: if neither `dot` nor pygraphviz is there, or both failed.
     """
     path = Path(path)
     kind = format_of(path)
     if kind is None:
         raise ValueError(f"cannot draw {path.name!r}: the suffix must be one of {SUFFIXES}")
-    source = _digraph(what).source
+    source = _digraph(what, heat).source
     path.parent.mkdir(parents=True, exist_ok=True)
     renderer, problems = write(source, path, kind, PATIENCE)
     if kind != "dot" and renderer is None:
@@ -48,11 +57,13 @@ def render(what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, path: s
     return path
 
 
-def _digraph(what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph) -> graphviz.Digraph:
+def _digraph(
+    what: Graph | Sequence[Graph] | GraphDiff | graphviz.Digraph, heat: HeatFigure | None
+) -> graphviz.Digraph:
     if isinstance(what, Graph):
-        return to_dot(what)
-    if isinstance(what, GraphDiff):
-        return diff_to_dot(what)
+        return to_dot(what, heat=heat)
     if isinstance(what, Sequence):
-        return program.to_dot(what)
-    return what
+        return program.to_dot(what, heat=heat)
+    if heat is not None:
+        raise ValueError(f"heat={heat!r} colours graphs, and this is none: leave it out")
+    return diff_to_dot(what) if isinstance(what, GraphDiff) else what

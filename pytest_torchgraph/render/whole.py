@@ -17,6 +17,7 @@ from .layout.canvas import Canvas, Drawable, Look
 from .layout.placed_graph import RETURNED, SAVED, PlacedGraph, add_graph
 from .layout.scene import Scene, Segment
 from .look import labels
+from .look.heat import HEAT_PAINTS, WORDS, Heat, HeatFigure
 from .look.op_categories import CATEGORY_PAINTS, Paint, op_category
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ MAX_BOXES = 240
 
 
 def to_dot(
-    graph: Graph, *, focus: Collection[str] = (), limit: int | None = MAX_BOXES
+    graph: Graph,
+    *,
+    focus: Collection[str] = (),
+    limit: int | None = MAX_BOXES,
+    heat: HeatFigure | None = None,
 ) -> graphviz.Digraph:
     """Draw a whole graph, its subgraphs included.
 
@@ -40,11 +45,13 @@ def to_dot(
         focus: names of nodes that are to be seen with their neighbours, whatever is folded.
         limit: with more boxes than this, modules are folded to one box each, from the inside out,
             and ops without modules to blocks of ops that follow each other; None folds nothing.
+        heat: colours show what ops cost in place of their categories; see `Graph.to_dot`.
 
     Raises:
         KeyError: for a name in `focus` that no node has.
+        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
     """
-    return drawing(graph, focus=focus, limit=limit).digraph
+    return drawing(graph, focus=focus, limit=limit, heat=heat).digraph
 
 
 def drawing(
@@ -52,21 +59,24 @@ def drawing(
     *,
     focus: Collection[str] = (),
     limit: int | None = MAX_BOXES,
+    heat: HeatFigure | None = None,
     prefix: str = "",
 ) -> Drawing:
     """The same as `to_dot`, with the meaning of each element of the SVG.
 
     Args:
-        graph, focus, limit: as in `to_dot`.
+        graph, focus, limit, heat: as in `to_dot`.
         prefix: the beginning of every `id`, for a page that holds several drawings.
 
     Raises:
         KeyError: for a name in `focus` that no node has.
+        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
     """
     count = sum(len(each.nodes) for each in graph.walk())
     about = f"{graph.name}: {graph.kind} graph at level {graph.level}"
     title = [f"{labels.eager_label(graph) if graph.eager else about}, {count:,} nodes"]
-    scene = Scene(graph.name, title, prefix)
+    found = None if heat is None else Heat.of([graph], heat, times_run=False)
+    scene = Scene(graph.name, title, prefix, found)
     canvas = Canvas(scene, category_look, category_paint)
     placed = add_graph(canvas, graph)
     wanted = canvas.with_neighbours(_drawables(placed, focus))
@@ -74,8 +84,7 @@ def drawing(
     if groups:
         ops = sum(canvas.drawables[n].node.is_call for unit in groups for n in unit.members)
         scene.title.append(f"{ops:,} ops are folded into {len(groups)} boxes")
-    shown = [canvas.drawables[n].node for n in canvas.drawn]
-    legend(scene, {op_category(node) for node in shown if node.kind != "output"})
+    legend(canvas)
     return Drawing.of(scene)
 
 
@@ -134,9 +143,27 @@ def category_paint(drawable: Drawable) -> tuple[Paint, str]:
     return CATEGORY_PAINTS[category], category
 
 
-def legend(scene: Scene, categories: Collection[str]) -> None:
-    """Add the legend of the colours that show these categories of ops."""
+def legend(canvas: Canvas) -> None:
+    """Add the legend of the colours of a canvas that is drawn."""
+    scene = canvas.scene
+    if scene.heat is not None:
+        _heat_legend(scene, scene.heat)
+        return
+    shown = [canvas.drawables[n].node for n in canvas.drawn]
+    categories = {op_category(node) for node in shown if node.kind != "output"}
     cluster = (Segment("legend", "families of ops"),)
     for name, (border, fill) in CATEGORY_PAINTS.items():
         if name in categories:
             scene.add_box([name], cluster, " ", [name], color=border, fillcolor=fill, fontsize="8")
+
+
+def _heat_legend(scene: Scene, heat: Heat) -> None:
+    """Add what the colours show to the title, and the steps of the scale as a legend."""
+    scene.title.append(heat.title())
+    cluster = (Segment("legend", "share of all"),)
+    unknown = any(value is None for value in heat.costs.values())
+    for step, (border, fill) in HEAT_PAINTS.items():
+        if step != "unknown" or unknown:
+            classes = [f"heat-{step}"]
+            text = [WORDS[step]]
+            scene.add_box(text, cluster, " ", classes, color=border, fillcolor=fill, fontsize="8")

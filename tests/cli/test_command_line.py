@@ -73,6 +73,47 @@ def test_show_gives_tables_and_counts(files: Path, capsys: pytest.CaptureFixture
     assert "1 aten.relu.default" in run("show", "old.tgraph", "--ops", code=0, capsys=capsys)
 
 
+def test_show_gives_what_modules_and_nodes_cost(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mm = "%w = parameter : f32[4, 4]\n  %fc/mm = aten.mm.default(%relu, %w) : f32[2, 4]\n  return"
+    text = OLD.replace("return", mm)
+    Path("mm.tgraph").write_text(text.replace("return %relu", "return %fc/mm\n  save %relu"))
+    modules = run("show", "mm.tgraph", "--cost", code=0, capsys=capsys).splitlines()
+    assert [row.split() for row in modules[2:]] == [
+        ["(all)", "64", "100.0", "32"],
+        ["fc", "64", "100.0", "0"],
+    ]
+    nodes = run("show", "mm.tgraph", "--table", "--cost", code=0, capsys=capsys)
+    assert "aten.mm.default       64" in nodes
+    told = run("show", "mm.tgraph", "--ops", "--cost", code=2, capsys=capsys)
+    assert "--cost is of modules, or with --table of nodes" in told
+
+
+def test_show_puts_values_in_place_of_symbols(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("dynamic.tgraph").write_text(OLD.replace("f32[2, 4]", "f32[s0, `2*s1`]"))
+    shown = run("show", "dynamic.tgraph", "--size=s0=2", "--size=s1=2", code=0, capsys=capsys)
+    assert shown == OLD
+    for size, words in (("s9=1", "there is no symbol 's9'"), ("s0", "is no size: write it as s0=")):
+        assert words in run("show", "dynamic.tgraph", "--size", size, code=2, capsys=capsys)
+
+
+def test_a_cost_that_is_not_known_and_torch_that_is_missing_are_trouble(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("dynamo.tgraph").write_text(OLD.replace("via aot", "via dynamo"))
+    told = run("show", "dynamo.tgraph", "--cost", code=2, capsys=capsys)
+    assert "the flops of a graph at level 'dynamo' are not known" in told
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [n for n in sys.modules if n.startswith("pytest_torchgraph.graph.cost")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "pytest_torchgraph.ops.flop_formulas", raising=False)
+    told = run("show", "old.tgraph", "--cost", code=2, capsys=capsys)
+    assert told == "pytest_torchgraph: FLOPs need torch, which is not installed\n"
+
+
 def test_a_graph_that_is_not_there_is_named(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +237,17 @@ def test_render_draws_a_graph_and_a_difference(
     assert "tanh" in drawn
 
 
+def test_render_colours_boxes_by_what_they_cost(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for heat, words in (("flops", "floating-point"), ("saved_bytes", "bytes kept")):
+        run("render", "two.tgraph", "out.dot", f"--heat={heat}", code=0, capsys=capsys)
+        assert f"colour: share of all {words}" in Path("out.dot").read_text()
+    against = ("--against", "new.tgraph", "--heat=flops")
+    told = run("render", "old.tgraph", "o.dot", *against, code=2, capsys=capsys)
+    assert "--heat colours graphs, not a difference" in told
+
+
 def test_render_draws_all_graphs_of_a_file_as_one(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +306,7 @@ def test_torch_is_not_imported(files: Path) -> None:
     code = (
         "import sys; from pytest_torchgraph.cli.main import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
+        "main(['render', 'old.tgraph', 'old.dot', '--heat=saved_bytes']);"
         "sys.exit('torch' in sys.modules)"
     )
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])

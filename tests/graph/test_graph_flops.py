@@ -83,3 +83,12 @@ def test_of_two_branches_the_one_with_more_counts() -> None:
         return torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x + 1, (x,))
 
     assert capture(step, torch.ones(4, 4)).flops == 2 * 4 * 4 * 4
+
+
+def test_shapes_that_cannot_be_are_named() -> None:
+    text = "%x = input : f32[2, 3]\n  %a = aten.mm.default(%x, %x) : f32[2, 3]\n  return %a"
+    made = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n  {text}\n}}\n")
+    with pytest.raises(
+        CaptureError, match=r"%a \(aten.mm.default\) are not known, because torch's"
+    ):
+        _ = made.flops

@@ -6,7 +6,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from pytest_torchgraph.render import difference, surplus, whole
 from pytest_torchgraph.render.drawing import Drawing
 from pytest_torchgraph.render.layout.scene import Element
 from pytest_torchgraph.render.look.change_marks import CHANGE_PAINTS
+from pytest_torchgraph.render.look.heat import HEAT_PAINTS
 from pytest_torchgraph.render.look.op_categories import CATEGORY_PAINTS
 from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_rules
 from pytest_torchgraph.render.to_file import render
@@ -317,9 +318,20 @@ def test_any_two_colours_can_be_told_apart(vision, background, what, least):
         assert apart >= least, (one, other)
 
 
-@pytest.mark.parametrize("kind", [*CATEGORY_PAINTS, *CHANGE_PAINTS])
+@pytest.mark.parametrize("background", ["light", "dark"])
+def test_the_costlier_the_darker_is_a_box_also_in_grey(background):
+    fills = [paint.fill for step, paint in HEAT_PAINTS.items() if step != "unknown"]
+    if background == "dark":  # there the brightest is the costliest
+        fills = [dark(paint).fill for step, paint in HEAT_PAINTS.items() if step != "unknown"][::-1]
+
+    for darker, lighter in pairwise(fills):
+        assert luminance(lighter) > luminance(darker)
+        assert min(distance(darker, lighter, vision) for vision in VISIONS) >= 5
+
+
+@pytest.mark.parametrize("kind", [*CATEGORY_PAINTS, *CHANGE_PAINTS, *HEAT_PAINTS])
 def test_text_can_be_read_on_every_fill(kind):
-    paint = {**CATEGORY_PAINTS, **CHANGE_PAINTS}[kind]
+    paint = {**CATEGORY_PAINTS, **CHANGE_PAINTS, **HEAT_PAINTS}[kind]
 
     assert contrast("#000000", paint.fill) >= 4.5
     assert contrast(TEXT, dark(paint).fill) >= 4.5
@@ -357,7 +369,8 @@ def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
         "tg-changed"
     }
     families = {f"tg-{re.sub('[^a-z]', '-', name)}" for name in CATEGORY_PAINTS}
-    assert named <= used | known | families | {f"tg-{kind}" for kind in CHANGE_PAINTS}
+    kinds = [*CHANGE_PAINTS, *(f"heat-{step}" for step in HEAT_PAINTS)]
+    assert named <= used | known | families | {f"tg-{kind}" for kind in kinds}
 
 
 def test_rules_can_be_put_below_a_selector_of_the_page():

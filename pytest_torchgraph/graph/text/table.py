@@ -12,17 +12,56 @@ A longer cell stands out of its column: else one long list of arguments would pa
 """
 
 
-def format_table(graph: Graph) -> str:
-    """The graph in the columns of `torch.fx.Graph.print_tabular`."""
-    rows = [("opcode", "name", "target", "args", "kwargs")]
+def format_table(graph: Graph, cost: bool = False) -> str:
+    """The graph in the columns of `torch.fx.Graph.print_tabular`, and what each node costs.
+
+    Args:
+        graph: the graph.
+        cost: whether there are columns of costs; see `Graph.to_table`.
+
+    Raises:
+        CaptureError: for costs of a graph of torch functions.
+    """
+    rows = [["opcode", "name", "target", "args", "kwargs"]]
     for node in graph.nodes:
         target = node.target or (node.op if node.is_call else node.name)
         kwargs = ", ".join(f"{key}: {format_arg(arg)}" for key, arg in node.kwargs.items())
         args = ", ".join(format_arg(arg).replace("%", "") for arg in node.args)
-        rows.append((node.kind, node.name, target, f"({args})", f"{{{kwargs.replace('%', '')}}}"))
-    widths = [min(max(len(row[i]) for row in rows), WIDEST) for i in range(5)]
-    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
+        rows.append([node.kind, node.name, target, f"({args})", f"{{{kwargs.replace('%', '')}}}"])
+    if cost:
+        for row, cells in zip(rows, zip(*_cost_columns(graph), strict=True), strict=True):
+            row[3:3] = cells
+    return aligned(rows)
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Rows of cells in columns, with a rule below the first row."""
+    widths = [min(max(map(len, column)), WIDEST) for column in zip(*rows, strict=True)]
+    rule = ["-" * width for width in widths]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        for row in (rows[0], rule, *rows[1:])
     )
+
+
+def right_aligned(cells: list[str]) -> list[str]:
+    """The cells of a column of numbers."""
+    width = max(map(len, cells))
+    return [cell.rjust(width) for cell in cells]
+
+
+def _cost_columns(graph: Graph) -> list[list[str]]:
+    """The cells of each figure that is known for the level of the graph, with their title."""
+    from ..cost.by_node import flops_by_node, saved_by_node
+
+    figures = {"FLOPs": flops_by_node(graph), "saved bytes": saved_by_node(graph)}
+    return [
+        right_aligned([title, *(_figure(found.get(node.name, 0)) for node in graph.nodes)])
+        for title, found in figures.items()
+        if found is not None
+    ]
+
+
+def _figure(value: int | None) -> str:
+    """A number, "" for 0, so that what costs something is seen, "?" where it is not known."""
+    return "?" if value is None else f"{value:,}" if value else ""

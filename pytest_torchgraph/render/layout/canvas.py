@@ -21,6 +21,7 @@ from typing import NamedTuple
 from ...graph.model import Node
 from ..look import labels
 from ..look.change_marks import CHANGE_PAINTS, ChangeMark
+from ..look.heat import HEAT_PAINTS
 from ..look.op_categories import Paint
 from .clustering import Clustering, Unit, break_cycles
 from .fold import FoldedNode
@@ -102,6 +103,11 @@ class Drawable:
     def node(self) -> Node:
         """The node."""
         return self.folded.node
+
+    @property
+    def computed(self) -> list[Node]:
+        """The node, and the projections that are folded into it."""
+        return [self.folded.node, *self.folded.projections]
 
 
 class Edge(NamedTuple):
@@ -315,7 +321,7 @@ class Canvas:
 
     def _box(self, unit: Unit, named: bool) -> str:
         drawable = self.drawables[unit.members[0]]
-        look = self.look(drawable, named)
+        look = self._heated(self.look(drawable, named), unit)
         mark = "" if drawable.mark is None else drawable.mark.kind
         element = Element(
             "node", drawable.graph, _names([drawable]), change=mark, is_old=drawable.is_old
@@ -328,6 +334,18 @@ class Canvas:
             element,
             **look.attributes,
         )
+
+    def _heated(self, look: Look, unit: Unit) -> Look:
+        """The look of a box, coloured by what its nodes cost where that is what colours show."""
+        heat = self.scene.heat
+        if heat is None:
+            return look
+        nodes = [node for n in unit.members for node in self.drawables[n].computed]
+        self.scene.add_cost(unit.cluster, heat.known(nodes))
+        border, fill = HEAT_PAINTS[step := heat.step(nodes)]
+        lines = [*look.lines, line] if (line := heat.line(nodes)) else look.lines
+        attributes = look.attributes | {"color": border, "fillcolor": fill}
+        return Look(lines, attributes, (*look.classes, f"heat-{step}"))
 
     def _group_box(self, unit: Unit, unboxed: int) -> str:
         drawables = [self.drawables[n] for n in unit.members]
@@ -344,13 +362,15 @@ class Canvas:
         if kind:
             border, fill = CHANGE_PAINTS[kind]
             attributes |= {"color": border, "fillcolor": fill}
+        classes = ("group", *([kind] if kind else ()))
+        look = self._heated(Look(lines, attributes, classes), unit)
         return self.scene.add_box(
-            lines,
+            look.lines,
             unit.cluster,
             labels.dot_text(tooltip, labels.MAX_TOOLTIP_LINE),
-            ("group", *([kind] if kind else ())),
+            look.classes,
             Element("group", drawables[0].graph, _names(drawables), title, kind),
-            **attributes,
+            **look.attributes,
         )
 
     def _port(self, bundle: _Bundle) -> None:
@@ -358,6 +378,8 @@ class Canvas:
         edge = bundle.edges[0]
         drawable = self.drawables[edge.tail]
         (border, fill), kind = self.port_paint(drawable)
+        if self.scene.heat is not None:
+            (border, fill), kind = HEAT_PAINTS["none"], "heat-none"
         module = self.drawables[head.members[0]].node.module
         name = drawable.node.name
         if not head.is_group and module:

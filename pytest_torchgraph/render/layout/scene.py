@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ...graph.model import Graph
+    from ..look.heat import Heat
 
 MAX_NESTING = 16
 """How many clusters of modules are nested at most; of deeper ones only the innermost is drawn."""
@@ -161,11 +162,13 @@ class _Cluster:
         segment: the last step of its path.
         boxes: the boxes directly in it, each as its key and its DOT attributes.
         children: the clusters directly in it.
+        cost: what is in it costs so much, where colours show a heat.
     """
 
     segment: Segment | None = None
     boxes: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     children: dict[Segment, _Cluster] = field(default_factory=dict)
+    cost: int = 0
 
     def simplified(self) -> _Cluster:
         """This cluster, or the only module in it where it holds nothing else."""
@@ -212,18 +215,26 @@ class Scene:
         name: name of the DOT graph.
         title: lines above the drawing.
         prefix: the beginning of every `id`, for a page that holds several drawings.
+        heat: what nodes cost, where the colours show that.
 
     Attributes:
-        name, title, prefix: as above; lines can be added to the title.
+        name, title, prefix, heat: as above; lines can be added to the title.
         elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
         classes: class names of modules by module path, as far as they are known; parts of labels.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
-    def __init__(self, name: str, title: Iterable[str] = (), prefix: str = ""):
+    def __init__(
+        self,
+        name: str,
+        title: Iterable[str] = (),
+        prefix: str = "",
+        heat: Heat | None = None,
+    ):
         self.name = name
         self.title = list(title)
         self.prefix = prefix
+        self.heat = heat
         self.elements: dict[str, Element] = {}
         self.classes: dict[str, str] = {}
         self.edges: list[tuple[str, str, dict[str, str]]] = []
@@ -261,11 +272,22 @@ class Scene:
             if element.kind == "port":
                 self._ports.add(key)
             self.elements[attributes["id"]] = element
-        inner = self._root
-        for segment in cluster:
-            inner = inner.children.setdefault(segment, _Cluster(segment))
+        *_, inner = self._around(cluster)
         inner.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
+
+    def add_cost(self, cluster: ClusterPath, cost: int) -> None:
+        """Add what a box costs to the clusters around it."""
+        for around in self._around(cluster):
+            around.cost += cost
+
+    def _around(self, cluster: ClusterPath) -> Iterator[_Cluster]:
+        """The root and the clusters on a path, the innermost last."""
+        inner = self._root
+        yield inner
+        for segment in cluster:
+            inner = inner.children.setdefault(segment, _Cluster(segment))
+            yield inner
 
     def add_edge(
         self, tail: str, head: str, label: str = "", classes: Iterable[str] = (), **attributes: str
@@ -358,7 +380,8 @@ class Scene:
             kind, label, _ = inner.segment
             number = next(numbers)
             known = self.classes.get(label, "") if kind == "module" else ""
-            title = f"{label} · {known}" if known else label
+            cost = "" if self.heat is None else self.heat.words(inner.cost)
+            title = " · ".join(filter(None, (label, known, cost)))
             attributes = {
                 "label": dot_text([title], MAX_CLUSTER_LABEL),
                 "tooltip": dot_text([title], MAX_TOOLTIP_LINE),

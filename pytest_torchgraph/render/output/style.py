@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..layout.scene import css_classes
 from ..look.change_marks import CHANGE_PAINTS
+from ..look.heat import HEAT_PAINTS
 from ..look.op_categories import CATEGORY_PAINTS, Paint
 
 BACKGROUND = "#1B1D21"
@@ -32,6 +33,13 @@ DARK: dict[Paint, Paint] = {
     CATEGORY_PAINTS["other"]: Paint("#B8BCC4", BACKGROUND),
     CHANGE_PAINTS["added"]: Paint("#33C79B", "#0F7458"),
     CHANGE_PAINTS["rewired"]: Paint("#4095C5", "#12456B"),
+    HEAT_PAINTS["most"]: Paint("#B9ADEA", "#7060BA"),
+    HEAT_PAINTS["more"]: Paint("#B9ADEA", "#5F4FA3"),
+    HEAT_PAINTS["medium"]: Paint("#B9ADEA", "#4C3F82"),
+    HEAT_PAINTS["less"]: Paint("#B9ADEA", "#3A3160"),
+    HEAT_PAINTS["least"]: Paint("#B9ADEA", "#2A2540"),
+    HEAT_PAINTS["none"]: Paint("#8A8F98", BACKGROUND),
+    HEAT_PAINTS["unknown"]: Paint("#8A8F98", BACKGROUND),
 }
 """Paints for which the formula of `dark` would give two that are hard to tell apart."""
 _FILLED = ':is(path, polygon, ellipse):not([fill="none"])'
@@ -91,6 +99,11 @@ def _rules() -> Iterator[tuple[list[str], str]]:
             yield [f".node.{name}.tg-follows {_FILLED}"], f"fill: {BACKGROUND};"
             yield [f".edge.{name} {_DRAWN}"], f"stroke: {border};"
             yield [f".edge.{name} polygon"], f"fill: {border};"
+    for step, paint in HEAT_PAINTS.items():
+        border, fill = dark(paint)
+        name = css_classes([f"heat-{step}"])
+        yield [f".node.{name} {_DRAWN}"], f"stroke: {border};"
+        yield [f".node.{name} {_FILLED}"], f"fill: {fill};"
     border, fill = dark(CHANGE_PAINTS["removed"])
     yield [f".edge.tg-cut {_DRAWN}"], f"stroke: {border};"
     yield [".edge.tg-cut polygon"], f"fill: {border};"

@@ -12,6 +12,7 @@ from ...errors import CaptureError
 from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph, Node, Source
 from ...graph.text.format import format_arg, format_op, format_result
+from .costs import changed_cost_data, cost_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -32,6 +33,7 @@ def capture_data(capture: Capture) -> Data:
     return {
         "via": capture.via,
         "note": note,
+        "cost": cost_data(graphs, capture.by_module),
         "graphs": [
             {
                 "name": graph.name,
@@ -118,8 +120,16 @@ def difference_data(
         "svg": svg,
         "note": note,
         "findings": [_finding(each, drawing) for each in findings],
+        "cost": _changed_cost(diff) if diff else None,
         "nodes": _diff_nodes(diff, drawing) if diff else [],
     }
+
+
+def _changed_cost(diff: GraphDiff) -> Data | None:
+    """What the modules of both sides cost."""
+    before = [pair.before for pair in diff.graphs if pair.before is not None]
+    after = [pair.after for pair in diff.graphs if pair.after is not None]
+    return changed_cost_data(before, after)
 
 
 def picture_data(

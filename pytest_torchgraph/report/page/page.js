@@ -241,6 +241,7 @@ function difference(each) {
       element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && each.note ? element("p", { class: "note" }, each.note) : null,
+    cost(each.cost, "Cost before and after"),
     nodes(each, view),
   ].filter((part) => part !== null);
 }
@@ -269,6 +270,7 @@ function capture(each) {
       element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason)))),
       element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
+  if (each.cost) parts.push(cost(each.cost, "Cost"));
   let cause = null;
   for (const graph of each.graphs) {
     // What ran eagerly stands behind its graph break, in a frame of its own.
@@ -287,6 +289,22 @@ function capture(each) {
       element("table", {}, rows)));
   }
   return parts;
+}
+
+// What modules cost, each with all below it; of a comparison those that cost another amount than before.
+function cost(each, title) {
+  if (!each) return null;
+  const cell = (value) => element("td", { class: "number" }, thousands(value));
+  return element("details", { class: "cost" },
+    element("summary", {}, `${title}: ${each.about}`),
+    element("div", { class: "wide" }, element("table", {},
+      element("thead", {}, element("tr", {}, ["module", ...each.titles].map((text, number) =>
+        element("th", { scope: "col", class: number ? "number" : null }, text)))),
+      element("tbody", {}, each.rows.map(([module, nesting, ...figures]) => element("tr", {},
+        element("th", { scope: "row", style: `padding-inline-start: ${nesting + 0.5}rem` },
+          module ? name(module) : "all"), figures.map(cell)))))),
+    each.more ? element("p", { class: "note" }, `${plural(each.more, "module")} more`) : null,
+    each.note ? element("p", { class: "note" }, name(each.note)) : null);
 }
 
 // All nodes of the graphs, also those that the picture folds into boxes.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report.page.captured import Captured
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
@@ -39,17 +40,6 @@ def network(layers: int, changed: int = -1) -> Graph:
 def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
     found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
     return {**found, "captures": [], "differences": [], "pictures": [], **parts}
-
-
-class Captured:
-    """What `capture_data` reads of a capture, of a graph from text: this test needs no torch."""
-
-    via = "aot"
-    breaks = ()
-    recompiles = ()
-
-    def __init__(self, *program: Graph) -> None:
-        self.program = program
 
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
@@ -199,12 +189,14 @@ def test_nodes_that_the_picture_folds_are_in_a_table_with_a_search(
 ) -> None:
     page = opened.open(written(tmp_path, failed))
     page.locator("summary", has_text="All").click()
-    page.locator("tbody tr").first.wait_for()
-    assert page.locator("tbody tr").count() == len(failed["differences"][0]["nodes"])
+    page.locator("details:not(.cost) tbody tr").first.wait_for()
+    assert page.locator("details:not(.cost) tbody tr").count() == len(
+        failed["differences"][0]["nodes"]
+    )
     page.get_by_label("search the nodes").fill("layers.3 mm")
-    assert page.locator("tbody tr").count() == 1
+    assert page.locator("details:not(.cost) tbody tr").count() == 1
     page.get_by_label("search the nodes").fill("layers.7/relu")
-    assert page.locator("tbody tr td").first.inner_text() == "~"
+    assert page.locator("details:not(.cost) tbody tr td").first.inner_text() == "~"
     page.get_by_role("button", name="layers.7/relu", exact=True).click()
     assert "layers.7/relu" in page.locator(".picture .card").inner_text()
 
@@ -289,10 +281,10 @@ def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_pat
     page.locator("summary", has_text="All 10,").or_(
         page.locator("summary", has_text="All 10")
     ).click()
-    page.locator("tbody tr").nth(199).wait_for()
-    assert page.locator("tbody tr").count() == 200
+    page.locator("details:not(.cost) tbody tr").nth(199).wait_for()
+    assert page.locator("details:not(.cost) tbody tr").count() == 200
     page.get_by_label("search the nodes").fill("layers.1700/relu")
-    assert page.locator("tbody tr").count() == 1
+    assert page.locator("details:not(.cost) tbody tr").count() == 1
     page.get_by_label("search the tests").fill("test_b")
     assert page.locator("nav li").count() == 3
 
@@ -390,7 +382,7 @@ def test_a_capture_is_shown_as_one_program_with_the_breaks_between(
     test = one_test("test_a.py::test_step", captures=[collect.capture_data(capture)])  # type: ignore[arg-type]
     page = opened.open(written(tmp_path, test))
 
-    shown = page.locator("main summary, main .cut").all_inner_texts()
+    shown = page.locator("main details:not(.cost) > summary, main .cut").all_inner_texts()
     cut = "✂ Builtin call · model.py:{} · print(x)"
     assert shown == [
         "forward_0 · forward at aot · 6 nodes",

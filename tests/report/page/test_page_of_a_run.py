@@ -185,6 +185,8 @@ def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) 
     assert list(captures) == ["dispatch", "fx", "watch"]
     assert [graph["name"] for graph in captures["dispatch"]["graphs"]] == ["forward", "backward"]
     assert dict(captures["fx"]["graphs"][0]["ops"]) == {"torch.nn.functional.relu": 1}
+    assert captures["dispatch"]["cost"]["rows"][0][2:] == [8, 8, 16, 0]
+    assert captures["fx"]["cost"] is None
     (broken,) = captures["watch"]["breaks"]
     assert broken["file"] == "test_net.py"
     assert "print(x)" in broken["code"]

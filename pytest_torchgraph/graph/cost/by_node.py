@@ -1,0 +1,49 @@
+"""What single nodes of a graph cost. Imports torch for FLOPs alone."""
+
+from __future__ import annotations
+
+from ...errors import CaptureError
+from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS
+from ..model import Graph, Node
+from .saved import owners_of_saved, storage_bytes
+
+
+def flops_by_node(graph: Graph) -> dict[str, int | None]:
+    """The floating-point operations of each call, by its name; None where they are not known.
+
+    They are not where torch has no formula for an op that does work, and where a size is a symbol.
+    A higher-order op has those of its bodies.
+
+    Raises:
+        CaptureError: for a graph of torch functions, see `Graph.flops`.
+    """
+    from .flops import flops_of, flops_of_call  # with torch, which nothing else here needs
+
+    def flops(node: Node) -> int | None:
+        try:
+            found = flops_of_call(graph, node)
+        except CaptureError:
+            return None
+        return None if found.unknown else found.total
+
+    if graph.level not in FLOP_LEVELS:
+        flops_of(graph)  # which says why not
+    return {node.name: flops(node) for node in graph.nodes if node.is_call}
+
+
+def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
+    """The bytes that are kept for the backward, by the name of the op that made their storage.
+
+    None for a size that is a symbol; None in place of all for a graph that does not say what is
+    kept.
+    """
+    if graph.level not in SAVING_LEVELS:
+        return None
+    return {node.name: _bytes(node) for node in owners_of_saved(graph)}
+
+
+def _bytes(node: Node) -> int | None:
+    try:
+        return storage_bytes(node)
+    except CaptureError:
+        return None

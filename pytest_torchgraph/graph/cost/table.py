@@ -1,0 +1,206 @@
+"""What graphs cost as a table of their modules, as `FlopCounterMode.get_table` prints one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...ops.levels import SAVING_LEVELS
+from ..model import Graph, GraphKind
+from ..text.table import aligned, right_aligned
+from .by_module import by_module
+from .cost import Cost
+from .flops import flops_of
+
+DIRECTIONS: Mapping[GraphKind, str] = {
+    "forward": "forward",
+    "inference": "forward",
+    "backward": "backward",
+    "joint": "joint",
+}
+"""The direction in which the graphs of a kind run."""
+WHOLE = "(all)"
+"""What the row of the whole step is called."""
+
+
+@dataclass(slots=True)
+class CostRow:
+    """What a module costs with all below it.
+
+    Attributes:
+        module: its path, "" for the whole step.
+        saved_bytes: the bytes that it keeps for the backward; None where that is not known.
+        flops: its floating-point operations, by direction.
+        nesting: how many rows are around it.
+        has_ops: whether it is the innermost module of an op that costs something.
+    """
+
+    module: str
+    saved_bytes: int | None
+    flops: dict[str, int] = field(default_factory=dict)
+    nesting: int = 0
+    has_ops: bool = False
+
+    @property
+    def total(self) -> int:
+        """Its floating-point operations in all directions."""
+        return sum(self.flops.values())
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """What the modules of graphs cost.
+
+    Attributes:
+        rows: the whole first, each module before those below it; one that only holds another one
+            has no row.
+        note: which ops are not counted, because torch has no formula for them; "" for none.
+    """
+
+    rows: Sequence[CostRow]
+    note: str
+
+
+def cost_table(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> CostTable:
+    """What the modules of graphs cost.
+
+    Args:
+        graphs: the graphs, which count as often as they ran.
+        costs: what `by_module` gives for them at this depth.
+        depth: how many parts the path of a module has at most; None for any number.
+
+    Raises:
+        CaptureError: see `Graph.flops`.
+    """
+    rows, unknown = _rows(graphs, costs, depth)
+    return CostTable(list(_shown(rows)), _note(unknown))
+
+
+def _rows(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> tuple[dict[str, CostRow], set[str]]:
+    """The rows of all modules, by their paths, and the ops that are in none."""
+    known = all(graph.level in SAVING_LEVELS for graph in graphs)
+    rows: dict[str, CostRow] = {}
+    unknown: set[str] = set()
+
+    def around(module: str) -> list[CostRow]:
+        paths = _paths(module)[: None if depth is None else depth + 1]
+        return [rows.setdefault(path, CostRow(path, 0 if known else None)) for path in paths]
+
+    around("")
+    for module, cost in costs.items():
+        for row in (found := around(module)):
+            if row.saved_bytes is not None:
+                row.saved_bytes += cost.saved_bytes or 0
+        found[-1].has_ops = True
+    for graph in graphs:
+        flops = flops_of(graph)
+        unknown.update(flops.unknown)
+        direction = DIRECTIONS[graph.kind]
+        for module, count in flops.by_module.items():
+            for row in around(module):
+                row.flops[direction] = row.flops.get(direction, 0) + count * graph.runs
+    return rows, unknown
+
+
+def _note(unknown: Iterable[str]) -> str:
+    names = ", ".join(sorted(unknown))
+    return f"not counted, because torch has no formula: {names}" if names else ""
+
+
+def _below(paths: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """The modules directly in each, in order."""
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(paths, key=_in_order):
+        if path:
+            below[path.rpartition(".")[0]].append(path)
+    return below
+
+
+def _paths(module: str) -> list[str]:
+    """The paths of a module and of all that are around it, the outermost first."""
+    parts = module.split(".") if module else []
+    return [".".join(parts[:end]) for end in range(len(parts) + 1)]
+
+
+def _shown(rows: Mapping[str, CostRow]) -> Iterator[CostRow]:
+    """The rows that are shown, each with how many of these are around it."""
+    below = _below(rows)
+    todo = [("", 0)]
+    while todo:
+        path, nesting = todo.pop()
+        inside = below.get(path, ())
+        if not path or rows[path].has_ops or len(inside) != 1:
+            rows[path].nesting = nesting
+            nesting += 1
+            yield rows[path]
+        todo += [(each, nesting) for each in reversed(inside)]
+
+
+def _in_order(path: str) -> tuple[int, str]:
+    """Sorts `layer.2` before `layer.10`."""
+    name = path.rpartition(".")[2]
+    return (int(name), "") if name.isdecimal() else (-1, name)
+
+
+def changed_costs(
+    before: Sequence[Graph], after: Sequence[Graph]
+) -> tuple[list[tuple[CostRow, CostRow]], str]:
+    """What the modules that cost another amount cost before and after, the whole first.
+
+    A module has no row where the whole change is that of a single one in it. The text says which
+    ops are not counted, as `CostTable.note`.
+
+    Raises:
+        CaptureError: see `Graph.flops`.
+    """
+    old, left_out = _rows(before, by_module(before))
+    new, unknown = _rows(after, by_module(after))
+    pairs = {path: (_row(old, path), _row(new, path)) for path in old.keys() | new.keys()}
+    changes = {path: _change(*pair) for path, pair in pairs.items()}
+    changes = {path: change for path, change in changes.items() if any(change) or not path}
+    below = _below(changes)
+    shown = [
+        pairs[path]
+        for path in sorted(changes, key=lambda path: [*map(_in_order, _paths(path))])
+        if not path or [changes[each] for each in below.get(path, ())] != [changes[path]]
+    ]
+    return shown, _note(left_out | unknown)
+
+
+def _row(rows: Mapping[str, CostRow], path: str) -> CostRow:
+    """The row of a module; one of nothing where it has no ops."""
+    return rows.get(path) or CostRow(path, None if rows[""].saved_bytes is None else 0)
+
+
+def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
+    """The change of the FLOPs and of the saved bytes, as far as they are known."""
+    saved = (after.saved_bytes or 0) - (before.saved_bytes or 0)
+    return after.total - before.total, saved
+
+
+def format_cost_table(
+    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+) -> str:
+    """See `Capture.cost_table` and, for the arguments, `cost_table` here."""
+    table = cost_table(graphs, costs, depth)
+    rows = table.rows
+    directions = list(rows[0].flops)
+    columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
+    if len(directions) > 1:
+        columns += [
+            [f"{direction} FLOPs", *(f"{row.flops.get(direction, 0):,}" for row in rows)]
+            for direction in directions
+        ]
+    whole = rows[0].total
+    columns.append(["FLOPs", *(f"{row.total:,}" for row in rows)])
+    columns.append(["%", *(f"{row.total / (whole or 1):.1%}".removesuffix("%") for row in rows)])
+    if rows[0].saved_bytes is not None:
+        columns.append(["saved bytes", *(f"{row.saved_bytes or 0:,}" for row in rows)])
+    columns[1:] = map(right_aligned, columns[1:])
+    text = aligned([list(cells) for cells in zip(*columns, strict=True)])
+    return f"{text}\n{table.note}" if table.note else text

@@ -1,0 +1,231 @@
+"""What nodes and modules cost, as tables."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+import torch
+from graph.build import graph
+
+from pytest_torchgraph import CaptureError, Graph, capture
+from pytest_torchgraph.graph.cost.by_module import by_module
+from pytest_torchgraph.graph.cost.by_node import flops_by_node, saved_by_node
+from pytest_torchgraph.graph.cost.table import CostRow, changed_costs, cost_table, format_cost_table
+
+INPUTS = """
+%x = input : f32[2, 4]
+%w = parameter : f32[4, 8]
+"""
+FORWARD = graph(
+    """
+    %up/mm = aten.mm.default(%x, %w) : f32[2, 8]
+    %up.act/relu = aten.relu.default(%up/mm) : f32[2, 8]
+    return %up.act/relu
+    save %up.act/relu
+    """,
+    inputs=INPUTS,
+)
+BACKWARD = graph(
+    """
+    %up/mm.1 = aten.mm.default(%x, %w) : f32[2, 8]
+    %mm = aten.mm.default(%x, %w) : f32[2, 8]
+    return [%up/mm.1, %mm]
+    """,
+    "backward @ aot",
+    INPUTS,
+)
+MM = 2 * 2 * 4 * 8
+
+
+def printed(graphs: list[Graph], depth: int | None = None) -> str:
+    return format_cost_table(graphs, by_module(graphs, depth), depth)
+
+
+def rows_of(made: Graph, depth: int | None = None) -> list[CostRow]:
+    return [*cost_table([made], by_module([made], depth), depth).rows]
+
+
+def cells(table: str) -> list[list[str]]:
+    """The cells of a table that has no empty ones, without the rule."""
+    head, rule, *rows = table.splitlines()
+    assert set(rule) == {"-", " "}
+    return [re.split(r"\s{2,}", row.strip()) for row in (head, *rows)]
+
+
+def test_the_table_of_nodes_has_what_each_costs() -> None:
+    head, _, *rows = FORWARD.to_table(cost=True).splitlines()
+    assert head.split() == "opcode name target FLOPs saved bytes args kwargs".split()
+    at = head.index("FLOPs")
+    costs = {row.split()[1]: row[at : head.index("args")].split() for row in rows}
+    assert costs == {
+        **{"x": [], "w": [], "output": []},
+        **{"up/mm": [str(MM)], "up.act/relu": ["64"]},
+    }
+    assert "FLOPs" not in FORWARD.to_table()
+
+
+def test_what_is_not_known_of_a_node_is_a_question_mark() -> None:
+    made = graph(
+        """
+        %dynamic = aten.mm.default(%x, %y) : f32[s0, 8]
+        %custom = my.op.default(%x) : f32[2, 3]
+        %relu = aten.relu.default(%dynamic) : f32[s0, 8]
+        return %relu
+        save %relu
+        """,
+        inputs="%x = input : f32[s0, 4]\n%y = input : f32[4, 8]",
+    )
+    assert flops_by_node(made) == {"dynamic": None, "custom": None, "relu": 0}
+    assert saved_by_node(made) == {"relu": None}
+    assert made.to_table(cost=True).count("?") == 3
+
+
+def test_costs_of_torch_functions_are_refused_and_what_export_keeps_is_left_out() -> None:
+    with pytest.raises(CaptureError, match="at level 'dynamo' are not known"):
+        graph("%a = torch.relu(%x) : f32[2, 3]\nreturn %a", "forward @ dynamo").to_table(cost=True)
+    exported = graph("%a = aten.relu.default(%x) : f32[2, 3]\nreturn %a", "forward @ export")
+    assert "saved bytes" not in exported.to_table(cost=True)
+    assert "saved bytes" not in printed([exported])
+
+
+def test_a_body_counts_at_each_op_that_calls_it() -> None:
+    made = graph(
+        """
+        body: forward {
+          %a = input : f32[2, 2]
+          %mm = aten.mm.default(%a, %a) : f32[2, 2]
+          return %mm
+        }
+        %x = input : f32[2, 2]
+        %p = higher_order.invoke_subgraph(@body, "body", %x) : f32[2, 2]
+        %q = higher_order.invoke_subgraph(@body, "body", %p) : f32[2, 2]
+        return %q
+        """,
+        inputs="",
+    )
+    assert flops_by_node(made) == {"p": 16, "q": 16}
+
+
+def test_the_table_of_modules_has_both_directions_and_what_is_below() -> None:
+    assert cells(printed([FORWARD, BACKWARD])) == [
+        ["module", "forward FLOPs", "backward FLOPs", "FLOPs", "%", "saved bytes"],
+        ["(all)", str(MM), str(2 * MM), str(3 * MM), "100.0", "64"],
+        ["up", str(MM), str(MM), str(2 * MM), "66.7", "64"],
+        ["up.act", "0", "0", "0", "0.0", "64"],
+    ]
+    assert cells(printed([FORWARD], depth=1)) == [
+        ["module", "FLOPs", "%", "saved bytes"],
+        ["(all)", str(MM), "100.0", "64"],
+        ["up", str(MM), "100.0", "64"],
+    ]
+    assert len(cells(printed([FORWARD, BACKWARD], depth=0))) == 2
+    with pytest.raises(ValueError, match="depth=-1 is no depth of modules"):
+        printed([FORWARD], depth=-1)
+
+
+def test_a_module_that_only_holds_another_one_has_no_row_and_numbers_are_in_order() -> None:
+    body = "\n".join(
+        f"%net.h.{n}.mlp.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]" for n in (10, 2, 1)
+    )
+    rows = rows_of(graph(f"{body}\nreturn %net.h.1.mlp.fc/mm", inputs=INPUTS))
+    assert [(row.nesting, row.module) for row in rows] == [
+        *((0, ""), (1, "net.h")),
+        *((2, f"net.h.{n}.mlp.fc") for n in (1, 2, 10)),
+    ]
+
+
+def test_ops_that_are_not_counted_are_named() -> None:
+    made = graph("%a = my.op.default(%x) : f32[2, 3]\nreturn %a")
+    assert printed([made]).endswith("\nnot counted, because torch has no formula: my.op.default")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_sum_to_the_whole(seed: int) -> None:
+    made = random_graph(seed)
+    whole = made.flops
+    kept = by_module([made], 0)[""].saved_bytes
+    assert whole
+    assert kept
+    assert sum(value or 0 for value in flops_by_node(made).values()) == whole
+    assert sum(value or 0 for value in (saved_by_node(made) or {}).values()) == kept
+    for depth in (None, 0, 1, 2, 3):
+        costs = by_module([made], depth).values()
+        assert sum(cost.flops or 0 for cost in costs) == whole
+        assert sum(cost.saved_bytes or 0 for cost in costs) == kept
+        rows = rows_of(made, depth)
+        assert (rows[0].total, rows[0].saved_bytes) == (whole, kept)
+        outermost = [row for row in rows if row.nesting == 1]
+        direct = by_module([made], depth).get("")
+        assert whole == sum(row.total for row in outermost) + ((direct and direct.flops) or 0)
+
+
+def random_graph(seed: int) -> Graph:
+    """Products in modules at several depths, some of them kept, some by a view."""
+    rng = random.Random(seed)
+    lines, last, saved = [], "x", []
+    for number in range(30):
+        module = ".".join(rng.choice("ab01") for _ in range(rng.randrange(4)))
+        name = f"{module}/n{number}" if module else f"n{number}"
+        op = rng.choice(
+            ["aten.mm.default(%{}, %w)", "aten.relu.default(%{})", "aten.t.default(%{})"]
+        )
+        if number == 0:
+            op = "aten.mm.default(%{}, %w)"
+        lines.append(f"%{name} = {op.format(last)} : f32[4, 4]")
+        if number == 0 or rng.random() < 0.4:
+            saved.append(f"save %{name}")
+        last = name
+    inputs = "%x = input : f32[4, 4]\n%w = parameter : f32[4, 4]"
+    return graph("\n".join([*lines, f"return %{last}", *saved]), inputs=inputs)
+
+
+def test_what_changed_is_told_at_the_module_in_which_it_is() -> None:
+    def step(act: str, *more: str) -> Graph:
+        lines = [
+            *("%h.0.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]", *more),
+            f"%h.1.act/{act} = aten.{act}.default(%h.0.fc/mm) : f32[2, 8]",
+            *(f"return %h.1.act/{act}", f"save %h.1.act/{act}" if act == "exp" else ""),
+        ]
+        return graph("\n".join(lines), inputs=INPUTS)
+
+    def told(after: Graph) -> list[tuple[str, int, int]]:
+        return [
+            (new.module, new.total - old.total, (new.saved_bytes or 0) - (old.saved_bytes or 0))
+            for old, new in changed_costs([step("relu")], [after])[0]
+        ]
+
+    second = "%h.1.fc/mm = aten.mm.default(%x, %w) : f32[2, 8]"
+    assert told(step("relu")) == [("", 0, 0)]
+    assert told(step("exp")) == [("", 0, 64), ("h.1.act", 0, 64)]
+    assert told(step("exp", second)) == [
+        *(("", MM, 64), ("h.1", MM, 64)),
+        *(("h.1.act", 0, 64), ("h.1.fc", MM, 0)),
+    ]
+    assert told(step("relu", second)) == [("", MM, 0), ("h.1.fc", MM, 0)]
+
+
+class Broken(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 32), torch.nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.gelu(self.up(x))
+        torch._dynamo.graph_break()
+        return self.down(hidden.sin())
+
+
+def test_the_whole_of_a_capture_is_what_the_capture_says_also_over_a_broken_frame() -> None:
+    step = capture(Broken(), torch.ones(2, 4))
+    assert len(step.forwards) == 2
+    head, whole, *_ = cells(step.cost_table())
+    figures = dict(zip(head, whole, strict=True))
+    assert figures["FLOPs"] == f"{step.flops:,}"
+    assert figures["saved bytes"] == f"{step.saved_bytes:,}"
+    assert len(cells(step.cost_table(depth=0))) == 2
+    rows = {row[0]: row for row in cells(step.cost_table())}
+    for module, cost in step.by_module().items():
+        if module:
+            assert rows[module][3::2] == [f"{cost.flops:,}", f"{cost.saved_bytes:,}"]

@@ -1,0 +1,142 @@
+"""Values for symbolic sizes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from graph.build import graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph import Aot, CaptureError, Graph, capture
+from pytest_torchgraph.convert.symbolic_exprs import canonical
+from pytest_torchgraph.graph.expressions import UnknownExpression, value_of
+from pytest_torchgraph.graph.model import Symbol
+
+VALUES = {"s0": 6, "s1": 4, "u0": 9}
+
+
+def expressions() -> st.SearchStrategy[str]:
+    leaves = st.sampled_from([*VALUES, "1", "2", "3", "7"])
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.tuples(inner, st.sampled_from(["+", "-", "*"]), inner).map(
+                lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+            ),
+            st.tuples(inner, st.sampled_from(["//", "%"]), st.sampled_from("237")).map(
+                lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+            ),
+            st.tuples(st.sampled_from(["Max", "Min"]), inner, inner).map(
+                lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})"
+            ),
+        ),
+        max_leaves=8,
+    )
+
+
+@given(expressions())
+@settings(max_examples=200, deadline=None)
+def test_the_value_is_that_of_python_also_in_canonical_form(expr: str) -> None:
+    expected = eval(expr, {"Max": max, "Min": min, **VALUES})
+    assert value_of(expr, VALUES) == expected
+    assert value_of(canonical(expr), VALUES) == expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        ("s0**2/2", 18),
+        ("s0/4", Fraction(3, 2)),
+        ("FloorDiv(s0*s1, 5)", 4),
+        ("CeilToInt(IntTrueDiv(s0, 4))", 2),
+        ("TruncToInt(0.5*ToFloat(u0))", 4),
+        ("ModularIndexing(s0*s1, 4, 4)", 2),
+        ("Where(Eq(s0, s1), s0, s1 + 1)", 5),
+        ("PythonMod(u0, s1)", 1),
+        ("s0 > s1", True),
+        ("((s0 > 2) & (s1 != 4))", False),
+        ("-s0 + 2", -4),
+    ],
+)
+def test_functions_and_relations_of_torch_have_their_values(expr: str, expected: Any) -> None:
+    assert value_of(expr, VALUES) == expected
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        *("s9", "s0.real", "s0[0]", "print(s0)", "__import__('os')", "lambda: 1", "s0 +", ""),
+        *("s0//0", "9**9**9**9", "1 << 10**9", "'a'*s0", "(" * 300 + "s0" + ")" * 300, "s0 if 1"),
+        *("max(s0)", "Max(s0, key=1)", "Max()", "1j", "10.0**400", "s0 < s1 < 3"),
+    ],
+)
+def test_what_is_not_known_is_never_evaluated(expr: str) -> None:
+    with pytest.raises(UnknownExpression):
+        value_of(expr, VALUES)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 32), torch.nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.gelu(self.up(x))
+        return self.down(hidden).reshape(-1, 2)
+
+
+def test_a_dynamic_graph_costs_what_a_static_one_does() -> None:
+    dynamic = capture(Net(), torch.ones(6, 5, 4), via=Aot(dynamic=True))
+    with pytest.raises(CaptureError, match=r"which is a symbol: give symbols values, as with_siz"):
+        _ = dynamic.flops
+    for batch, length in ((6, 5), (2, 7)):
+        static = capture(Net(), torch.ones(batch, length, 4), via=Aot(dynamic=False))
+        sized = dynamic.with_sizes(s0=batch, s1=length)
+        assert (sized.flops, sized.saved_bytes) == (static.flops, static.saved_bytes)
+        assert sized.peak_bytes == static.peak_bytes
+        assert sized.by_module() == static.by_module()
+        sized.assert_budget(flops=static.flops)
+        with pytest.raises(AssertionError, match="the budget does not hold"):
+            sized.assert_budget(flops=static.flops - 1)
+    assert dynamic.forward.with_sizes(s0=6, s1=5).flops == 2 * 2 * 30 * 4 * 32
+
+
+MADE = graph(
+    """
+    %a = aten.view.default(%x, [`s0*s1`, 2]) : f32[`s0*s1`, `4//2`]
+    %b = aten.mm.default(%a, %a) : f32[`s0/2`, u0]
+    return %b
+    """,
+    inputs="%x = input : f32[s0, s1, 4]\n%n = input : `s0 + 1`",
+)
+
+
+def test_what_has_no_value_stays_a_symbol_and_the_text_can_be_read_again() -> None:
+    sized = MADE.with_sizes(s0=6)
+    assert sized["x"].result.shape == (6, Symbol("s1"), 4)  # type: ignore[union-attr]
+    assert sized["a"].args[1] == (Symbol("s0*s1"), 2)
+    assert sized["n"].result == Symbol("7")
+    assert sized["b"].result.shape == (3, Symbol("u0"))  # type: ignore[union-attr]
+    assert Graph.from_text(sized.to_text()) == sized
+    assert "s0" in MADE.to_text()  # the graph itself is what it was
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    there = r"there is no symbol 's2': there is s0 \(dim 0 of x\), s1 \(dim 1 of x\), u0 \(dim 1 of"
+    with pytest.raises(ValueError, match=there):
+        MADE.with_sizes(s2=1)
+    with pytest.raises(ValueError, match="there is none at all"):
+        graph("return %x").with_sizes(s0=1)
+    with pytest.raises(ValueError, match=r"with s0=5 the size s0/2 of %b would be 2\.5"):
+        MADE.with_sizes(s0=5)
+    with pytest.raises(ValueError, match="s0=-1 is no size: it is negative"):
+        MADE.with_sizes(s0=-1)
+    for size in (True, 2.0, "8"):
+        with pytest.raises(TypeError, match="is no size: pass an int"):
+            MADE.with_sizes(s0=size)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"with_sizes\(\) changes nothing"):
+        MADE.with_sizes()

@@ -1,0 +1,173 @@
+"""Drawings whose colours show what ops cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graph.build import document
+
+from pytest_torchgraph import CaptureError
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.render import program
+from pytest_torchgraph.render.look.heat import HEAT_PAINTS
+from pytest_torchgraph.render.to_file import render
+from pytest_torchgraph.render.whole import to_dot
+
+
+def graph(body: str, title: str = "forward @ aot") -> Graph:
+    return Graph.from_text(document(body, title))
+
+
+STEP = graph("""
+    %x = input : f32[10, 10]
+    %w = parameter : f32[10, 98]
+    %v = parameter : f32[98, 1]
+    %up.fc/mm = aten.mm.default(%x, %w) : f32[10, 98]
+    %up.act/relu = aten.relu.default(%up.fc/mm) : f32[10, 98]
+    %down/mm = aten.mm.default(%up.act/relu, %v) : f32[10, 1]
+    %down/max = aten.max.dim(%down/mm, 1, True) : (f32[10, 1], i64[10, 1])
+    %down/values = operator.getitem(%down/max, 0) : f32[10, 1]
+    %down/where = operator.getitem(%down/max, 1) : i64[10, 1]
+    return %down/values
+    save %down/where
+    save %up.act/relu
+""")
+"""Two products of 19,600 and 1,960 FLOP; 80 and 3,920 bytes are kept."""
+
+
+def heat_of(box: dict[str, str]) -> str:
+    """The step of the scale that a box is painted with, by its fill."""
+    (step,) = (s for s, p in HEAT_PAINTS.items() if p.fill.lower() == box["fillcolor"].lower())
+    return step
+
+
+def test_boxes_and_modules_say_what_they_cost_and_are_as_dark(look):
+    seen = look(to_dot(STEP, heat="flops"))
+
+    up = seen.box("aten.mm\nw f32[10, 98]")
+    down = seen.box("aten.mm\nv f32[98, 1]")
+    assert [heat_of(up), heat_of(down)] == ["most", "medium"]
+    assert heat_of(seen.box("aten.relu")) == heat_of(seen.box("x\n")) == "none"
+    assert any("19.6 kFLOP, 90.9%" in text for text in seen.boxes)
+    assert any("2.0 kFLOP, 9.1%" in text for text in seen.boxes)
+    assert {"up · 19.6 kFLOP, 90.9%", "down · 2.0 kFLOP, 9.1%", "up.act"} <= set(seen.clusters)
+
+
+def test_the_title_and_the_legend_say_what_the_colours_are(look):
+    source = to_dot(STEP, heat="flops").source
+
+    assert "colour: share of all floating-point operations, 21.6 kFLOP" in source
+    legend = look(to_dot(STEP, heat="flops")).clusters["share of all"]
+    words = {"30% and more", "10% and more", "3% and more", "1% and more", "under 1%", "nothing"}
+    assert legend == words
+    assert "families of ops" not in source
+    assert "tg-heat-most" in source
+
+
+def test_bytes_that_are_kept_are_at_the_op_that_made_them_also_in_a_projection(look):
+    seen = look(to_dot(STEP, heat="saved_bytes"))
+
+    assert heat_of(seen.box("aten.max.dim")) == "less"  # %down/where, folded into its box
+    assert heat_of(seen.box("aten.relu")) == "most"
+    assert any("3.9 kB, 98.0%" in text for text in seen.boxes)
+    assert (
+        "share of all bytes kept for the backward, 4.0 kB"
+        in to_dot(STEP, heat="saved_bytes").source
+    )
+
+
+def test_a_folded_block_has_the_heat_of_all_its_ops(look):
+    lines = [
+        f"%h.{n}/mm.{m} = aten.mm.default(%x, %x) : f32[4, 4]" for n in range(4) for m in "abc"
+    ]
+    layers = graph("\n".join(["%x = input : f32[4, 4]", *lines, "return %h.0/mm.a"]))
+
+    seen = look(to_dot(layers, limit=6, heat="flops"))
+
+    folded = [text for text in seen.boxes if "3 × aten.mm" in text]
+    assert folded
+    assert all("384 FLOP, 25.0%" in text for text in folded)
+    assert {heat_of(seen.boxes[text]) for text in folded} == {"more"}
+
+
+def test_one_op_more_recolours_no_other(look):
+    more = STEP.to_text().replace(
+        "  return", "  %tail = aten.mm.default(%x, %x) : f32[10, 10]\n  return"
+    )
+    before, after = (look(to_dot(g, heat="flops")) for g in (STEP, Graph.from_text(more)))
+
+    for start in ("aten.mm\nw", "aten.mm\nv", "aten.relu", "aten.max.dim"):
+        assert heat_of(before.box(start)) == heat_of(after.box(start))
+
+
+def test_a_step_counts_graphs_as_often_as_they_ran(look):
+    again = Graph.from_text(STEP.to_text())
+    again = replace(again, name="eager_0", level="dispatch", eager=True, runs=3)
+
+    drawn = program.to_dot([STEP, again], heat="flops")
+    seen = look(drawn)
+
+    assert "share of all floating-point operations, 86.2 kFLOP" in drawn.source
+    assert "forward: 10 nodes · 21.6 kFLOP, 25.0%" in seen.clusters
+    assert any(label.endswith("64.7 kFLOP, 75.0%") for label in seen.clusters)
+
+
+def test_the_ops_of_a_body_have_its_cost_once_for_each_call(look):
+    made = graph("""
+        body: forward {
+          %a = input : f32[2, 2]
+          %mm = aten.mm.default(%a, %a) : f32[2, 2]
+          return %mm
+        }
+        %x = input : f32[2, 2]
+        %p = higher_order.invoke_subgraph(@body, "body", %x) : f32[2, 2]
+        %q = higher_order.invoke_subgraph(@body, "body", %p) : f32[2, 2]
+        return %q
+    """)
+    seen = look(to_dot(made, heat="flops"))
+
+    assert heat_of(seen.box("aten.mm\n32 FLOP, 100.0%")) == "most"
+    assert "share of all floating-point operations, 32 FLOP" in to_dot(made, heat="flops").source
+
+
+def test_what_is_not_known_is_said_and_not_drawn_as_nothing(look):
+    made = graph("""
+        %x = input : f32[s0, 4]
+        %w = parameter : f32[4, 4]
+        %a = my.op.default(%x) : f32[s0, 4]
+        %b = aten.mm.default(%a, %w) : f32[s0, 4]
+        return %b
+    """)
+    seen = look(to_dot(made, heat="flops"))
+
+    assert heat_of(seen.box("my.op\nFLOP of 1 op not known")) == "unknown"
+    assert "not known" in seen.clusters["share of all"]
+    assert "those of 2 ops are not known" in to_dot(made, heat="flops").source
+
+
+def test_a_heat_of_nothing_is_no_error(look):
+    made = graph("%x = input : f32[2]\n%a = aten.relu.default(%x) : f32[2]\nreturn %a")
+
+    assert heat_of(look(to_dot(made, heat="flops")).box("aten.relu")) == "none"
+    assert "floating-point operations, 0 FLOP" in to_dot(made, heat="flops").source
+
+
+def test_a_heat_that_cannot_be_is_refused(tmp_path: Path):
+    dynamo = graph("%x = input\n%a = torch.relu(%x)\nreturn %a", "forward @ dynamo")
+
+    with pytest.raises(ValueError, match="heat='time' is no figure of cost: use 'flops' or 'saved"):
+        STEP.to_dot(heat="time")  # type: ignore[arg-type]
+    with pytest.raises(CaptureError, match="the flops of a graph at level 'dynamo'"):
+        dynamo.render(tmp_path / "a.dot", heat="flops")
+    with pytest.raises(CaptureError, match="do not say what is saved for the backward"):
+        dynamo.to_dot(heat="saved_bytes")
+    with pytest.raises(ValueError, match="heat='flops' colours graphs, and this is none"):
+        render(diff_graphs((STEP,), (dynamo,)), tmp_path / "a.dot", heat="flops")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_heat_nothing_is_different():
+    assert "heat" not in STEP.to_dot().source

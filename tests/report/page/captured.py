@@ -1,0 +1,21 @@
+"""A capture of graphs that are given as text."""
+
+from __future__ import annotations
+
+from pytest_torchgraph import Cost, Graph
+
+
+class Captured:
+    """What `capture_data` reads of a capture; it needs no torch."""
+
+    via = "aot"
+    breaks = ()
+    recompiles = ()
+
+    def __init__(self, *program: Graph) -> None:
+        self.program = program
+
+    def by_module(self, depth: int | None = None) -> dict[str, Cost]:
+        from pytest_torchgraph.graph.cost.by_module import by_module
+
+        return by_module(self.program, depth)

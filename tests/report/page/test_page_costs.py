@@ -1,0 +1,141 @@
+"""What captures and comparisons cost, in the page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch  # noqa: F401  # the formulas are torch's, and the page imports it for nobody
+from report.page.captured import Captured
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.report.page import collect, costs
+from pytest_torchgraph.report.page.html import page as html_of
+
+BLOCK = """\
+  %h.{n}.up.weight = parameter : f32[8, 32]
+  %h.{n}.up/mm = aten.mm.default(%x, %h.{n}.up.weight) : f32[2, 32]
+  %h.{n}.act/{act} = aten.{act}.default(%h.{n}.up/mm) : f32[2, 32]
+"""
+MM = 2 * 2 * 8 * 32
+
+
+def forward(blocks: int, act: str = "gelu", level: str = "aot") -> Graph:
+    """Blocks side by side; an `exp` is kept for the backward."""
+    lines = [f"torchgraph 1\n\nforward @ {level} {{\n  %x = input : f32[2, 8]\n"]
+    lines += [BLOCK.format(n=n, act=act if n == 3 else "gelu") for n in range(blocks)]
+    lines.append(f"  return %h.{blocks - 1}.up/mm\n")
+    lines.append("  save %h.3.act/exp\n" if act == "exp" else "")
+    return Graph.from_text("".join([*lines, "}\n"]))
+
+
+BACKWARD = Graph.from_text(
+    "torchgraph 1\n\nbackward @ aot {\n  %x = input : f32[2, 8]\n  %w = parameter : f32[8, 32]\n"
+    "  %h.0.up/mm.1 = aten.mm.default(%x, %w) : f32[2, 32]\n  return %h.0.up/mm.1\n}\n"
+)
+
+
+def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:
+    return costs.cost_data(graphs, Captured(*graphs).by_module)
+
+
+def changed(blocks: int = 6) -> dict[str, Any]:
+    diff = diff_graphs((forward(blocks),), (forward(blocks, "exp"),))
+    return collect.difference_data(
+        **dict.fromkeys(("file", "headline", "accept"), "words"), lines=(), diff=diff
+    )
+
+
+def test_a_capture_has_its_modules_with_both_directions() -> None:
+    data = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
+    table = data["cost"]
+    assert table["about"] == f"{7 * MM / 1000:.1f} kFLOP, 0 B kept for the backward"
+    assert table["titles"] == ["forward FLOPs", "backward FLOPs", "FLOPs", "saved bytes"]
+    assert table["rows"][:3] == [
+        ["", 0, 6 * MM, MM, 7 * MM, 0],
+        ["h", 1, 6 * MM, MM, 7 * MM, 0],
+        ["h.0.up", 2, MM, MM, 2 * MM, 0],
+    ]
+    assert table["more"] == 0
+
+
+def test_the_modules_of_a_large_graph_are_those_for_which_there_is_room() -> None:
+    table = cost_of([forward(20)])
+    assert table is not None
+    assert [row[0] for row in table["rows"]] == ["", "h", *(f"h.{n}.up" for n in range(20))]
+    table = cost_of([forward(40)])
+    assert table is not None
+    assert [row[:3] for row in table["rows"]] == [["", 0, 40 * MM], ["h", 1, 40 * MM]]
+    assert table["more"] == 40
+
+
+def test_a_comparison_has_the_modules_that_cost_another_amount() -> None:
+    assert changed()["cost"] == {
+        "about": "+0 FLOP, +256 B kept for the backward",
+        "titles": ["FLOPs before", "FLOPs after", "saved bytes before", "saved bytes after"],
+        "rows": [["", 0, 6 * MM, 6 * MM, 0, 256], ["h.3.act", 1, 0, 0, 0, 256]],
+        "more": 0,
+        "note": "",
+    }
+
+
+def test_ops_that_are_not_counted_are_said() -> None:
+    custom = Graph.from_text(forward(2).to_text().replace("aten.gelu", "my.gelu"))
+    table = cost_of([custom])
+    assert table is not None
+    assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP and what is not counted, 0 B")
+    assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
+    changed = costs.changed_cost_data([forward(2)], [custom])
+    assert changed is not None
+    assert changed["note"] == table["note"]
+
+
+def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cost_of([]) is None
+    assert cost_of([forward(2, level="dynamo")]) is None
+    exported = cost_of([forward(2, level="export")])
+    assert exported is not None
+    assert exported["titles"] == ["FLOPs"]
+    dynamic = forward(2).to_text().replace("f32[2", "f32[s0")
+    assert cost_of([Graph.from_text(dynamic)]) is None
+    monkeypatch.delitem(sys.modules, "torch")
+    assert cost_of([forward(2)]) is None
+    assert costs.changed_cost_data([forward(2)], [forward(3)]) is None
+    assert "torch" not in sys.modules
+
+
+@pytest.mark.parametrize("width", [1280, 600])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    test = {"id": "test_a", "outcome": "failed", "seconds": 0.1, "message": "", "where": "a.py:1"}
+    captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
+    test |= {"captures": [captured], "differences": [changed()], "pictures": []}
+    path = tmp_path / "page.html"
+    path.write_text(html_of({"about": "pytest", "warning": "", "tests": [test]}), encoding="utf-8")
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    opened.page.emulate_media(color_scheme=scheme)
+    page = opened.open(path)
+
+    change, own = page.locator("details.cost").all()
+    assert change.locator("summary").inner_text() == (
+        "Cost before and after: +0 FLOP, +256 B kept for the backward"
+    )
+    assert own.locator("summary").inner_text().startswith("Cost: 7.2 kFLOP, 0 B kept")
+    for each in (change, own):
+        assert not each.locator("table").is_visible()
+        each.locator("summary").click()
+    assert change.locator("tbody tr").last.inner_text().split() == ["h.3.act", *"0 0 0 256".split()]
+    head = [text.lower() for text in own.locator("thead th").all_inner_texts()]
+    assert head == ["module", "forward flops", "backward flops", "flops", "saved bytes"]
+    figures = own.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert figures == [f"{number:,}" for number in (6 * MM, MM, 7 * MM, 0)]
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    last = own.locator("tbody td").last.bounding_box()
+    assert last["x"] + last["width"] <= width
+    colour = "getComputedStyle(document.querySelector('details.cost td')).color"
+    light = sum(int(part) for part in re.findall(r"\d+", page.evaluate(colour))[:3])
+    assert (light > 3 * 128) == (scheme == "dark")
