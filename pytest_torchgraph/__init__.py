@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
+    from .graph.collectives import Collective as Collective
     from .graph.cost.by_module import Cost as Cost
     from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
@@ -60,6 +61,7 @@ _NAMES = {
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.by_module": ("Cost",),
+    "graph.collectives": ("Collective",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),

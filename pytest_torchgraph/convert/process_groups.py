@@ -6,12 +6,19 @@ ops of c10d are given the group itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed
+
+from .. import torch_private
 
 GROUP_NAME = "group_name"
 """The argument of an op, by its schema, that is torch's name of a process group."""
@@ -50,6 +57,36 @@ def name_of(value: Any) -> str | None:
     if isinstance(value, torch.ScriptObject) and str(value._type()) == _BOXED:
         value = kind.unbox(value)
     return str(value.group_name) if isinstance(value, kind) else None
+
+
+_OF_MESH = re.compile(r"mesh_(?!default|dim_\d)(.+)", re.DOTALL)
+"""How torch describes the group of a named dimension of a mesh."""
+
+_dimensions: ContextVar[Mapping[str, str]] = ContextVar("_dimensions")
+
+
+@contextlib.contextmanager
+def dimensions_named(names: Mapping[str, str]) -> Iterator[None]:
+    """Name groups after dimensions of a mesh for the captures inside, by torch's names of them."""
+    token = _dimensions.set(names)
+    try:
+        yield
+    finally:
+        _dimensions.reset(token)
+
+
+def mesh_dimensions() -> dict[str, str]:
+    """The dimension of a mesh that a group is for, by torch's name of the group.
+
+    Of several groups for dimensions of one name none is in it.
+    """
+    found = dict(_dimensions.get({}))
+    for group in torch_private.process_groups():
+        described = _OF_MESH.fullmatch(getattr(group, "group_desc", ""))
+        if described:
+            found.setdefault(str(group.group_name), described[1])
+    often = Counter(found.values())
+    return {group: name for group, name in found.items() if often[name] == 1}
 
 
 def reduction_of(value: Any) -> str | None:

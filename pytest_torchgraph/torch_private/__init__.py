@@ -72,6 +72,7 @@ from .observers import (
     on_step_graph_break,
     traced_files,
 )
+from .dtensor import is_mesh, local, process_groups, stands_for_others
 from .ops import is_composite, registered_ops
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
@@ -121,8 +122,10 @@ __all__ = [
     "is_compiled_code",
     "is_composite",
     "is_fake",
+    "is_mesh",
     "leave_alone",
     "leave_function_alone",
+    "local",
     "local_of",
     "logs_restored",
     "marks_gradient_sums",
@@ -139,6 +142,7 @@ __all__ = [
     "one_backend",
     "origin_of",
     "probe",
+    "process_groups",
     "registered_ops",
     "replaced",
     "reset_dynamo",
@@ -147,6 +151,7 @@ __all__ = [
     "sequence_number",
     "stance",
     "stance_restored",
+    "stands_for_others",
     "structured_trace",
     "traced_files",
     "uncompiled",

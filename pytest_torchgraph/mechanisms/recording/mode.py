@@ -281,13 +281,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""
+        tensor = torch_private.local(tensor)
         known = self._tensors.get(id(tensor))
         if known is None or known[0]() is not tensor:
             self.origin[self.meet(tensor, True)] = (role, name)
 
     def number_of(self, tensor: torch.Tensor) -> Value:
         """The value of a tensor: of an output of the target, of a gradient."""
-        return self.encode(tensor)  # type: ignore[no-any-return]
+        return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
 
     def known(self, tensor: torch.Tensor) -> Value | None:
         """The value of a tensor that was met, None for another one."""

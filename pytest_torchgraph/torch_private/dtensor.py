@@ -1,0 +1,57 @@
+"""Tensors that stand for others, and what goes with them: meshes and process groups.
+
+An op on a `DTensor`, or on the pending result of a collective, is not dispatched as such: their own
+dispatch turns it into ops on local tensors, and collectives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from .private_names import NAMES, get
+
+_STANDING = {"dtensor_local": "DTensor", "pending_result": "AsyncCollectiveTensor"}
+"""The names of the attributes that hold the tensor inside, with their classes."""
+
+
+def stands_for_others(types: Iterable[type]) -> bool:
+    """Whether the types of an op's arguments are such that its own dispatch runs other ops."""
+    return any(_inner(each) is not None for each in types)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on this rank that a tensor stands for; itself where it stands for none."""
+    while (inner := _inner(type(tensor))) is not None:
+        tensor = getattr(tensor, inner)
+    return tensor
+
+
+def _inner(kind: type) -> str | None:
+    """The attribute that holds the tensor inside of one of a class; None for any other class."""
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return None
+    for name, class_name in _STANDING.items():
+        module, _, attribute = NAMES[name].path.partition(":")
+        known = getattr(sys.modules.get(module), class_name, None)
+        if known is not None and issubclass(kind, known):
+            return attribute.rpartition(".")[2]
+    return None
+
+
+def is_mesh(value: Any) -> bool:
+    """Whether a value of a graph is a device mesh, which torch passes in as an opaque object."""
+    real = getattr(value, "real_obj", None) if type(value).__name__ == "FakeScriptObject" else value
+    mesh = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+    return mesh is not None and isinstance(real, mesh)
+
+
+def process_groups() -> list[Any]:
+    """All process groups that there are; none where torch.distributed is not initialized."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return []
+    return list(get("process_groups"))
