@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .mechanisms.torch_compile.dynamo import Dynamo as Dynamo
     from .mechanisms.torch_compile.inductor import Inductor as Inductor
     from .ops.names import OpCounts as OpCounts
+    from .ranks.capture_ranks import capture_ranks as capture_ranks
+    from .ranks.ranks import Ranks as Ranks
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
@@ -74,6 +76,8 @@ _NAMES = {
     "mechanisms.torch_compile.dynamo": ("Dynamo",),
     "mechanisms.torch_compile.inductor": ("Inductor",),
     "ops.names": ("OpCounts",),
+    "ranks.capture_ranks": ("capture_ranks",),
+    "ranks.ranks": ("Ranks",),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),

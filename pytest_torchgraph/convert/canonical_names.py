@@ -120,7 +120,7 @@ class CanonicalNames:
 
     def constant(self, value: Any) -> Arg:
         """A constant argument as data: an `Arg` without references."""
-        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes):
+        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
             return value
         if isinstance(value, enum.Enum):
             return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")

@@ -19,11 +19,23 @@ import torch
 import torch.distributed
 
 from .. import torch_private
+from ..graph.model import Atom
 
 GROUP_NAME = "group_name"
 """The argument of an op, by its schema, that is torch's name of a process group."""
 _BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
+
+
+_RANK = "rank"
+"""The argument of FSDP's ops that is the number of the rank itself."""
+OWN_RANK = Atom("rank")
+"""What stands for the number of the rank itself."""
+
+
+def is_marked(op: Any, argument: str) -> bool:
+    """Whether an argument of an op is one that `mark_names` marks, by its name."""
+    return argument == GROUP_NAME or (argument == _RANK and op.namespace == "fsdp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +48,19 @@ class GroupName:
 def mark_names(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an op, with a `GroupName` where a text names a group."""
+    """The arguments of an op, with a `GroupName` where a text names a group.
+
+    The number of the rank itself, which FSDP's ops take, becomes `OWN_RANK`: it is another one on
+    each rank, and says nothing about the model.
+    """
     if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return args, kwargs
     positions = _positions(op)
     if not positions:
         return args, kwargs
-    marked = [_marked(arg) if k in positions else arg for k, arg in enumerate(args)]
-    named = {key: _marked(arg) if key == GROUP_NAME else arg for key, arg in kwargs.items()}
+    marked = [_marked(arg, positions.get(k)) for k, arg in enumerate(args)]
+    names = set(positions.values())
+    named = {key: _marked(arg, key if key in names else None) for key, arg in kwargs.items()}
     return tuple(marked), named
 
 
@@ -97,19 +114,21 @@ def reduction_of(value: Any) -> str | None:
     return str(torch.distributed.ReduceOp.RedOpType(number).name)
 
 
-def _marked(value: Any) -> Any:
-    return GroupName(value) if isinstance(value, str) else value
+def _marked(value: Any, name: str | None) -> Any:
+    if name == GROUP_NAME and isinstance(value, str):
+        return GroupName(value)
+    return OWN_RANK if name == _RANK and isinstance(value, int) else value
 
 
 @functools.lru_cache(maxsize=4096)
-def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> frozenset[int]:
-    """Where an op, or an overload of a packet, takes the name of a group."""
+def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> dict[int, str]:
+    """Where an op, or an overload of a packet, takes the name of a group, or the own rank."""
     overloads: list[Any] = [op]
     if isinstance(op, torch._ops.OpOverloadPacket):
         overloads = [getattr(op, name) for name in op.overloads()]  # type: ignore[no-untyped-call]
-    return frozenset(
-        position
+    return {
+        position: argument.name
         for overload in overloads
         for position, argument in enumerate(overload._schema.arguments)
-        if argument.name == GROUP_NAME
-    )
+        if is_marked(overload, argument.name)
+    }

@@ -116,8 +116,8 @@ def _copy_nodes(
     """Append copies of the nodes of `source` that are not in `new` yet, with the meta given."""
     for node in source.nodes:
         if node not in new:
-            new[node] = graph.node_copy(node, new.__getitem__)
-            new[node].meta = meta(node)
+            copy = new[node] = graph.node_copy(node, new.__getitem__)
+            copy.meta = meta(node)
 
 
 def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The collectives of graphs: what is sent between ranks, by whom, and how long nobody waits for it."""
+"""The collectives of graphs: what is sent between ranks, where, and when it is waited for."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ from .compiled import (
     unwrap_inline,
 )
 from .config_changes import GONE, ConfigChanges
+from .dtensor import forget_meshes, is_mesh, local, process_groups, stands_for_others, wait
 from .dynamo import (
     aside,
     compile_is_disabled,
@@ -72,7 +73,6 @@ from .observers import (
     on_step_graph_break,
     traced_files,
 )
-from .dtensor import is_mesh, local, process_groups, stands_for_others
 from .ops import is_composite, registered_ops
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
@@ -113,6 +113,7 @@ __all__ = [
     "current_autograd_node",
     "current_stance",
     "forget_aborted_compilation",
+    "forget_meshes",
     "frames_seen",
     "fresh_dynamo",
     "get",
@@ -156,4 +157,5 @@ __all__ = [
     "traced_files",
     "uncompiled",
     "unwrap_inline",
+    "wait",
 ]

@@ -55,3 +55,23 @@ def process_groups() -> list[Any]:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return []
     return list(get("process_groups"))
+
+
+def forget_meshes() -> None:
+    """Empty what `DTensor` remembers of meshes: of an equal one it would use the groups again."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    get("sharding_cache").cache_clear()
+    get("transform_cache").cache_clear()
+    planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
+    planners.clear()
+    # The part of the cache that is written in C++, since torch 2.11.
+    getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
+
+
+def wait(tensor: torch.Tensor) -> None:
+    """Wait for the collective that a tensor is the pending result of; nothing for any other."""
+    module, _, attribute = NAMES["pending_result"].path.partition(":")
+    pending = getattr(sys.modules.get(module), attribute.partition(".")[0], None)
+    if pending is not None and isinstance(tensor, pending):
+        torch.ops._c10d_functional.wait_tensor(local(tensor))
