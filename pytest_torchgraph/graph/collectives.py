@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from ..ops.collectives import WAITS, collective_kinds
@@ -130,7 +130,13 @@ def _moved(graph: Graph, node: Node, parts: int) -> list[Sequence[TensorMeta]]:
         each = next((tensors_ for tensors_ in taken if len(tensors_) == parts), [])
         return [[tensor] for tensor in each] if each else [[]] * parts
     sides = [*taken, list(tensors(node.result))]
-    return [max(sides, key=lambda side: total_bytes(side) or 0)]
+    return [max(sides, key=_size)]
+
+
+def _size(side: Sequence[TensorMeta]) -> float:
+    """The bytes of tensors together; one that is not known is larger than all that are."""
+    total = total_bytes(side)
+    return math.inf if total is None else total
 
 
 def _tensors_of(graph: Graph, arg: Any) -> Iterator[TensorMeta]:
@@ -148,5 +154,5 @@ def total_bytes(found: Iterable[TensorMeta]) -> int | None:
         sizes = [size for size in tensor.shape if isinstance(size, int)]
         if len(sizes) < len(tensor.shape):
             return None
-        total += prod(sizes) * item_size(tensor.dtype)
+        total += math.prod(sizes) * item_size(tensor.dtype)
     return total
