@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, overload
 
@@ -80,21 +80,57 @@ class Ranks(Sequence["Capture"]):
                 are to be compared.
         """
         __tracebackhide__ = True
-        if across is not None and across not in self.mesh:
-            raise ValueError(
-                f"the mesh has no dimension {across!r}: it has {', '.join(map(repr, self.mesh))}"
-            )
         groups = self._alike_but_for(across)
-        if all(len(group) < 2 for group in groups):
-            of = "" if across is None else f" that differ in {across!r} alone"
-            raise ValueError(f"there are no two ranks{of}, so nothing can be compared: {self!r}")
         problems = [line for group in groups for line in self._differences(group)]
         if problems:
             of = "" if across is None else f" across {across!r}"
             raise AssertionError("\n".join([f"ranks have different graphs{of}:", *problems]))
 
+    def assert_same_collectives(self, across: str | None = None) -> None:
+        """Assert that ranks communicate in the same order: kinds, groups and bytes.
+
+        Less than `assert_same_graphs`: each rank may compute on numbers of its own, as on the part
+        of a vocabulary that it has. Ranks of a pipeline, which send and receive, are not alike.
+
+        Args:
+            across: as in `assert_same_graphs`.
+
+        Raises:
+            AssertionError: with the ranks that differ, and both orders; and where no rank
+                communicates at all.
+            ValueError: as `assert_same_graphs`.
+        """
+        __tracebackhide__ = True
+        groups = self._alike_but_for(across)
+        if not any(each.collectives for each in self._captures):
+            raise AssertionError("no rank communicates, so that they have no order to agree on")
+        problems: list[str] = []
+        for group in groups:
+            first, *others = classes_of(group, lambda each: list(map(_sent, each.collectives)))
+            for other in others[:MOST]:
+                problems.append(f"  {self._named(other)} beside {self._named(first)}:")
+                problems += [f"      {line}" for line in _orders(first[0], other[0])]
+        if problems:
+            of = "" if across is None else f" across {across!r}"
+            raise AssertionError("\n".join([f"ranks communicate differently{of}:", *problems]))
+
     def _alike_but_for(self, across: str | None) -> list[list[Capture]]:
-        """The captures to compare with each other, in groups."""
+        """The captures to compare with each other, in groups.
+
+        Raises:
+            ValueError: for a dimension that the mesh does not have, and where there are no two.
+        """
+        if across is not None and across not in self.mesh:
+            raise ValueError(
+                f"the mesh has no dimension {across!r}: it has {', '.join(map(repr, self.mesh))}"
+            )
+        groups = self._groups(across)
+        if all(len(group) < 2 for group in groups):
+            of = "" if across is None else f" that differ in {across!r} alone"
+            raise ValueError(f"there are no two ranks{of}, so nothing can be compared: {self!r}")
+        return groups
+
+    def _groups(self, across: str | None) -> list[list[Capture]]:
         if across is None:
             return [list(self._captures)]
         groups: dict[tuple[int, ...], list[Capture]] = {}
@@ -130,12 +166,18 @@ class Ranks(Sequence["Capture"]):
         return math.prod(self.mesh.values())
 
 
-def classes_of(captures: Sequence[Capture]) -> list[list[Capture]]:
-    """The captures in classes of equal ones, each class where its first one stands."""
+def classes_of(
+    captures: Sequence[Capture], by: Callable[[Capture], object] = lambda capture: capture
+) -> list[list[Capture]]:
+    """The captures in classes of equal ones, each class where its first one stands.
+
+    Args:
+        by: what is compared of each.
+    """
     classes: list[list[Capture]] = []
     for each in captures:
         for known in classes:
-            if known[0] == each:
+            if by(known[0]) == by(each):
                 known.append(each)
                 break
         else:

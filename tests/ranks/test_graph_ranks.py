@@ -124,6 +124,37 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
     assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
 
 
+def test_the_order_of_collectives_alone() -> None:
+    ranks = capture_ranks(another_order, dp=2, tp=2, via="dispatch")
+    ranks[:3].assert_same_collectives()
+    with pytest.raises(AssertionError) as error:
+        ranks.assert_same_collectives()
+    message = str(error.value)
+    assert message.startswith("ranks communicate differently:")
+    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
+    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
+    with pytest.raises(AssertionError, match="differently across 'tp'"):
+        ranks.assert_same_collectives(across="tp")
+
+
+def own_number(mesh: DeviceMesh) -> tuple[Any, ...]:
+    rank, group = dist.get_rank(), mesh.get_group("tp")
+    return lambda x: functional.all_reduce(x * rank, "sum", group) + 1, (torch.ones(4),)
+
+
+def test_ranks_may_compute_on_numbers_of_their_own() -> None:
+    ranks = capture_ranks(own_number, tp=4, via="dispatch")
+    ranks.assert_same_collectives()
+    with pytest.raises(AssertionError, match="ranks have different graphs"):
+        ranks.assert_same_graphs()
+
+
+def test_where_nobody_communicates_there_is_no_order() -> None:
+    ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
+    with pytest.raises(AssertionError, match="no rank communicates"):
+        ranks.assert_same_collectives()
+
+
 def branch(mesh: DeviceMesh) -> tuple[Any, ...]:
     first = mesh.get_local_rank("dp") == 0
 
