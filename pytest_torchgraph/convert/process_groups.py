@@ -10,7 +10,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -85,11 +85,24 @@ _dimensions: ContextVar[Mapping[str, str]] = ContextVar("_dimensions")
 @contextlib.contextmanager
 def dimensions_named(names: Mapping[str, str]) -> Iterator[None]:
     """Name groups after dimensions of a mesh for the captures inside, by torch's names of them."""
-    token = _dimensions.set(names)
+    token = _dimensions.set({**names, **_dimensions.get({})})
     try:
         yield
     finally:
         _dimensions.reset(token)
+
+
+def dimensions_of_meshes(tensors: Iterable[torch.Tensor]) -> dict[str, str]:
+    """The dimensions of the meshes that tensors are spread over, by torch's names of their groups.
+
+    torch describes a group as that of a dimension only where it made the group for the mesh: a mesh
+    of one dimension has the group of all ranks.
+    """
+    found: dict[str, str] = {}
+    for mesh in torch_private.meshes_of(tensors):
+        for name in mesh.mesh_dim_names or ():
+            found.setdefault(str(mesh.get_group(name).group_name), name)
+    return found
 
 
 def mesh_dimensions() -> dict[str, str]:

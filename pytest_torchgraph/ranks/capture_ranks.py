@@ -10,6 +10,7 @@ import torch
 
 from .. import torch_private
 from ..api.capture import capture
+from ..errors import CaptureError
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import output_leaves
 from ..torch_release import need_torch
@@ -63,8 +64,6 @@ def capture_ranks(
     if not callable(build):
         raise TypeError(f"build must be callable with a mesh, not {type(build).__name__}")
     if not torch.distributed.is_available():
-        from ..errors import CaptureError
-
         raise CaptureError("this torch was built without torch.distributed, which has the groups")
     refuse_other_group()
     random = RandomState()
@@ -90,11 +89,31 @@ def _of_rank(
 ) -> Capture:
     with fake_rank(rank, dimensions, device) as mesh:
         target, args, kwargs = _built(build(mesh))
-        made = capture(target, *args, **options, **kwargs)
+        try:
+            made = capture(target, *args, **options, **kwargs)
+        except RuntimeError as error:
+            _refuse_reducer(error)
+            raise
         made.settle(rank)
         for leaf in output_leaves(made.output):
             torch_private.wait(leaf)  # else torch warns when the process ends
         return made
+
+
+def _refuse_reducer(error: RuntimeError) -> None:
+    """Say what an internal assertion of torch's means; nothing for any other error.
+
+    Raises:
+        CaptureError: for the reducer of DistributedDataParallel, to which the fake group gives
+            nothing back.
+    """
+    if "expected the hook result is either a Tensor or a TensorList" in str(error):
+        raise CaptureError(
+            "the reducer of DistributedDataParallel does not run under torch's fake process group: "
+            "register a communication hook that is written in Python and does not read the result "
+            "of a future, or run the test under torchrun with gloo and capture each rank with "
+            "graph_capture"
+        ) from error
 
 
 def _split(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:

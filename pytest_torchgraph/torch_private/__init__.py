@@ -41,7 +41,15 @@ from .compiled import (
     unwrap_inline,
 )
 from .config_changes import GONE, ConfigChanges
-from .dtensor import forget_meshes, is_mesh, local, process_groups, stands_for_others, wait
+from .dtensor import (
+    forget_meshes,
+    is_mesh,
+    local,
+    meshes_of,
+    process_groups,
+    stands_for_others,
+    wait,
+)
 from .dynamo import (
     aside,
     compile_is_disabled,
@@ -131,6 +139,7 @@ __all__ = [
     "logs_restored",
     "marks_gradient_sums",
     "matmul_precision_restored",
+    "meshes_of",
     "modes_that_stop_compilation",
     "nested_graph_breaks",
     "on_break_stack",

@@ -49,6 +49,15 @@ def is_mesh(value: Any) -> bool:
     return mesh is not None and isinstance(real, mesh)
 
 
+def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
+    """The meshes that those tensors are spread over that are a `DTensor`, each once."""
+    known: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if known is None:
+        return []
+    meshes = [each.device_mesh for each in tensors if isinstance(each, known)]
+    return list({id(mesh): mesh for mesh in meshes}.values())
+
+
 def process_groups() -> list[Any]:
     """All process groups that there are; none where torch.distributed is not initialized."""
     distributed = sys.modules.get("torch.distributed")

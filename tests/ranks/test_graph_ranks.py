@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,6 +195,91 @@ def test_equality() -> None:
     assert ranks != capture_ranks(branch, dp=1, tp=4, via="dispatch")
     assert ranks != ranks[:2]
     assert ranks != list(ranks)
+
+
+# -- data parallel, by its reducer -----------------------------------------------------------------
+
+
+def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
+    return nn.parallel.DistributedDataParallel(MLP()), (torch.randn(4, 8),)
+
+
+def with_a_hook(mesh: DeviceMesh) -> tuple[Any, ...]:
+    model, args = data_parallel(mesh)
+
+    def hook(state, bucket):  # torch reads annotations, and not as texts
+        dist.all_reduce(bucket.buffer())
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, hook)
+    return model, args
+
+
+def test_the_reducer_of_data_parallel_is_refused_by_name() -> None:
+    with pytest.raises(CaptureError, match="the reducer of DistributedDataParallel does not run"):
+        capture_ranks(data_parallel, dp=2, ranks=(0,), via="dispatch")
+    assert not dist.is_initialized()
+
+
+def test_a_hook_in_python_is_seen() -> None:
+    ranks = capture_ranks(with_a_hook, dp=2, via="dispatch")
+    for made in ranks:
+        numbers = sum(parameter.numel() for parameter in MLP().parameters())
+        made.backward.assert_collectives({"all_reduce": 1}, bytes=4 * numbers)
+        made.forward.assert_collectives({})
+
+
+@pytest.mark.slow
+def test_the_same_assertions_under_torchrun_with_gloo(tmp_path: Path) -> None:
+    program = tmp_path / "test_gloo.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import pytest
+            import torch
+            import torch.distributed as dist
+            from ranks.parallel_models import MLP, tensor_parallel
+            from torch.distributed.device_mesh import init_device_mesh
+
+            @pytest.fixture(scope="module")
+            def mesh():
+                dist.init_process_group("gloo")
+                yield init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+                dist.destroy_process_group()
+
+            @pytest.mark.parametrize("via", ["dispatch", "aot"])
+            def test_tensor_parallel(graph_capture, mesh, via):
+                torch.manual_seed(0)
+                target, args = tensor_parallel(mesh)
+                capture = graph_capture(target, *args, via=via)
+                capture.forward.assert_collectives({"all_reduce": 1}, group="tp", bytes=128)
+                capture.backward.assert_collectives({"all_reduce": 1}, group="tp", bytes=128)
+                capture.assert_matches_eager()
+
+            def test_data_parallel(graph_capture, mesh):
+                torch.manual_seed(0)
+                model = torch.nn.parallel.DistributedDataParallel(MLP())
+                capture = graph_capture(model, torch.randn(4, 8), via="dispatch")
+                capture.backward.assert_collectives({"all_reduce": 1})
+                with pytest.raises(AssertionError, match="expected 2, found 1"):
+                    capture.assert_collectives({"all_reduce": 2})
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    ran = subprocess.run(
+        [*command, *pytest_options, str(program)],
+        env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,  # ranks that wait for each other would wait for ever
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("3 passed") == 2
 
 
 # -- nothing is left behind ------------------------------------------------------------------------
