@@ -123,7 +123,10 @@ def reduction_of(value: Any) -> str | None:
     """The name of the reduction, `SUM`, that a value is; None for any other value."""
     if not isinstance(value, torch.ScriptObject) or str(value._type()) != _REDUCTION:
         return None
-    number = value.op()  # type: ignore[attr-defined]
+    try:
+        number = value.op()  # type: ignore[attr-defined]
+    except AttributeError:  # before torch 2.10 the object does not say it
+        return None
     return str(torch.distributed.ReduceOp.RedOpType(number).name)
 
 
