@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
+    from .graph.collectives import Collective as Collective
     from .graph.cost.cost import Cost as Cost
     from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from .mechanisms.torch_compile.dynamo import Dynamo as Dynamo
     from .mechanisms.torch_compile.inductor import Inductor as Inductor
     from .ops.names import OpCounts as OpCounts
+    from .ranks.capture_ranks import capture_ranks as capture_ranks
+    from .ranks.ranks import Ranks as Ranks
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
@@ -61,6 +64,7 @@ _NAMES = {
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
+    "graph.collectives": ("Collective",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
@@ -73,6 +77,8 @@ _NAMES = {
     "mechanisms.torch_compile.dynamo": ("Dynamo",),
     "mechanisms.torch_compile.inductor": ("Inductor",),
     "ops.names": ("OpCounts",),
+    "ranks.capture_ranks": ("capture_ranks",),
+    "ranks.ranks": ("Ranks",),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),

@@ -7,7 +7,7 @@ does it: torch, graphviz and our own packages are imported by the fixture that n
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     import torch
 
     from .api.capture import GraphCapture
+    from .ranks.ranks import Ranks
     from .settings.limits import Limits
     from .snapshot.assertion import GraphSnapshot
 
 pytest_plugins = ["syrupy"] if find_spec("syrupy") else []
 """What `graph_snapshot` needs, where it is installed; see `snapshot.requirement`."""
 
-NEEDING_TORCH = frozenset({"graph_capture", "graph_device"})
+NEEDING_TORCH = frozenset({"graph_capture", "graph_device", "graph_ranks"})
 RUN = pytest.StashKey[RunRecord]()
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
@@ -213,6 +214,21 @@ def graph_capture(request: pytest.FixtureRequest) -> GraphCapture:
 
     set_root(request.config.rootpath)
     return GraphCapture()
+
+
+@pytest.fixture(scope="session")
+def graph_ranks(request: pytest.FixtureRequest) -> Callable[..., Ranks]:
+    """Capture a model as several ranks see it, in one process: `graph_ranks(build, dp=2, tp=4)`.
+
+    `build(mesh)` makes what a rank runs and returns `(target, args)` or `(target, args, kwargs)`;
+    see `pytest_torchgraph.capture_ranks`.
+    """
+    _need_torch()
+    from .convert.source_lines import set_root
+    from .ranks.capture_ranks import capture_ranks
+
+    set_root(request.config.rootpath)
+    return capture_ranks
 
 
 @pytest.fixture

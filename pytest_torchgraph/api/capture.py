@@ -14,6 +14,7 @@ import torch
 from .. import devices, torch_private
 from ..checks.subject import Comparison
 from ..convert.canonical_names import CanonicalNames
+from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
@@ -177,11 +178,12 @@ def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> I
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     """Run one step through a mechanism, and put back what it disturbs."""
+    dimensions = dimensions_of_meshes(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     with preserve_state(invocation.named) as saved:
         step = Step(invocation, saved)
         try:
-            with HUB.recording(recorder):
+            with HUB.recording(recorder), dimensions_named(dimensions):
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
             if mechanism.name in COMPILING | {"fx"}:

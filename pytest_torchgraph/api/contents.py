@@ -40,6 +40,7 @@ class Contents:
         kernels: the kernels and library calls of the generated code, None where none was generated.
         record: what was compiled and run, None where nothing went through torch.compile.
         comparison: an eager run to compare with, None where there is none.
+        rank: the rank that the graphs are of, None where nobody asked for several.
     """
 
     origin = "loaded from a file"
@@ -50,6 +51,7 @@ class Contents:
     kernels: Sequence[Kernel] | None = None
     record: WatchRecord | None = None
     comparison: Comparison | None = None
+    rank: int | None = None
 
     def __init__(self, program: Sequence[Graph] = (), *, sees_eager: bool = False):
         self._program = tuple(program)
@@ -81,6 +83,12 @@ class Contents:
     def program(self) -> tuple[Graph, ...]:
         """The graphs, each eager one behind the one that ran before it."""
         return self._program
+
+    def settle(self, rank: int) -> None:
+        """Work out all that was put off, and let go of the target: it is one rank of several."""
+        self.rank = rank
+        self.comparison = None
+        assert self.program
 
     @property
     def levels(self) -> Sequence[Level]:

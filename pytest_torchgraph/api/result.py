@@ -85,6 +85,15 @@ class Capture(Assertions, Costs):
         self._contents = contents
         self._level = level
 
+    @property
+    def rank(self) -> int | None:
+        """The rank that this is a capture of; None where it is not one of `Ranks`."""
+        return self._contents.rank
+
+    def settle(self, rank: int) -> None:
+        """Make this the capture of a rank: nothing is put off, since its process group ends."""
+        self._contents.settle(rank)
+
     # -- graphs ----------------------------------------------------------------------------------
 
     @property

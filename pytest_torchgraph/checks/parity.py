@@ -25,7 +25,7 @@ def assert_matches_eager(
     if comparison is None:
         raise CaptureError(
             "there is no run to compare with: the capture was loaded from a file, or made with "
-            "fake=True or by watch()"
+            "fake=True, by watch() or of one of several ranks"
         )
     expected, outcome = comparison.eager(), comparison.captured()
     found = difference(expected, outcome, rtol, atol)

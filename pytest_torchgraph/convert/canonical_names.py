@@ -23,7 +23,6 @@ _SYMBOL = re.compile(r"\b(s|u|zuf|zf|j)\d+\b")
 class CanonicalNames:
     """New numbers for symbols, devices and process groups, in the order in which they are used.
 
-
     Torch's own depend on the process (`s77`, `cuda:3`). One object serves a capture, so that a
     symbol has one name in all its graphs.
 
@@ -31,13 +30,16 @@ class CanonicalNames:
         symbols: the canonical name of each symbol.
         counts: how many symbols of each prefix (`s`, `u`, ...) there are.
         devices: for each device type the canonical index of each index.
+        groups: the canonical name of each process group.
+        mesh_dimensions: the names of groups that are for a dimension of a mesh.
     """
 
     def __init__(self) -> None:
         self.symbols: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
-        self.groups: dict[str, int] = {}
+        self.groups: dict[str, str] = {}
+        self.mesh_dimensions = process_groups.mesh_dimensions()
 
     def copy(self) -> CanonicalNames:
         """A copy with the same names, for a graph that comes later and may add names of its own."""
@@ -46,6 +48,7 @@ class CanonicalNames:
         other.counts.update(self.counts)
         other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
         other.groups.update(self.groups)
+        other.mesh_dimensions = self.mesh_dimensions
         return other
 
     def expression(self, value: Any) -> str:
@@ -80,8 +83,14 @@ class CanonicalNames:
         return f"{device.type}:{number}" if number else device.type
 
     def group(self, name: str) -> str:
-        """The name of a process group that torch calls so: torch counts all that were ever made."""
-        return f"g{self.groups.setdefault(name, len(self.groups))}"
+        """The name of a process group that torch calls so: torch counts all that were ever made.
+
+        It is the mesh dimension that the group is for, else a number by first use.
+        """
+        if name not in self.groups:
+            numbered = sum(known not in self.mesh_dimensions for known in self.groups)
+            self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
+        return self.groups[name]
 
     def result(self, value: Any) -> Result:
         """The description of a node's value; None for a value of any other type.
@@ -111,7 +120,7 @@ class CanonicalNames:
 
     def constant(self, value: Any) -> Arg:
         """A constant argument as data: an `Arg` without references."""
-        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes):
+        if value is None or value is Ellipsis or isinstance(value, bool | str | bytes | Atom):
             return value
         if isinstance(value, enum.Enum):
             return Atom(f"{type(value).__module__}.{type(value).__qualname__}.{value.name}")

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 import torch.fx
 
+from .. import torch_private
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.levels import Level
@@ -131,6 +132,7 @@ class GraphConverter:
         names: the name that each node got.
         paths: the module path of each node but the inputs.
         positions: the position of each of these among them.
+        handed_on: the placeholders that are left out.
         results: the result of each node.
         subgraphs: bodies of higher-order ops, by their attribute paths.
         returned: see `Converted`.
@@ -152,6 +154,7 @@ class GraphConverter:
         self.results: dict[torch.fx.Node, Result] = {}
         self.subgraphs: dict[str, Graph] = {}
         self.returned: list[int] | None = None
+        self.handed_on = {node for node in self.fx.find_nodes(op="placeholder") if _handed_on(node)}
         self._tracker = EffectTracker(self.names)
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
@@ -185,7 +188,11 @@ class GraphConverter:
         Returns:
             The placeholders with their roles, in the order of the graph's inputs.
         """
-        placeholders = [node for node in self.fx.nodes if node.op == "placeholder"]
+        placeholders = [
+            node
+            for node in self.fx.nodes
+            if node.op == "placeholder" and node not in self.handed_on
+        ]
         if self.naming.ranks:
             placeholders.sort(key=self._order.of_input)
         for node in placeholders:
@@ -195,6 +202,7 @@ class GraphConverter:
         roles: list[tuple[torch.fx.Node, str]] = []
         for node in placeholders:
             role, wanted = self.naming.inputs.get(node.name, ("input", node.name))
+            wanted = "mesh" if torch_private.is_mesh(node_meta.value_of(node)) else wanted
             self.names[node] = self.namer.claim(wanted)
             roles.append((node, role))
         if self.naming.forward is not None:
@@ -393,11 +401,17 @@ class GraphConverter:
             or len(value) != len(descriptions)
         ):
             return None
-        real = [k for k, desc in enumerate(descriptions) if not is_saved(desc)]
+        real = [
+            k
+            for k, desc in enumerate(descriptions)
+            if not is_saved(desc) and value[k] not in self.handed_on
+        ]
         kept = [
             k
             for k, desc in enumerate(descriptions)
-            if is_saved(desc) and isinstance(value[k], torch.fx.Node)
+            if is_saved(desc)
+            and isinstance(value[k], torch.fx.Node)
+            and value[k] not in self.handed_on
         ]
         if self.naming.ranks:
             order = {value: number for number, value in enumerate(self.names)}
@@ -406,3 +420,14 @@ class GraphConverter:
             places = {k: number for number, k in enumerate(real)}
             real.sort(key=lambda k: self._order.of_output(descriptions[k], places[k], backward))
         return real, kept
+
+
+def _handed_on(node: torch.fx.Node) -> bool:
+    """Whether a placeholder is a mesh that no op takes.
+
+    torch hands one through forward and backward for each `DTensor`, and saves any of those that are
+    equal.
+    """
+    if not torch_private.is_mesh(node_meta.value_of(node)):
+        return False
+    return all(user.op == "output" for user in node.users)

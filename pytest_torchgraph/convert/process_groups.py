@@ -6,17 +6,36 @@ ops of c10d are given the group itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed
 
+from .. import torch_private
+from ..graph.model import Atom
+
 GROUP_NAME = "group_name"
 """The argument of an op, by its schema, that is torch's name of a process group."""
 _BOXED = "__torch__.torch.classes.c10d.ProcessGroup"
 _REDUCTION = "__torch__.torch.classes.c10d.ReduceOp"
+
+
+_RANK = "rank"
+"""The argument of FSDP's ops that is the number of the rank itself."""
+OWN_RANK = Atom("rank")
+"""What stands for the number of the rank itself."""
+
+
+def is_marked(op: Any, argument: str) -> bool:
+    """Whether an argument of an op is one that `mark_names` marks, by its name."""
+    return argument == GROUP_NAME or (argument == _RANK and op.namespace == "fsdp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +48,19 @@ class GroupName:
 def mark_names(
     op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an op, with a `GroupName` where a text names a group."""
+    """The arguments of an op, with a `GroupName` where a text names a group.
+
+    The number of the rank itself, which FSDP's ops take, becomes `OWN_RANK`: it is another one on
+    each rank, and says nothing about the model.
+    """
     if not isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return args, kwargs
     positions = _positions(op)
     if not positions:
         return args, kwargs
-    marked = [_marked(arg) if k in positions else arg for k, arg in enumerate(args)]
-    named = {key: _marked(arg) if key == GROUP_NAME else arg for key, arg in kwargs.items()}
+    marked = [_marked(arg, positions.get(k)) for k, arg in enumerate(args)]
+    names = set(positions.values())
+    named = {key: _marked(arg, key if key in names else None) for key, arg in kwargs.items()}
     return tuple(marked), named
 
 
@@ -52,27 +76,75 @@ def name_of(value: Any) -> str | None:
     return str(value.group_name) if isinstance(value, kind) else None
 
 
+_OF_MESH = re.compile(r"mesh_(?!default|dim_\d)(.+)", re.DOTALL)
+"""How torch describes the group of a named dimension of a mesh."""
+
+_dimensions: ContextVar[Mapping[str, str]] = ContextVar("_dimensions")
+
+
+@contextlib.contextmanager
+def dimensions_named(names: Mapping[str, str]) -> Iterator[None]:
+    """Name groups after dimensions of a mesh for the captures inside, by torch's names of them."""
+    token = _dimensions.set({**names, **_dimensions.get({})})
+    try:
+        yield
+    finally:
+        _dimensions.reset(token)
+
+
+def dimensions_of_meshes(tensors: Iterable[torch.Tensor]) -> dict[str, str]:
+    """The dimensions of the meshes that tensors are spread over, by torch's names of their groups.
+
+    torch describes a group as that of a dimension only where it made the group for the mesh: a mesh
+    of one dimension has the group of all ranks.
+    """
+    found: dict[str, str] = {}
+    for mesh in torch_private.meshes_of(tensors):
+        for name in mesh.mesh_dim_names or ():
+            found.setdefault(str(mesh.get_group(name).group_name), name)
+    return found
+
+
+def mesh_dimensions() -> dict[str, str]:
+    """The dimension of a mesh that a group is for, by torch's name of the group.
+
+    Of several groups for dimensions of one name none is in it.
+    """
+    found = dict(_dimensions.get({}))
+    for group in torch_private.process_groups():
+        described = _OF_MESH.fullmatch(getattr(group, "group_desc", ""))
+        if described:
+            found.setdefault(str(group.group_name), described[1])
+    often = Counter(found.values())
+    return {group: name for group, name in found.items() if often[name] == 1}
+
+
 def reduction_of(value: Any) -> str | None:
     """The name of the reduction, `SUM`, that a value is; None for any other value."""
     if not isinstance(value, torch.ScriptObject) or str(value._type()) != _REDUCTION:
         return None
-    number = value.op()  # type: ignore[attr-defined]
+    try:
+        number = value.op()  # type: ignore[attr-defined]
+    except AttributeError:  # before torch 2.10 the object does not say it
+        return None
     return str(torch.distributed.ReduceOp.RedOpType(number).name)
 
 
-def _marked(value: Any) -> Any:
-    return GroupName(value) if isinstance(value, str) else value
+def _marked(value: Any, name: str | None) -> Any:
+    if name == GROUP_NAME and isinstance(value, str):
+        return GroupName(value)
+    return OWN_RANK if name == _RANK and isinstance(value, int) else value
 
 
 @functools.lru_cache(maxsize=4096)
-def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> frozenset[int]:
-    """Where an op, or an overload of a packet, takes the name of a group."""
+def _positions(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> dict[int, str]:
+    """Where an op, or an overload of a packet, takes the name of a group, or the own rank."""
     overloads: list[Any] = [op]
     if isinstance(op, torch._ops.OpOverloadPacket):
         overloads = [getattr(op, name) for name in op.overloads()]  # type: ignore[no-untyped-call]
-    return frozenset(
-        position
+    return {
+        position: argument.name
         for overload in overloads
         for position, argument in enumerate(overload._schema.arguments)
-        if argument.name == GROUP_NAME
-    )
+        if is_marked(overload, argument.name)
+    }

@@ -69,10 +69,15 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
     It shares with the captured one only the attributes: parameters, buffers, submodules.
     """
     graph = torch.fx.Graph()
-    new: dict[torch.fx.Node, torch.fx.Node] = {}
+    new: dict[torch.fx.Node, torch.fx.Node | None] = {}
     inputs: dict[str, tuple[str, str]] = {}
     placeholders = converted.fx.find_nodes(op="placeholder")
-    captured = {converted.names[node.name]: node for node in placeholders}
+    captured: dict[str, torch.fx.Node] = {}
+    for node in placeholders:
+        if node.name in converted.names:
+            captured[converted.names[node.name]] = node
+        else:
+            new[node] = None  # it is no part of the graph
     for ours in converted.graph.inputs:
         node = captured[ours.name]
         target = str(node.target)
@@ -105,14 +110,14 @@ def _body(gm: torch.fx.GraphModule, naming: Naming) -> torch.fx.GraphModule:
 def _copy_nodes(
     graph: torch.fx.Graph,
     source: torch.fx.Graph,
-    new: dict[torch.fx.Node, torch.fx.Node],
+    new: dict[torch.fx.Node, torch.fx.Node | None],
     meta: Callable[[torch.fx.Node], dict[str, Any]],
 ) -> None:
     """Append copies of the nodes of `source` that are not in `new` yet, with the meta given."""
     for node in source.nodes:
         if node not in new:
-            new[node] = graph.node_copy(node, new.__getitem__)
-            new[node].meta = meta(node)
+            copy = new[node] = graph.node_copy(node, new.__getitem__)
+            copy.meta = meta(node)
 
 
 def _meta(node: torch.fx.Node, naming: Naming, path: str) -> dict[str, Any]:

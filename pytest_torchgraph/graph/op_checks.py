@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .collectives import Collective
     from .model import Graph, Node
     from .pattern import Match
 
@@ -182,3 +183,40 @@ class OpChecks:
         from .pattern_checks import assert_order
 
         assert_order(self._to_check(), first, second)
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """What is sent between ranks, in the order of the graphs; waiting for it is left out."""
+        from .collectives import collectives_of
+
+        return collectives_of(self._to_check())
+
+    def assert_collectives(
+        self,
+        expected: Mapping[str, Any],
+        group: str | None = None,
+        bytes: Any = None,
+        exact: bool = True,
+    ) -> None:
+        """Assert what is sent between ranks.
+
+        Args:
+            expected: from a kind, as `"all_reduce"` (see `Collective`), to its count: an int, a
+                `(min, max)` where max may be None, or a mapping by device type. `{}` is none at
+                all.
+            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`.
+            bytes: how many bytes those that are looked at move, all together: an int, a
+                `(min, max)`, or a mapping by device type.
+            exact: whether there may be no other kind than those in `expected`.
+
+        Raises:
+            AssertionError: with the collectives that there are, their groups, bytes and lines.
+            TypeError: if `expected` is empty and `exact` is False, for then nothing is checked.
+            ValueError: for an unknown kind, and a group over which nothing runs.
+        """
+        __tracebackhide__ = True
+        from .collective_checks import assert_collectives
+
+        assert_collectives(
+            self._to_check(), expected, group, bytes, exact, device=self._checked_device()
+        )

@@ -14,6 +14,7 @@ _ATEN = frozenset(
     _autocast_to_full_precision _autocast_to_reduced_precision _conj _fw_primal _indices _make_dual
     _neg_view _nested_get_values _nested_view_from_buffer _nested_view_from_jagged _reshape_alias
     _sparse_broadcast_to _test_autograd_multiple_dispatch_view _unpack_dual _values adjoint alias
+    align_to refine_names rename
     as_strided broadcast_to ccol_indices chunk coalesce col_indices conj contiguous crow_indices
     detach diagonal dsplit expand expand_as flatten hsplit imag indices lift_fresh linalg_diagonal
     mH mT matrix_H moveaxis movedim narrow numpy_T permute pin_memory positive ravel real reshape

@@ -53,6 +53,34 @@ NAMES = {
         "torch._guards:TracingContext.try_get", "2.1", "capture by compiled_autograd"
     ),
     "guards_tls": PrivateName("torch._guards:_TLS", "2.1", "isolating tests"),
+    # Tensors and groups of several ranks.
+    "dtensor_local": PrivateName(
+        "torch.distributed.tensor:DTensor._local_tensor", "2.5", "the local ops of DTensor"
+    ),
+    "pending_result": PrivateName(
+        "torch.distributed._functional_collectives:AsyncCollectiveTensor.elem",
+        "2.1",
+        "collectives that are waited for when they are used",
+    ),
+    "process_groups": PrivateName(
+        "torch.distributed.distributed_c10d:_world.pg_names", "2.1", "the names of process groups"
+    ),
+    "sharding_cache": PrivateName(
+        "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator"
+        ".propagate_op_sharding.cache",
+        "2.5",
+        "several ranks in one process",
+    ),
+    "transform_cache": PrivateName(
+        "torch.distributed.tensor._redistribute:_gen_transform_infos",
+        "2.5",
+        "several ranks in one process",
+    ),
+    "fake_store": PrivateName(
+        "torch.testing._internal.distributed.fake_pg:FakeStore",
+        "2.1",
+        "several ranks in one process",
+    ),
     # Dynamo: what it compiled, and which frames it skips.
     "cleanup_manager": PrivateName(
         "torch._dynamo.utils:CleanupManager", "2.0", "counting the runs of compiled graphs"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...graph.model import EffectKind
-from ..process_groups import GROUP_NAME
+from ..process_groups import is_marked
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
 """The namespaces of collectives, every op of which communicates."""
@@ -43,7 +43,7 @@ class SchemaFacts:
         checks: whether it only raises where a condition does not hold.
         hidden: an entry of `HIDDEN_WRITES`, or ().
         name: the op's qualified name.
-        takes_group: whether an argument is the name of a process group.
+        takes_group: whether an argument is the name of a process group, or the own rank.
         pure: whether no call of the op has an effect.
     """
 
@@ -103,7 +103,7 @@ def facts(op: Any) -> SchemaFacts:
         op.namespace == "aten" and op._opname in CHECKS,
         () if writes else HIDDEN_WRITES.get(str(op), ()),
         str(op),
-        any(argument.name == GROUP_NAME for argument in op._schema.arguments),
+        any(is_marked(op, argument.name) for argument in op._schema.arguments),
     )
 
 

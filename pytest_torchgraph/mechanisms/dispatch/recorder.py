@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ... import torch_private
 from ...convert.source_lines import Line, is_user_file
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
@@ -17,6 +18,26 @@ from ..step.named_tensors import NamedTensors
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
 """The keyword arguments of all calls without any."""
+
+
+class _RunningHooks:
+    """The hooks on the output of a module, which run when its forward has ended.
+
+    What they run belongs to the module. Tensor parallelism puts its collectives there.
+
+    Attributes:
+        sequence: that of the last op of the module, as far as is known.
+    """
+
+    def __init__(self, call: FrameType, sequence: int):
+        self._call = call
+        self.sequence = sequence
+
+    def are_running(self, frame: FrameType | None) -> bool:
+        """Whether a frame is inside of the module's call."""
+        while frame is not None and frame is not self._call:
+            frame = frame.f_back
+        return frame is not None
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
@@ -29,6 +50,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self.records = self.forward
         self.changes: list[tuple[int, int]] = []
         self._stack: list[int] = []
+        self._hooks: _RunningHooks | None = None
         self._user_files: dict[str, bool] = {}
 
     @classmethod
@@ -50,31 +72,57 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             pre.remove()
             post.remove()
             self._stack.clear()
+            self._hooks = None
 
     # -- modules ---------------------------------------------------------------------------------
 
     @property
     def module(self) -> str:
         """Path of the innermost module that is running."""
+        if self._hooks is not None:
+            self._after_hooks()
         return self.paths[self._stack[-1]] if self._stack else ""
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        if self._hooks is not None:
+            self._after_hooks()
         number = self.number_of_module(module)
         self._stack.append(number)
         if self.records is self.forward:
             self.changes.append((self._sequence(), number))
 
-    def _leave(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+    def _leave(self, module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        if self._hooks is not None:
+            self._after_hooks()
+        if module._forward_hooks and self._stack:  # they run behind this one
+            self._hooks = _RunningHooks(sys._getframe(1), self._sequence())
+        else:
+            self._left(self._sequence())
+
+    def _left(self, sequence: int) -> None:
+        """Note that the innermost module has ended, before what comes next in this sequence."""
         if self._stack:
             self._stack.pop()
         if self.records is self.forward:
-            self.changes.append((self._sequence(), self._stack[-1] if self._stack else 0))
+            self.changes.append((sequence, self._stack[-1] if self._stack else 0))
+
+    def _after_hooks(self) -> None:
+        """Note that a module has ended, unless the hooks on its output are still running."""
+        hooks = self._hooks
+        assert hooks is not None
+        if hooks.are_running(sys._getframe(2)):
+            hooks.sequence = self._sequence()
+        else:
+            self._hooks = None
+            self._left(hooks.sequence)
 
     # -- ops -------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if types and torch_private.stands_for_others(types):
+            return NotImplemented
         if _inference_mode_is_on() and self.is_composite(func):
             with self:  # inference mode skips the place where composite ops are taken apart
                 return func.decompose(*args, **(kwargs or {}))
@@ -83,6 +131,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
             self.introduce(args[0], "constant", "constant")
+        if self._hooks is not None:
+            self._after_hooks()
         encoded = self.encode_all(args)
         if kwargs:
             named = {key: self.encode(arg) for key, arg in kwargs.items()}

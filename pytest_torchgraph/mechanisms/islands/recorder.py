@@ -170,6 +170,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._aside:
             return func(*args, **kwargs)
+        if types and torch_private.stands_for_others(types):
+            return NotImplemented
         writes = self.writes
         if writes is not None and not writes.is_following:
             return writes.follow(func, self.__torch_dispatch__, args, kwargs)

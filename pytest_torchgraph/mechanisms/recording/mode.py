@@ -130,6 +130,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._pins = torch_private.StoragePins()
         self._places: dict[tuple[Any, ...], Value] = {}
         self._first_on: dict[int, Value] = {}
+        self._owners: dict[int, torch.Tensor] | None = None
         self._composite: dict[Any, bool] = {}
         self._sequence = torch_private.sequence_number()
         self._begin = self._sequence()
@@ -241,10 +242,11 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             if again is not None:
                 self._tensors[id(tensor)] = (weakref.ref(tensor), again)
                 return again
+        known, base = self.named.tensors.get(id(tensor)), self._first_on.get(storage)
+        if not output and known is None and base is None:
+            base = self._meet_owner(storage)
         value = Value(len(self.values))
         if not output:
-            known = self.named.tensors.get(id(tensor))
-            base = self._first_on.get(storage)
             if known is None and base is not None:
                 self.views[value] = base
             else:
@@ -264,6 +266,15 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self._first_on.setdefault(storage, value)
         return value
 
+    def _meet_owner(self, storage: int) -> Value | None:
+        """The value of the named tensor that has a storage; None where none has it."""
+        if self._owners is None:
+            locals_ = [torch_private.local(each) for each in self.named.all_tensors()]
+            known = [each for each in locals_ if id(each) in self.named.tensors]
+            self._owners = {self._place(each)[0]: each for each in reversed(known)}
+        owner = self._owners.get(storage)
+        return None if owner is None else self.meet(owner, False)
+
     def _age(self, tensor: torch.Tensor) -> Age:
         """When a tensor was made, as far as that is known.
 
@@ -281,13 +292,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""
+        tensor = torch_private.local(tensor)
         known = self._tensors.get(id(tensor))
         if known is None or known[0]() is not tensor:
             self.origin[self.meet(tensor, True)] = (role, name)
 
     def number_of(self, tensor: torch.Tensor) -> Value:
         """The value of a tensor: of an output of the target, of a gradient."""
-        return self.encode(tensor)  # type: ignore[no-any-return]
+        return self.encode(torch_private.local(tensor))  # type: ignore[no-any-return]
 
     def known(self, tensor: torch.Tensor) -> Value | None:
         """The value of a tensor that was met, None for another one."""

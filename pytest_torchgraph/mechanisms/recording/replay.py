@@ -35,6 +35,10 @@ class Draft:
     place: tuple[int, ...] = ()
 
 
+_MARKS_PENDING = "_c10d_functional._wrap_tensor_autograd.default"
+"""The op by which torch marks that the result of a collective is still to be waited for."""
+
+
 class Operand(int):
     """A reference to a draft, by number."""
 
@@ -179,6 +183,9 @@ class Replay:
                 for number in self.storages.after(operands)
                 if self.drafts[number].section == self.section
             )
+        if known.name == _MARKS_PENDING:
+            self.current[record.output] = numbers[0]
+            return
         path, source = self.place(record)
         draft = Draft(
             "call_function",

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from ... import torch_private
+
 
 class NamedTensors:
     """The modules and tensors of a target and its arguments, with their names.
@@ -52,20 +54,27 @@ class NamedTensors:
                     if parameter is not None:
                         named = f"{path}.{name}" if path else name
                         parameters.setdefault(id(parameter), (named, parameter))
-                        self.tensors.setdefault(id(parameter), ("parameter", named))
+                        self._name(parameter, "parameter", named)
             for path, module in walked:
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
                         named = f"{path}.{name}" if path else name
                         buffers.setdefault(id(buffer), buffer)
-                        self.tensors.setdefault(id(buffer), ("buffer", named))
+                        self._name(buffer, "buffer", named)
         for name, tensor in self.inputs:
-            self.tensors.setdefault(id(tensor), ("input", name))
+            self._name(tensor, "input", name)
         for number, (path, _) in modules.items():
             self.modules.setdefault(number, path)
         self.all_modules = list(modules.values())
         self.all_parameters = list(parameters.values())
         self.all_buffers = list(buffers.values())
+
+    def _name(self, tensor: torch.Tensor, role: str, name: str) -> None:
+        """Name a tensor, and the local one that it stands for."""
+        self.tensors.setdefault(id(tensor), (role, name))
+        inner = torch_private.local(tensor)
+        if inner is not tensor:
+            self.tensors.setdefault(id(inner), (role, name))
 
     def classes(self) -> dict[str, str]:
         """The name of each module's class, by the path of the module."""

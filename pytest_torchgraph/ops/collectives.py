@@ -1,0 +1,56 @@
+"""Ops that communicate between ranks, by their names: torch's functional ones and those of c10d."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+WAITS = frozenset({"_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default"})
+"""Ops that wait for a collective."""
+
+_FUNCTIONAL = frozenset(
+    {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "symm_mem"}
+)
+
+_BATCH = "batch_p2p_ops"
+"""Several sends and receives as one op: its first argument says what each is."""
+
+_KINDS = tuple(
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        # In this order: "reduce_scatter" holds "reduce" and "scatter".
+        (r"reduce_scatter", "reduce_scatter"),
+        (r"all_?reduce", "all_reduce"),
+        (r"all_?gather", "all_gather"),
+        (r"all_?to_?all", "all_to_all"),
+        (r"broadcast", "broadcast"),
+        (r"i?send_?\Z", "send"),
+        (r"i?recv(_any_source)?_?\Z", "recv"),
+        (r"barrier", "barrier"),
+        (r"reduce", "reduce"),
+        (r"gather", "gather"),
+        (r"scatter", "scatter"),
+    )
+)
+
+
+def collective_kinds(op: str, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The kinds of collectives that an op runs, in order; () for an op that is none.
+
+    Args:
+        op: its qualified name.
+        args: its positional arguments.
+    """
+    namespace, _, rest = op.partition(".")
+    if (namespace not in _FUNCTIONAL and namespace != "c10d") or op in WAITS:
+        return ()
+    name = rest.partition(".")[0]
+    if name == _BATCH:
+        listed = args[0] if args and isinstance(args[0], tuple) else ()
+        return tuple(kind for each in listed if (kind := _kind(str(each))))
+    kind = _kind(name)
+    return (kind,) if kind else ()
+
+
+def _kind(name: str) -> str:
+    return next((kind for pattern, kind in _KINDS if pattern.search(name)), "")

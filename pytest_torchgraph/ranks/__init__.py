@@ -1,0 +1,1 @@
+"""Many ranks in one process: each is captured under torch's fake process group."""

@@ -1,0 +1,86 @@
+"""Tensors that stand for others, and what goes with them: meshes and process groups.
+
+An op on a `DTensor`, or on the pending result of a collective, is not dispatched as such: their own
+dispatch turns it into ops on local tensors, and collectives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from .private_names import NAMES, get
+
+_STANDING = {"dtensor_local": "DTensor", "pending_result": "AsyncCollectiveTensor"}
+"""The names of the attributes that hold the tensor inside, with their classes."""
+
+
+def stands_for_others(types: Iterable[type]) -> bool:
+    """Whether the types of an op's arguments are such that its own dispatch runs other ops."""
+    return any(_inner(each) is not None for each in types)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on this rank that a tensor stands for; itself where it stands for none."""
+    while (inner := _inner(type(tensor))) is not None:
+        tensor = getattr(tensor, inner)
+    return tensor
+
+
+def _inner(kind: type) -> str | None:
+    """The attribute that holds the tensor inside of one of a class; None for any other class."""
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return None
+    for name, class_name in _STANDING.items():
+        module, _, attribute = NAMES[name].path.partition(":")
+        known = getattr(sys.modules.get(module), class_name, None)
+        if known is not None and issubclass(kind, known):
+            return attribute.rpartition(".")[2]
+    return None
+
+
+def is_mesh(value: Any) -> bool:
+    """Whether a value of a graph is a device mesh, which torch passes in as an opaque object."""
+    real = getattr(value, "real_obj", None) if type(value).__name__ == "FakeScriptObject" else value
+    mesh = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+    return mesh is not None and isinstance(real, mesh)
+
+
+def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
+    """The meshes that those tensors are spread over that are a `DTensor`, each once."""
+    known: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if known is None:
+        return []
+    meshes = [each.device_mesh for each in tensors if isinstance(each, known)]
+    return list({id(mesh): mesh for mesh in meshes}.values())
+
+
+def process_groups() -> list[Any]:
+    """All process groups that there are; none where torch.distributed is not initialized."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return []
+    return list(get("process_groups"))
+
+
+def forget_meshes() -> None:
+    """Empty what `DTensor` remembers of meshes: of an equal one it would use the groups again."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    get("sharding_cache").cache_clear()
+    get("transform_cache").cache_clear()
+    planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
+    planners.clear()
+    # The part of the cache that is written in C++, since torch 2.11.
+    getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
+
+
+def wait(tensor: torch.Tensor) -> None:
+    """Wait for the collective that a tensor is the pending result of; nothing for any other."""
+    module, _, attribute = NAMES["pending_result"].path.partition(":")
+    pending = getattr(sys.modules.get(module), attribute.partition(".")[0], None)
+    if pending is not None and isinstance(tensor, pending):
+        torch.ops._c10d_functional.wait_tensor(local(tensor))

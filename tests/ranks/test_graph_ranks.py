@@ -1,0 +1,395 @@
+"""`graph_ranks`: the ranks of a mesh in one process."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from ranks.parallel_models import MLP, MODELS, tensor_parallel
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks
+
+
+def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
+    group = mesh.get_group("tp")
+    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
+
+
+@pytest.fixture
+def own_group() -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_sequence_of_captures_with_ranks() -> None:
+    ranks = capture_ranks(reduced, dp=2, tp=2, via="dispatch")
+    assert isinstance(ranks, Ranks)
+    assert [made.rank for made in ranks] == [0, 1, 2, 3] == list(ranks.ranks)
+    assert len(ranks) == ranks.world_size == 4
+    assert ranks[-1].rank == 3
+    assert [made.rank for made in ranks[1:3]] == [1, 2]
+    assert repr(ranks) == "<Ranks of dp=2, tp=2: ranks 0-3>"
+    assert capture(torch.relu, torch.ones(2)).rank is None
+
+
+def test_some_ranks_of_a_large_world() -> None:
+    ranks = capture_ranks(reduced, dp=128, tp=8, ranks=(0, 1, 1023), via="dispatch")
+    assert list(ranks.ranks) == [0, 1, 1023]
+    ranks.assert_same_graphs()
+    for made in ranks:
+        made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+
+
+def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
+    """torch numbers the groups, and gives a mesh of one dimension the default one."""
+    for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):
+        ranks = capture_ranks(reduced, ranks=(1, 3), via="aot", **mesh)
+        assert [each.group for made in ranks for each in made.collectives] == ["tp", "tp"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_rank_is_what_it_is_alone_in_a_process(name: str) -> None:
+    """Nothing is left of the ranks before it: no cached mesh and no number of a group."""
+    torch.manual_seed(0)
+    among = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 3, 5), via="dispatch")[2]
+    torch.manual_seed(0)
+    (alone,) = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(5,), via="dispatch")
+    assert [g.to_text() for g in among.program] == [g.to_text() for g in alone.program]
+
+
+@pytest.mark.slow
+def test_in_a_fresh_process_as_well() -> None:
+    code = """
+        from ranks.parallel_models import MODELS
+        from pytest_torchgraph import capture_ranks
+        for name in MODELS:
+            for made in capture_ranks(MODELS[name], dp=2, tp=4, ranks=(RANKS), via="aot"):
+                if made.rank == 5:
+                    print(*(graph.to_text() for graph in made.program))
+    """
+    texts = []
+    for ranks in ("0, 3, 5", "5,"):
+        program = textwrap.dedent(code).replace("RANKS", ranks)
+        texts.append(
+            subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", program],
+                env={"PYTHONPATH": ":".join(path for path in sys.path if path)},
+                capture_output=True,
+                check=True,
+                text=True,
+            ).stdout
+        )
+    assert texts[0] == texts[1]
+    assert texts[0].count("communicates") > 10
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "stages"])
+def test_ranks_have_the_same_graphs(name: str, via: str) -> None:
+    capture_ranks(MODELS[name], dp=2, tp=2, via=via).assert_same_graphs()
+
+
+def another_order(mesh: DeviceMesh) -> tuple[Any, ...]:
+    names = ("dp", "tp") if dist.get_rank() == 3 else ("tp", "dp")
+    groups = [mesh.get_group(name) for name in names]
+
+    def step(x: Tensor) -> Tensor:
+        for group in groups:
+            x = functional.all_reduce(x * 2, "sum", group)
+        return x + 1
+
+    return step, (torch.ones(4),)
+
+
+def test_another_order_of_collectives_is_named_with_both_orders() -> None:
+    ranks = capture_ranks(another_order, dp=2, tp=2, via="dispatch")
+    with pytest.raises(AssertionError) as error:
+        ranks.assert_same_graphs()
+    message = str(error.value)
+    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
+    assert "they would wait for each other for ever, from collective 0 on" in message
+    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
+    assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
+
+
+def test_the_order_of_collectives_alone() -> None:
+    ranks = capture_ranks(another_order, dp=2, tp=2, via="dispatch")
+    ranks[:3].assert_same_collectives()
+    with pytest.raises(AssertionError) as error:
+        ranks.assert_same_collectives()
+    message = str(error.value)
+    assert message.startswith("ranks communicate differently:")
+    assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
+    assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
+    with pytest.raises(AssertionError, match="differently across 'tp'"):
+        ranks.assert_same_collectives(across="tp")
+
+
+def own_number(mesh: DeviceMesh) -> tuple[Any, ...]:
+    rank, group = dist.get_rank(), mesh.get_group("tp")
+    return lambda x: functional.all_reduce(x * rank, "sum", group) + 1, (torch.ones(4),)
+
+
+def test_ranks_may_compute_on_numbers_of_their_own() -> None:
+    ranks = capture_ranks(own_number, tp=4, via="dispatch")
+    ranks.assert_same_collectives()
+    with pytest.raises(AssertionError, match="ranks have different graphs"):
+        ranks.assert_same_graphs()
+
+
+def test_where_nobody_communicates_there_is_no_order() -> None:
+    ranks = capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), dp=2, via="dispatch")
+    with pytest.raises(AssertionError, match="no rank communicates"):
+        ranks.assert_same_collectives()
+
+
+def branch(mesh: DeviceMesh) -> tuple[Any, ...]:
+    first = mesh.get_local_rank("dp") == 0
+
+    def step(x: Tensor) -> Tensor:
+        return x.relu() if first else x.sigmoid()
+
+    return step, (torch.ones(4),)
+
+
+def test_ranks_that_differ_are_named() -> None:
+    ranks = capture_ranks(branch, dp=2, tp=2, via="dispatch")
+    ranks.assert_same_graphs(across="tp")
+    with pytest.raises(AssertionError) as error:
+        ranks.assert_same_graphs()
+    message = str(error.value)
+    assert "ranks 2-3 beside ranks 0-1:" in message
+    assert "aten.relu -> aten.sigmoid" in message
+    assert "wait for each other" not in message
+    with pytest.raises(AssertionError, match="different graphs across 'dp'"):
+        ranks.assert_same_graphs(across="dp")
+
+
+def test_what_can_compare_nothing_says_so() -> None:
+    ranks = capture_ranks(branch, dp=2, tp=2, ranks=(0, 3), via="dispatch")
+    with pytest.raises(ValueError, match="no two ranks that differ in 'tp' alone"):
+        ranks.assert_same_graphs(across="tp")
+    with pytest.raises(ValueError, match=r"no dimension 'pp': it has 'dp', 'tp'"):
+        ranks.assert_same_graphs(across="pp")
+    with pytest.raises(ValueError, match="no two ranks, so nothing can be compared"):
+        ranks[:1].assert_same_graphs()
+
+
+def test_equality() -> None:
+    ranks = capture_ranks(branch, dp=2, tp=2, via="dispatch")
+    assert ranks == capture_ranks(branch, dp=2, tp=2, via="dispatch")
+    assert ranks != capture_ranks(branch, dp=1, tp=4, via="dispatch")
+    assert ranks != ranks[:2]
+    assert ranks != list(ranks)
+
+
+# -- data parallel, by its reducer -----------------------------------------------------------------
+
+
+def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
+    return nn.parallel.DistributedDataParallel(MLP()), (torch.randn(4, 8),)
+
+
+def with_a_hook(mesh: DeviceMesh) -> tuple[Any, ...]:
+    model, args = data_parallel(mesh)
+
+    def hook(state, bucket):  # torch reads annotations, and not as texts
+        dist.all_reduce(bucket.buffer())
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, hook)
+    return model, args
+
+
+def test_the_reducer_of_data_parallel_is_refused_by_name() -> None:
+    with pytest.raises(CaptureError, match="the reducer of DistributedDataParallel does not run"):
+        capture_ranks(data_parallel, dp=2, ranks=(0,), via="dispatch")
+    assert not dist.is_initialized()
+
+
+def test_a_hook_in_python_is_seen() -> None:
+    ranks = capture_ranks(with_a_hook, dp=2, via="dispatch")
+    for made in ranks:
+        numbers = sum(parameter.numel() for parameter in MLP().parameters())
+        made.backward.assert_collectives({"all_reduce": 1}, bytes=4 * numbers)
+        made.forward.assert_collectives({})
+
+
+@pytest.mark.slow
+def test_the_same_assertions_under_torchrun_with_gloo(tmp_path: Path) -> None:
+    program = tmp_path / "test_gloo.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import pytest
+            import torch
+            import torch.distributed as dist
+            from ranks.parallel_models import MLP, tensor_parallel
+            from torch.distributed.device_mesh import init_device_mesh
+
+            @pytest.fixture(scope="module")
+            def mesh():
+                dist.init_process_group("gloo")
+                yield init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+                dist.destroy_process_group()
+
+            @pytest.mark.parametrize("via", ["dispatch", "aot"])
+            def test_tensor_parallel(graph_capture, mesh, via):
+                torch.manual_seed(0)
+                target, args = tensor_parallel(mesh)
+                capture = graph_capture(target, *args, via=via)
+                capture.forward.assert_collectives({"all_reduce": 1}, group="tp", bytes=128)
+                capture.backward.assert_collectives({"all_reduce": 1}, group="tp", bytes=128)
+                capture.assert_matches_eager()
+
+            def test_data_parallel(graph_capture, mesh):
+                torch.manual_seed(0)
+                model = torch.nn.parallel.DistributedDataParallel(MLP())
+                capture = graph_capture(model, torch.randn(4, 8), via="dispatch")
+                capture.backward.assert_collectives({"all_reduce": 1})
+                with pytest.raises(AssertionError, match="expected 2, found 1"):
+                    capture.assert_collectives({"all_reduce": 2})
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    pytest_options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    ran = subprocess.run(
+        [*command, *pytest_options, str(program)],
+        env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,  # ranks that wait for each other would wait for ever
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("3 passed") == 2
+
+
+# -- nothing is left behind ------------------------------------------------------------------------
+
+
+def raising(mesh: DeviceMesh) -> tuple[Any, ...]:
+    raise RuntimeError("in the build")
+
+
+def raising_model(mesh: DeviceMesh) -> tuple[Any, ...]:
+    def step(x: Tensor) -> Tensor:
+        raise RuntimeError("in the model")
+
+    return step, (torch.ones(2),)
+
+
+@pytest.mark.parametrize("build", [raising, raising_model])
+def test_an_exception_passes_and_the_group_ends(build: Any) -> None:
+    hook = sys.excepthook
+    with pytest.raises(RuntimeError, match="in the") as error:
+        capture_ranks(build, dp=2, via="dispatch", ranks=(1,))
+    assert getattr(error.value, "__notes__", [])[-1:] in (["while rank 1 (dp=1) was captured"], [])
+    assert not dist.is_initialized()
+    assert sys.excepthook is hook
+
+
+def test_the_group_ends_and_random_numbers_are_what_they_were() -> None:
+    hook, before, python = sys.excepthook, torch.get_rng_state(), random.getstate()
+    weights = []
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        weights.append(nn.Linear(2, 2).weight.detach().clone())
+        return torch.relu, (torch.ones(random.randint(1, 1)),)
+
+    capture_ranks(build, dp=3, via="dispatch")
+    assert all(torch.equal(each, weights[0]) for each in weights)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert random.getstate() == python
+    assert not dist.is_initialized()
+    assert sys.excepthook is hook
+
+
+def test_a_group_of_the_users_is_refused_and_left_alone(own_group: None) -> None:
+    with pytest.raises(CaptureError, match=r"has a process group already .*'fake', rank 1 of 2"):
+        capture_ranks(reduced, dp=2, tp=2)
+    assert dist.get_world_size() == 2
+
+
+def test_a_rank_has_no_eager_run_to_compare_with() -> None:
+    (made,) = capture_ranks(reduced, tp=2, ranks=(0,), via="aot")
+    with pytest.raises(CaptureError, match="one of several ranks"):
+        made.assert_matches_eager()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, TypeError, "name the dimensions"),
+        ({"via": "aot"}, TypeError, "name the dimensions"),
+        ({"dp": 2.0}, TypeError, r"dp=2\.0 is no size of a mesh dimension.*no option"),
+        ({"dp": True}, TypeError, "no size"),
+        ({"dp": 0}, ValueError, "at least one rank"),
+        ({"dp": 2, "mode": "x"}, TypeError, "mode='x' is no size"),
+        ({"dp": 2, "ranks": (2,)}, ValueError, "no rank 2: the mesh has 2"),
+        ({"dp": 2, "ranks": ()}, ValueError, "captures nothing"),
+        ({"dp": 2, "ranks": (0, 0)}, ValueError, "twice"),
+        ({"dp": 2, "ranks": (True,)}, TypeError, "no number of a rank"),
+    ],
+)
+def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        capture_ranks(reduced, **options)
+
+
+@pytest.mark.parametrize("made", [None, (MLP(),), (MLP(), [1]), (MLP(), (), ()), [MLP(), ()]])
+def test_a_build_that_returns_something_else(made: Any) -> None:
+    with pytest.raises(TypeError, match=r"must return \(target, args\)"):
+        capture_ranks(lambda mesh: made, dp=2)
+
+
+def test_keyword_arguments_of_the_target() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        return torch.add, (torch.ones(2), torch.ones(2)), {"alpha": 2}
+
+    for made in capture_ranks(build, dp=2, via="dispatch"):
+        assert made.count("aten.add") == 1
+
+
+def test_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        def build(mesh):
+            return torch.nn.Linear(4, 4), (torch.ones(2, 4),)
+
+        def test_ranks(graph_ranks):
+            ranks = graph_ranks(build, dp=2, via="dispatch")
+            ranks.assert_same_graphs()
+            for capture in ranks:
+                capture.assert_collectives({})
+                capture.assert_collectives({"all_reduce": 1})
+        """
+    )
+    result = pytester.runpytest("-W", "error")
+    result.stdout.fnmatch_lines(["*all_reduce: expected 1, found 0*", "*no collective*"])
+    result.assert_outcomes(failed=1)
+
+
+def test_tensor_parallel_by_every_mechanism_that_runs() -> None:
+    for via in ("aot", "dispatch", "compiled_autograd"):
+        (made,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)
+        made.assert_collectives({"all_reduce": 2}, group="tp")
