@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
+from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
 from ..graph.ops import calls
@@ -83,6 +85,11 @@ class Contents:
         return self._program
 
     @property
+    def received(self) -> Received:
+        """Which inputs of compiled forward graphs other graphs made; empty where not known."""
+        return {}
+
+    @property
     def levels(self) -> Sequence[Level]:
         """The levels that are known."""
         return list(dict.fromkeys(graph.level for graph in self.graphs))
@@ -128,10 +135,12 @@ class Eager(NamedTuple):
     Attributes:
         graphs: the graphs, each with the number of the compiled one behind which it ran first.
         ops: each run of an op in them.
+        received: see `Contents.received`.
     """
 
     graphs: Sequence[tuple[int, Graph]]
     ops: Sequence[EagerOp]
+    received: Received = MappingProxyType({})
 
 
 class StepContents(Contents):
@@ -215,6 +224,12 @@ class StepContents(Contents):
             found.append(graph)
             found += [graph for behind, graph in eager if behind == number]
         return tuple(found)
+
+    @property
+    def received(self) -> Received:
+        """Which inputs of compiled forward graphs other graphs made."""
+        built = self._built_eager
+        return {} if built is None else built.received
 
     @property
     def levels(self) -> Sequence[Level]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..graph.cost.by_module import Cost
+    from ..graph.cost.step import Received
     from ..graph.model import Graph
 
 
@@ -18,6 +19,11 @@ class Costs:
         @property
         def program(self) -> tuple[Graph, ...]:
             """All graphs of the step."""
+            ...
+
+        @property
+        def _received(self) -> Received:
+            """Which inputs of its compiled graphs others made."""
             ...
 
     @property
@@ -40,15 +46,17 @@ class Costs:
 
         Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
         hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
-        autograd keeps and its backward uses, via "aot" what the partitioned graphs keep.
+        autograd keeps and its backward reads (not what it keeps for a shape alone), via "aot" what
+        the partitioned graphs keep, and what runs eagerly between them. A file does not say which
+        inputs of a graph an earlier graph made: of a capture loaded from one, they are left out.
 
         Raises:
             CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
                 size that is a symbol.
         """
-        from ..graph.cost.saved import saved_bytes
+        from ..graph.cost.step import saved_bytes
 
-        return saved_bytes(self.program)
+        return saved_bytes(self.program, self._received)
 
     @property
     def peak_bytes(self) -> int:
@@ -62,7 +70,7 @@ class Costs:
         """
         from ..graph.cost.peak import peak_bytes
 
-        return peak_bytes(self.program)
+        return peak_bytes(self.program, self._received)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """What the step costs, by the path of the module in which the ops are.
@@ -77,4 +85,4 @@ class Costs:
         """
         from ..graph.cost.by_module import by_module
 
-        return by_module(self.program, depth)
+        return by_module(self.program, depth, received=self._received)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import Comparison
+    from ..graph.cost.step import Received
     from ..graph.eager_op import EagerOp
     from ..graph.graph_break import GraphBreak
     from ..syncs.model import Sync, Transfer
@@ -350,6 +351,10 @@ class Capture(Assertions, Costs):
     def watched(self) -> WatchRecord | None:
         """The record of a watch; None for a capture that was not made by one."""
         return self._contents.record if self._contents.is_watch else None
+
+    @property
+    def _received(self) -> Received:
+        return self._contents.received
 
     @property
     def _comparison(self) -> Comparison | None:

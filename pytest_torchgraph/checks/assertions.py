@@ -101,7 +101,7 @@ class Assertions(OpChecks):
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..graph.cost import flops as flops_of
-        from ..graph.cost import peak, saved
+        from ..graph.cost import peak, step
         from . import budget
 
         compilation.need_graphs(self)
@@ -111,8 +111,8 @@ class Assertions(OpChecks):
             {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
             {
                 "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
-                "saved_bytes": lambda: saved.saved_bytes(graphs),
-                "peak_bytes": lambda: peak.peak_bytes(graphs),
+                "saved_bytes": lambda: step.saved_bytes(graphs, self._received),
+                "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
             },
             device_of(graphs, self.device),
         )
