@@ -91,8 +91,8 @@ class Assertions(OpChecks):
             unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula.
 
         Raises:
-            AssertionError: with what it costs, and the modules that cost most; or if no graph was
-                compiled, with the cause.
+            AssertionError: with what it costs, the modules that compute most, and the ops of which
+                most is kept, with their lines; or if no graph was compiled, with the cause.
             CaptureError: where a figure is not known.
             TypeError: with nothing to check.
             ValueError: for another `unknown`, and a mapping without the capture's device.
@@ -115,6 +115,7 @@ class Assertions(OpChecks):
                 "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
             },
             device_of(graphs, self.device),
+            self._received,
         )
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:
