@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
+from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept
 from ..graph.diff.abridged import abridged
-from ..graph.model import Graph, Source, is_projection
+from ..graph.model import Graph, Source
 
 MOST = 5
 """How many modules, or ops, a failure lists."""
@@ -79,9 +80,7 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     """
     found: dict[tuple[str, Source | None], list[Kept]] = {}
     for each in kept(graphs, received):
-        producer = each.graph.by_name[each.node.refs[0]] if each.node.refs else None
-        projected = producer is not None and is_projection(each.node, producer)
-        node = producer if projected and producer is not None else each.node
+        node = producer_of(each.graph, each.node) or each.node
         found.setdefault((node.op, node.source), []).append(each)
     sizes = {key: sum(each.bytes for each in storages) for key, storages in found.items()}
     for (op, source), size in sorted(sizes.items(), key=lambda item: -item[1])[:MOST]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..model import Graph, Node, Ref, is_projection
-from .saved import need_saved, results_bytes, storage_bytes
+from ..model import Graph, Node, Ref
+from .saved import need_saved, producer_of, results_bytes, storage_bytes
 from .step import Received, Storages
 
 _Key = tuple[str, str]
@@ -53,13 +53,15 @@ class _LiveRanges:
 
     def add(self, graph: Graph) -> None:
         """Follow the nodes of the next graph."""
-        positions = {}
+        positions: dict[str, int] = {}
+        bases = self._storages.bases(graph)
         for node in graph.nodes:
             positions[node.name] = self._position
             if node.kind != "output":
-                self._make(graph, node, positions)
-                for name in (node.name, *node.refs):
-                    self._read(graph, name)
+                if node.is_call and bases[node.name][1] is node:
+                    self._make(graph, node, positions)
+                for name in dict.fromkeys((node.name, *node.refs)):
+                    self._read(graph, *bases[name])
             self._position += 1
         is_read = any(each is graph for each in self._storages.forward_of.values())
         for ref in () if is_read else graph.saved:
@@ -68,21 +70,16 @@ class _LiveRanges:
             self._return(graph, Ref(node.name))
 
     def _make(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
-        if not node.is_call:
-            return
-        maker, made = self._storages.base(graph, Ref(node.name))
-        if made is not node:
-            return
         size, position = storage_bytes(node), self._position
-        producer = graph.by_name.get(node.refs[0]) if node.refs else None
-        if producer is not None and is_projection(node, producer):
+        producer = producer_of(graph, node)
+        if producer is not None:
             position = positions[producer.name]
             self._at_once[position] -= size
-        self._at_once[position] += sum(results_bytes(node))
-        self._made[maker.name, node.name] = position, size
+        if isinstance(node.result, tuple):
+            self._at_once[position] += sum(results_bytes(node))
+        self._made[graph.name, node.name] = position, size
 
-    def _read(self, graph: Graph, name: str) -> None:
-        maker, node = self._storages.base(graph, Ref(name))
+    def _read(self, graph: Graph, maker: Graph, node: Node) -> None:
         if node.is_call:
             key = maker.name, node.name
             self._last[key] = self._position

@@ -60,9 +60,16 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     """The node whose storage a node has as well; None where it has its own."""
     if not node.is_call:
         return None
-    producer = graph.by_name.get(node.refs[0]) if node.refs else None
-    viewed = _viewed(producer if producer and is_projection(node, producer) else node)
+    viewed = _viewed(producer_of(graph, node) or node)
     return None if viewed is None else graph.by_name[viewed.name]
+
+
+def producer_of(graph: Graph, node: Node) -> Node | None:
+    """The op with several results of which a node is one; None where it is no such result."""
+    if node.op != "operator.getitem" or not node.refs:
+        return None
+    producer = graph.by_name.get(node.refs[0])
+    return producer if is_projection(node, producer) else None
 
 
 def need_saved(graphs: Sequence[Graph]) -> None:

@@ -86,28 +86,29 @@ class Storages:
     def __init__(self, graphs: Sequence[Graph], received: Received):
         self._by_name = {graph.name: graph for graph in graphs}
         self._received = received
-        self._bases: dict[str, dict[str, Node]] = {}
+        self._bases: dict[str, dict[str, tuple[Graph, Node]]] = {}
         self.forward_of = _forwards(graphs)
 
     def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
         """The node that made the storage of a value, with its graph; or the input that has it."""
-        seen = set()
-        while True:
-            node = self._base(graph, ref.name)
-            source = None if node.is_call else self._source(graph, node)
-            if source is None or (graph.name, node.name) in seen:
-                return graph, node
-            seen.add((graph.name, node.name))
-            graph, ref = source
+        return self.bases(graph)[ref.name]
 
-    def _base(self, graph: Graph, name: str) -> Node:
-        """The same in one graph; worked out for all nodes at once, as views can be long chains."""
-        if graph.name not in self._bases:
-            found = self._bases[graph.name] = {}
-            for node in graph.nodes:
-                viewed = viewed_by(graph, node)
-                found[node.name] = node if viewed is None else found[viewed.name]
-        return self._bases[graph.name][name]
+    def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
+        """The same for all nodes of a graph, in one pass: views can be long chains."""
+        if graph.name in self._bases:
+            return self._bases[graph.name]
+        found = self._bases[graph.name] = {}
+        for node in graph.nodes:
+            viewed = viewed_by(graph, node)
+            if viewed is not None:
+                found[node.name] = found[viewed.name]
+                continue
+            source = None if node.is_call else self._source(graph, node)
+            maker = {} if source is None else self.bases(source[0])
+            # Of graphs that name one another, which only a file can hold, each has its own.
+            own = graph, node
+            found[node.name] = own if source is None else maker.get(source[1].name, own)
+        return found
 
     def _source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
         """The value of another graph that an input is; None for an input of the step."""
