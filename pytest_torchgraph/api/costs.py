@@ -21,6 +21,10 @@ class Costs:
             """All graphs of the step."""
             ...
 
+        def _need_any(self) -> None:
+            """Refuse a watch that has no graph."""
+            ...
+
         @property
         def _received(self) -> Received:
             """Which inputs of its compiled graphs others made."""
@@ -38,6 +42,7 @@ class Costs:
         """
         from ..graph.cost.flops import total
 
+        self._need_any()
         return total(self.program, times_run=True)
 
     @property
@@ -47,8 +52,8 @@ class Costs:
         Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
         hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
         autograd keeps and its backward reads (not what it keeps for a shape alone), via "aot" what
-        the partitioned graphs keep, and what runs eagerly between them. A file does not say which
-        inputs of a graph an earlier graph made: of a capture loaded from one, they are left out.
+        the partitioned graphs keep, and what runs eagerly between them. A file and a
+        watch do not say which inputs of a graph an earlier graph made: there they are left out.
 
         Raises:
             CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
@@ -56,6 +61,7 @@ class Costs:
         """
         from ..graph.cost.step import saved_bytes
 
+        self._need_any()
         return saved_bytes(self.program, self._received)
 
     @property
@@ -70,6 +76,7 @@ class Costs:
         """
         from ..graph.cost.peak import peak_bytes
 
+        self._need_any()
         return peak_bytes(self.program, self._received)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
@@ -85,4 +92,5 @@ class Costs:
         """
         from ..graph.cost.by_module import by_module
 
+        self._need_any()
         return by_module(self.program, depth, received=self._received)

@@ -42,6 +42,8 @@ def assert_budget(
     wrong: list[str] = []
     for name, limit in limits.items():
         low, high = _limits(limit, device)
+        if low <= 0 and high is None:
+            raise TypeError(f"{name}={limit!r} checks nothing: it has neither a least nor a most")
         found = figures[name]()
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             wrong.append("  saved_bytes: nothing is kept, because no graph has a backward")

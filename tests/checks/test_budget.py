@@ -111,6 +111,22 @@ def test_what_alike_layers_keep_is_one_line() -> None:
         capture(layers, torch.ones(2, 4)).assert_budget(saved_bytes=10)
 
 
+def test_a_watch_in_which_nothing_was_compiled_costs_nobody_knows_what() -> None:
+    with watch() as seen:
+        Net()(torch.ones(2, 4))
+    for figure in ("flops", "saved_bytes", "peak_bytes"):
+        with pytest.raises(CaptureError, match="no graph was compiled"):
+            getattr(seen, figure)
+    with pytest.raises(CaptureError, match="no graph was compiled"):
+        seen.by_module()
+
+
+@pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
+def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
+    with pytest.raises(TypeError, match="saved_bytes=.* checks nothing"):
+        capture(Net(), torch.ones(2, 4)).assert_budget(saved_bytes=limit)
+
+
 def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
     step = capture(Net(), torch.ones(2, 4))
     with pytest.raises(TypeError, match=r"assert_budget\(\) checks nothing"):

@@ -15,8 +15,8 @@ from ..model import Graph, Node, Ref
 from .saved import need_saved, producer_of, results_bytes, storage_bytes
 from .step import Received, Storages
 
-_Key = tuple[str, str]
-"""A storage: the names of the graph and of the node that made it."""
+_Key = tuple[int, str]
+"""A storage: the `id` of the graph that made it, and the name of the node."""
 
 
 def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
@@ -49,7 +49,7 @@ class _LiveRanges:
         self._made: dict[_Key, tuple[int, int]] = {}  # position and bytes
         self._last: dict[_Key, int] = {}
         self._at_once: Counter[int] = Counter()  # of results that nothing takes
-        self._returned: dict[_Key, str] = {}  # by which graph
+        self._returned: dict[_Key, int] = {}  # the `id` of the graph that returned it
 
     def add(self, graph: Graph) -> None:
         """Follow the nodes of the next graph."""
@@ -77,19 +77,19 @@ class _LiveRanges:
             self._at_once[position] -= size
         if isinstance(node.result, tuple):
             self._at_once[position] += sum(results_bytes(node))
-        self._made[graph.name, node.name] = position, size
+        self._made[id(graph), node.name] = position, size
 
     def _read(self, graph: Graph, maker: Graph, node: Node) -> None:
         if node.is_call:
-            key = maker.name, node.name
+            key = id(maker), node.name
             self._last[key] = self._position
-            if graph.kind != "backward" and self._returned.get(key, graph.name) != graph.name:
+            if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
                 del self._returned[key]  # between two graphs, and no result of the step
 
     def _return(self, graph: Graph, ref: Ref) -> None:
         maker, node = self._storages.base(graph, ref)
         if node.is_call:
-            self._returned[maker.name, node.name] = graph.name
+            self._returned[id(maker), node.name] = id(graph)
 
     def peak(self) -> int:
         """The most bytes at one position."""

@@ -47,12 +47,12 @@ def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True)
     """
     need_saved(graphs)
     storages = Storages(graphs, received)
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[int, str]] = set()
     for keeper in graphs:
         for ref in _kept_by(keeper, storages):
             maker, node = storages.base(keeper, ref)
-            if node.is_call and (maker.name, node.name) not in seen:
-                seen.add((maker.name, node.name))
+            if node.is_call and (id(maker), node.name) not in seen:
+                seen.add((id(maker), node.name))
                 times = min(keeper.runs, maker.runs) if times_run else 1
                 yield Kept(node, maker, storage_bytes(node) * times)
 
@@ -80,13 +80,13 @@ class Storages:
         received: which inputs of the compiled ones another one made; eager ones name theirs by it.
 
     Attributes:
-        forward_of: for the name of a compiled backward the forward whose saved values it takes.
+        forward_of: for the `id` of a compiled backward the forward whose saved values it takes.
     """
 
     def __init__(self, graphs: Sequence[Graph], received: Received):
         self._by_name = {graph.name: graph for graph in graphs}
         self._received = received
-        self._bases: dict[str, dict[str, tuple[Graph, Node]]] = {}
+        self._bases: dict[int, dict[str, tuple[Graph, Node]]] = {}
         self.forward_of = _forwards(graphs)
 
     def base(self, graph: Graph, ref: Ref) -> tuple[Graph, Node]:
@@ -95,9 +95,9 @@ class Storages:
 
     def bases(self, graph: Graph) -> Mapping[str, tuple[Graph, Node]]:
         """The same for all nodes of a graph, in one pass: views can be long chains."""
-        if graph.name in self._bases:
-            return self._bases[graph.name]
-        found = self._bases[graph.name] = {}
+        if id(graph) in self._bases:
+            return self._bases[id(graph)]
+        found = self._bases[id(graph)] = {}
         for node in graph.nodes:
             viewed = viewed_by(graph, node)
             if viewed is not None:
@@ -112,7 +112,7 @@ class Storages:
 
     def _source(self, graph: Graph, node: Node) -> tuple[Graph, Ref] | None:
         """The value of another graph that an input is; None for an input of the step."""
-        forward = self.forward_of.get(graph.name)
+        forward = self.forward_of.get(id(graph))
         if forward is not None:
             return (forward, Ref(node.name)) if _is_saved(node, forward) else None
         source = node.name if graph.eager else self._received.get(graph.name, {}).get(node.name, "")
@@ -121,17 +121,17 @@ class Storages:
         return (maker, Ref(value)) if maker is not None and value in maker.by_name else None
 
 
-def _forwards(graphs: Sequence[Graph]) -> dict[str, Graph]:
+def _forwards(graphs: Sequence[Graph]) -> dict[int, Graph]:
     """The forward of each backward that is not eager: the last one that keeps what it takes."""
-    left = {each.name: each for each in graphs if each.kind == "forward" and not each.eager}
+    left = {id(each): each for each in graphs if each.kind == "forward" and not each.eager}
     found = {}
     for graph in graphs:
         if graph.kind != "backward" or graph.eager:
             continue
         taken = {node.name for node in graph.inputs if node.op != "tangent"}
-        for name, forward in reversed(left.items()):
+        for key, forward in reversed(left.items()):
             if taken <= {ref.name for ref in forward.saved}:
-                found[graph.name] = left.pop(name)
+                found[id(graph)] = left.pop(key)
                 break
     return found
 
