@@ -123,7 +123,7 @@ def test_a_watch_in_which_nothing_was_compiled_costs_nobody_knows_what() -> None
 
 @pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
 def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
-    with pytest.raises(TypeError, match="saved_bytes=.* checks nothing"):
+    with pytest.raises(TypeError, match=r"saved_bytes=.* checks nothing"):
         capture(Net(), torch.ones(2, 4)).assert_budget(saved_bytes=limit)
 
 
