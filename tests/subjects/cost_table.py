@@ -26,7 +26,7 @@ HEAD = """\
 What the package says that a step of a small real model costs, beside what torch says, found by code
 that shares nothing with the package. Where they differ the reason is below the tables, and it was
 computed: an entry is wrong unless the reason makes the two figures equal. "The same" is to the
-byte, and to the operation.
+byte, and to the operation. With torch 2.13 on a CPU; figures of other releases may differ.
 
 Made by `python tests/subjects/cost_table.py > docs/cost.md`, in about six minutes; `--check`
 compares.

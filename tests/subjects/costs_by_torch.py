@@ -158,8 +158,7 @@ def compiled(subject: Subject) -> Iterator[Callable[..., Any]]:
     from functorch.compile import default_partition
     from torch._dynamo.backends.debugging import boxed_nop
 
-    unchecked = torch._functorch.config.patch(check_custom_op_aliasing=False)
-    with fresh(), unchecked:
+    with fresh():
         backend = aot_autograd(fw_compiler=boxed_nop, partition_fn=default_partition)
         yield torch.compile(subject.model, backend=backend)
 
