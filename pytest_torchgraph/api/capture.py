@@ -270,7 +270,8 @@ def _eager(
         for each in islands.graphs
     ]
     pairs = zip(islands.ops, islands.began, strict=True)
-    return Eager(graphs, [op._replace(cause=causes[at]) for op, at in pairs])
+    ops = [op._replace(cause=causes[at]) for op, at in pairs]
+    return Eager(graphs, ops, islands.received)
 
 
 class GraphCapture:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
+from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
 from ..graph.ops import calls
@@ -30,6 +32,7 @@ class Contents:
     Args:
         program: the graphs, each eager one behind the one that ran before it.
         sees_eager: whether there would be eager ones if anything had run eagerly.
+        received: see the property.
 
     Attributes:
         origin: how they came about, in words.
@@ -53,9 +56,16 @@ class Contents:
     comparison: Comparison | None = None
     rank: int | None = None
 
-    def __init__(self, program: Sequence[Graph] = (), *, sees_eager: bool = False):
+    def __init__(
+        self,
+        program: Sequence[Graph] = (),
+        *,
+        sees_eager: bool = False,
+        received: Received = MappingProxyType({}),
+    ):
         self._program = tuple(program)
         self._sees_eager = sees_eager
+        self._received = received
 
     @property
     def eager(self) -> tuple[Graph, ...] | None:
@@ -89,6 +99,11 @@ class Contents:
         self.rank = rank
         self.comparison = None
         assert self.program
+
+    @property
+    def received(self) -> Received:
+        """Which inputs of compiled forward graphs other graphs made; empty where not known."""
+        return self._received
 
     @property
     def levels(self) -> Sequence[Level]:
@@ -136,10 +151,12 @@ class Eager(NamedTuple):
     Attributes:
         graphs: the graphs, each with the number of the compiled one behind which it ran first.
         ops: each run of an op in them.
+        received: see `Contents.received`.
     """
 
     graphs: Sequence[tuple[int, Graph]]
     ops: Sequence[EagerOp]
+    received: Received = MappingProxyType({})
 
 
 class StepContents(Contents):
@@ -229,6 +246,12 @@ class StepContents(Contents):
             found.append(graph)
             found += [graph for behind, graph in eager if behind == number]
         return tuple(found)
+
+    @property
+    def received(self) -> Received:
+        """Which inputs of compiled forward graphs other graphs made."""
+        built = self._built_eager
+        return {} if built is None else built.received
 
     @property
     def levels(self) -> Sequence[Level]:

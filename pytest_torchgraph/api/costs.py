@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..graph.cost.cost import Cost
+    from ..graph.cost.step import Received
     from ..graph.model import Graph
 
 
@@ -18,6 +19,15 @@ class Costs:
         @property
         def program(self) -> tuple[Graph, ...]:
             """All graphs of the step."""
+            ...
+
+        def _need_any(self) -> None:
+            """Refuse a watch that has no graph."""
+            ...
+
+        @property
+        def _received(self) -> Received:
+            """Which inputs of its compiled graphs others made."""
             ...
 
     @property
@@ -32,6 +42,7 @@ class Costs:
         """
         from ..graph.cost.flops import total
 
+        self._need_any()
         return total(self.program, times_run=True)
 
     @property
@@ -40,15 +51,18 @@ class Costs:
 
         Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
         hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
-        autograd keeps and its backward uses, via "aot" what the partitioned graphs keep.
+        autograd keeps and its backward reads (not what it keeps for a shape alone), via "aot" what
+        the partitioned graphs keep, and what runs eagerly between them. A file and a
+        watch do not say which inputs of a graph an earlier graph made: there they are left out.
 
         Raises:
             CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
                 size that is a symbol.
         """
-        from ..graph.cost.saved import saved_bytes
+        from ..graph.cost.step import saved_bytes
 
-        return saved_bytes(self.program)
+        self._need_any()
+        return saved_bytes(self.program, self._received)
 
     @property
     def peak_bytes(self) -> int:
@@ -62,7 +76,8 @@ class Costs:
         """
         from ..graph.cost.peak import peak_bytes
 
-        return peak_bytes(self.program)
+        self._need_any()
+        return peak_bytes(self.program, self._received)
 
     def cost_table(self, depth: int | None = None) -> str:
         """What the step costs as a table: a row for each module, with all that is below it.
@@ -96,4 +111,5 @@ class Costs:
         """
         from ..graph.cost.by_module import by_module
 
-        return by_module(self.program, depth)
+        self._need_any()
+        return by_module(self.program, depth, received=self._received)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import Comparison
+    from ..graph.cost.step import Received
     from ..graph.eager_op import EagerOp
     from ..graph.graph_break import GraphBreak
     from ..syncs.model import Sync, Transfer
@@ -290,7 +291,9 @@ class Capture(Assertions, Costs):
         from .contents import Contents
 
         program = with_sizes(self.program, sizes)
-        contents = Contents(program, sees_eager=self._contents.eager is not None)
+        contents = Contents(
+            program, sees_eager=self._contents.eager is not None, received=self._received
+        )
         return type(self)(contents, self.header, device=self.device)
 
     def only(self, within: Any = None, function: str | None = None) -> Capture:
@@ -389,6 +392,10 @@ class Capture(Assertions, Costs):
     def watched(self) -> WatchRecord | None:
         """The record of a watch; None for a capture that was not made by one."""
         return self._contents.record if self._contents.is_watch else None
+
+    @property
+    def _received(self) -> Received:
+        return self._contents.received
 
     @property
     def _comparison(self) -> Comparison | None:

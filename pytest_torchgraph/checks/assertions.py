@@ -120,8 +120,8 @@ class Assertions(OpChecks):
             unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula.
 
         Raises:
-            AssertionError: with what it costs, and the modules that cost most; or if no graph was
-                compiled, with the cause.
+            AssertionError: with what it costs, the modules that compute most, and the ops of which
+                most is kept, with their lines; or if no graph was compiled, with the cause.
             CaptureError: where a figure is not known.
             TypeError: with nothing to check.
             ValueError: for another `unknown`, and a mapping without the capture's device.
@@ -130,7 +130,7 @@ class Assertions(OpChecks):
         if unknown not in ("fail", "ignore"):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..graph.cost import flops as flops_of
-        from ..graph.cost import peak, saved
+        from ..graph.cost import peak, step
         from . import budget
 
         compilation.need_graphs(self)
@@ -140,10 +140,11 @@ class Assertions(OpChecks):
             {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
             {
                 "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
-                "saved_bytes": lambda: saved.saved_bytes(graphs),
-                "peak_bytes": lambda: peak.peak_bytes(graphs),
+                "saved_bytes": lambda: step.saved_bytes(graphs, self._received),
+                "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
             },
             device_of(graphs, self.device),
+            self._received,
         )
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
-from ..graph.cost.cost import Cost
-from ..graph.model import Graph
+from ..graph.cost.saved import producer_of
+from ..graph.cost.step import Kept, Received, kept
+from ..graph.diff.abridged import abridged
+from ..graph.model import Graph, Source
 
 MOST = 5
-"""How many modules a failure lists."""
+"""How many modules, or ops, a failure lists."""
 
 
 Figure = Literal["flops", "saved_bytes", "peak_bytes"]
@@ -22,6 +24,7 @@ def assert_budget(
     asked: Mapping[Figure, Any],
     figures: Mapping[Figure, Callable[[], int]],
     device: str,
+    received: Received,
 ) -> None:
     """See `Capture.assert_budget`.
 
@@ -30,6 +33,7 @@ def assert_budget(
         asked: the limits that were given, by their names.
         figures: what computes each figure.
         device: the device type of the capture.
+        received: which inputs of compiled graphs other graphs made.
     """
     __tracebackhide__ = True
     limits = {name: limit for name, limit in asked.items() if limit is not None}
@@ -38,12 +42,15 @@ def assert_budget(
     wrong: list[str] = []
     for name, limit in limits.items():
         low, high = _limits(limit, device)
+        if low <= 0 and high is None:
+            raise TypeError(f"{name}={limit!r} checks nothing: it has neither a least nor a most")
         found = figures[name]()
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             wrong.append("  saved_bytes: nothing is kept, because no graph has a backward")
         if found < low or (high is not None and found > high):
             wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
-            wrong += [f"      {line}" for line in _largest(graphs, name)]
+            largest = _most_flops(graphs) if name == "flops" else _most_saved(graphs, received)
+            wrong += [f"      {line}" for line in largest]
     if wrong:
         raise AssertionError("\n".join(["the budget does not hold:", *wrong]))
 
@@ -59,16 +66,28 @@ def _as_pair(limit: Any) -> Any:
     return (0, limit) if isinstance(limit, int) and not isinstance(limit, bool) else limit
 
 
-def _largest(graphs: Sequence[Graph], name: Figure) -> Iterable[str]:
-    """The modules that cost most; a peak is not of single modules, so what is saved is shown."""
+def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
+    """The modules that compute most."""
     costs = by_module(graphs)
-    value: Callable[[Cost], int] = (
-        (lambda cost: cost.flops or 0) if name == "flops" else (lambda cost: cost.saved_bytes or 0)
-    )
-    word = "" if name != "peak_bytes" else " saved"
-    largest = sorted(costs.items(), key=lambda item: (-value(item[1]), item[0]))[:MOST]
-    return [
-        f"{value(cost):>12}{word}  {module or '(no module)'}"
-        for module, cost in largest
-        if value(cost)
-    ]
+    largest = sorted(costs.items(), key=lambda item: (-(item[1].flops or 0), item[0]))
+    for module, cost in largest[:MOST]:
+        if cost.flops:
+            yield f"{cost.flops:>12}  {module or '(no module)'}"
+
+
+def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
+    """The ops whose results are most of what is kept for the backward, with modules and lines.
+
+    An op of one line is one, in however many modules. A peak is shown by what is kept, too.
+    """
+    found: dict[tuple[str, Source | None], list[Kept]] = {}
+    for each in kept(graphs, received):
+        node = producer_of(each.graph, each.node) or each.node
+        found.setdefault((node.op, node.source), []).append(each)
+    sizes = {key: sum(each.bytes for each in storages) for key, storages in found.items()}
+    for (op, source), size in sorted(sizes.items(), key=lambda item: -item[1])[:MOST]:
+        modules = dict.fromkeys(each.node.module for each in found[op, source])
+        where = abridged(filter(None, modules)) or "(no module)"
+        yield f"{size:>12} saved  {where}: {op}"
+        if source is not None:
+            yield f"{'':>20}{source}: {source.code}"

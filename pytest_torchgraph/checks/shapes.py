@@ -15,6 +15,8 @@ def assert_sizes(capture: Subject, name: str, dim: int | Sequence[int], *, dynam
     """See `Capture.assert_dynamic` and `Capture.assert_static`."""
     __tracebackhide__ = True
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in dims):
+        raise TypeError(f"dim={dim!r} is no dimension: pass an int, or a sequence of ints")
     if not dims:
         raise TypeError(f"dim={dim!r} checks nothing: name at least one dimension")
     wanted = "a symbol" if dynamic else "a number"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
@@ -65,6 +66,11 @@ class Subject(Protocol):
     @property
     def program(self) -> tuple[Graph, ...]:
         """All graphs of the step, compiled and eager."""
+        ...
+
+    @property
+    def _received(self) -> Received:
+        """Which inputs of compiled forward graphs other graphs of the step made."""
         ...
 
     @property

@@ -94,16 +94,17 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
 def operands(graph: Graph, node: Node) -> Iterator[Node]:
     """The nodes whose results a node uses, in order, projections looked through, each once."""
     seen: set[str] = set()
-    names = list(reversed((*node.refs, *(ref.name for ref in node.after))))
-    written = {ref.name for ref in node.after}
+    written = tuple(ref.name for ref in reversed(node.after))
+    names = [*written, *reversed(node.refs)]
     while names:
         name = names.pop()
         if name in seen:
             continue
         seen.add(name)
         used = graph.by_name[name]
-        if used.refs and is_projection(used, graph.by_name.get(used.refs[0])):
-            names.append(used.refs[0])
+        refs = used.refs if used.op == "operator.getitem" else ()
+        if refs and is_projection(used, graph.by_name.get(refs[0])):
+            names.append(refs[0])
         elif name not in written or any(effect.kind == "mutates" for effect in used.effects):
             yield used
 

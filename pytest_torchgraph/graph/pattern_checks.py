@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .diff.group import subgraph_names
 from .failures import UnexpectedOps, failed
 from .find import find
 from .model import Graph, Node
@@ -93,14 +94,10 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
     firsts, seconds = set(map(id, before)), set(map(id, after))
     together = False
     for graph in graphs:
-        order = list(nodes_of([graph]))
-        lasts = [i for i, node in enumerate(order) if id(node) in firsts]
-        starts = [i for i, node in enumerate(order) if id(node) in seconds]
-        if not lasts or not starts:
-            continue
-        together = True
-        if lasts[-1] > starts[0]:
-            early, late = order[starts[0]], order[lasts[-1]]
+        comparable, wrong = _order(graph, firsts, seconds)
+        together = together or comparable
+        if wrong is not None:
+            early, late = wrong
             title = f"{first} after {second} in {graph.name}"
             lines = [
                 f"{title}: expected every {first} before every {second}",
@@ -119,3 +116,37 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
         raise AssertionError(
             "\n".join([f"no graph holds both {first} and {second}, so they have no order", *places])
         )
+
+
+def _order(
+    graph: Graph, firsts: Collection[int], seconds: Collection[int]
+) -> tuple[bool, tuple[Node, Node] | None]:
+    """Whether nodes of both kinds have an order, and a second one with a first one behind it.
+
+    What is in two bodies of one op, such as the branches of a `cond`, has none.
+
+    Args:
+        firsts, seconds: the nodes by their `id`.
+    """
+    bodies = {body.name: body for body in graph.subgraphs}
+    comparable, before, after = False, False, None
+    for node in graph.nodes:
+        called = (
+            [bodies[name] for name in subgraph_names((node.args, node.kwargs)) if name in bodies]
+            if bodies
+            else []
+        )
+        inside = [node, *nodes_of(called)]
+        one = next((each for each in inside if id(each) in firsts), None)
+        other = next((each for each in inside if id(each) in seconds), None)
+        if one is not None and after is not None:
+            return True, (after, one)
+        comparable = comparable or (before and other is not None)
+        for body in called if one is not None and other is not None else ():
+            orders, wrong = _order(body, firsts, seconds)
+            if wrong is not None:
+                return True, wrong
+            comparable = comparable or orders
+        before = before or one is not None
+        after = after or other
+    return comparable, None

@@ -58,6 +58,9 @@ def test_a_budget_that_holds() -> None:
 
 def test_a_budget_that_does_not_hold_names_the_modules() -> None:
     step = capture(Net(), torch.ones(2, 4))
+    made_by = step.forward.find("aten.gelu")[0].source
+    assert made_by is not None
+    line = f"{'':>26}{made_by}: return self.second(self.first(x))"
     with pytest.raises(AssertionError) as error:
         step.assert_budget(flops=10, saved_bytes=(None, 300), peak_bytes=10**6)
     assert str(error.value) == (
@@ -66,13 +69,62 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
         f"      {3 * SECOND:>12}  second\n"
         f"      {2 * FIRST:>12}  first.0\n"
         "  saved_bytes: expected at most 300, found 512\n"
-        "               256  first.0\n"
-        "               256  first.1"
+        f"               256 saved  first.0: aten.addmm.default\n{line}\n"
+        f"               256 saved  first.1: aten.gelu.default\n{line}"
     )
     with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found"):
         step.assert_budget(peak_bytes=10)
     with pytest.raises(AssertionError, match="flops: expected at least"):
         step.assert_budget(flops=(step.flops + 1, None))
+
+
+class Planted(torch.nn.Module):
+    """Blocks that keep an `exp` that nobody asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = torch.relu(block(x).exp())  # planted
+        return x
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
+    step = capture(Planted(), torch.ones(2, 64), via=via)
+    one = 2 * 64 * 4
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(saved_bytes=12 * one)
+    largest = str(error.value).splitlines()[2:]
+    assert [" ".join(line.split()[:5]) for line in largest[::2]] == [
+        f"{12 * one} saved (no module): aten.exp.default",
+        f"{12 * one} saved (no module): aten.relu.default",
+    ]
+    assert all(line.endswith("torch.relu(block(x).exp())  # planted") for line in largest[1::2])
+
+
+def test_what_alike_layers_keep_is_one_line() -> None:
+    layers = torch.nn.Sequential(*(Net() for _ in range(12)))
+    with pytest.raises(AssertionError, match=r"3072 saved  \{0 … 11\}.first.1: aten.gelu.default"):
+        capture(layers, torch.ones(2, 4)).assert_budget(saved_bytes=10)
+
+
+def test_a_watch_in_which_nothing_was_compiled_costs_nobody_knows_what() -> None:
+    with watch() as seen:
+        Net()(torch.ones(2, 4))
+    for figure in ("flops", "saved_bytes", "peak_bytes"):
+        with pytest.raises(CaptureError, match="no graph was compiled"):
+            getattr(seen, figure)
+    with pytest.raises(CaptureError, match="no graph was compiled"):
+        seen.by_module()
+
+
+@pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
+def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
+    with pytest.raises(TypeError, match=r"saved_bytes=.* checks nothing"):
+        capture(Net(), torch.ones(2, 4)).assert_budget(saved_bytes=limit)
 
 
 def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:

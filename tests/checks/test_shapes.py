@@ -49,6 +49,13 @@ def test_no_dimension_at_all_checks_nothing() -> None:
             check("x", dim=[])
 
 
+@pytest.mark.parametrize("dim", [True, "0", [0, None]])
+def test_what_is_no_dimension_is_an_error(dim: object) -> None:
+    made = capture(double, torch.ones(3, 4), torch.ones(5))
+    with pytest.raises(TypeError, match="is no dimension: pass an int"):
+        made.assert_static("x", dim=dim)  # type: ignore[arg-type]
+
+
 class Blocks(torch.nn.Module):
     def __init__(self, *sizes: int) -> None:
         super().__init__()

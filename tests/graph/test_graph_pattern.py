@@ -167,3 +167,22 @@ def test_a_long_chain_is_searched_in_one_pass() -> None:
     (match,) = long.find_pattern("aten.relu ~> aten.sum")
     assert match.nodes[0].name == "n19999"
     assert len(long.find_pattern("aten.relu ~> aten.relu")) == 19_998
+
+
+def test_the_branches_of_a_cond_have_no_order_among_them() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(
+            x.sum() > 0, lambda x: (x @ x.t()).relu(), lambda x: (x @ x.t()).sin().neg(), (x,)
+        ).exp()
+
+    made = capture(branches, torch.ones(4, 4))
+    made.assert_order("aten.mm", "aten.relu")  # the second product is in the other branch
+    made.assert_order("aten.sin", "aten.neg")
+    made.assert_order("aten.sum", "aten.mm")
+    made.assert_order("aten.mm", "aten.exp")
+    with pytest.raises(AssertionError, match=r"aten\.neg after aten\.sin"):
+        made.assert_order("aten.neg", "aten.sin")
+    with pytest.raises(AssertionError, match=r"aten\.exp after aten\.relu"):
+        made.assert_order("aten.exp", "aten.relu")
+    with pytest.raises(AssertionError, match=r"no graph holds both aten\.relu and aten\.sin"):
+        made.assert_order("aten.relu", "aten.sin")

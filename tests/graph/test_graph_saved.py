@@ -1,4 +1,4 @@
-"""What is kept for the backward, against `saved_tensors_hooks` in an eager run."""
+"""What is kept for the backward; `tests/subjects/test_costs.py` has it against torch's hooks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.utils._pytree as pytree
-from subjects.models import SUBJECTS, Subject
 
 from pytest_torchgraph import Aot, CaptureError, capture
 from pytest_torchgraph.graph.cost.saved import saved_storages
@@ -27,25 +25,6 @@ def kept(call: Callable[[], object], *own: torch.Tensor) -> int:
         output = call()
     del output
     return sum(each.nbytes() for at, each in storages.items() if at not in left_out)
-
-
-def kept_by(subject: Subject) -> int:
-    tensors = [
-        leaf
-        for leaf in pytree.tree_leaves((subject.args, subject.kwargs))
-        if isinstance(leaf, torch.Tensor)
-    ]
-    own = [*subject.model.parameters(), *subject.model.buffers(), *tensors]
-    return kept(lambda: subject.model(*subject.args, **subject.kwargs), *own)
-
-
-@pytest.mark.parametrize(
-    "name", ["transformer_block", "residual_cnn", "mlp_checkpointed", "mlp", "lstm_between_blocks"]
-)
-def test_by_dispatch_it_is_what_eager_autograd_keeps(name: str) -> None:
-    subject = SUBJECTS[name]()
-    made = capture(subject.model, *subject.args, via="dispatch", **subject.kwargs)
-    assert made.saved_bytes == kept_by(subject) > 0
 
 
 class Net(torch.nn.Module):
@@ -97,6 +76,60 @@ def test_a_split_keeps_the_whole_and_a_write_its_target() -> None:
     for function in (halves, written):
         made = capture(function, x, via="dispatch")
         assert made.saved_bytes == kept(lambda function=function: function(x), x) == 3 * 4 * 4
+
+
+class Broken(torch.nn.Module):
+    """Breaks behind `h`, which the first graph makes and keeps, and what follows keeps, too."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(4, 32)
+        self.down = torch.nn.Linear(32, 4)
+        self.between = between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.up(x))
+        return self.down(self.between(h))
+
+
+def nothing(h: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return h
+
+
+@torch.compiler.disable
+def eager_product(h: torch.Tensor) -> torch.Tensor:
+    return h * h.sin()
+
+
+@pytest.mark.parametrize(
+    ("between", "values"), [(nothing, 1), (eager_product, 3)], ids=["nothing", "eager ops"]
+)
+def test_a_value_between_two_graphs_counts_once(
+    between: Callable[[torch.Tensor], torch.Tensor], values: int
+) -> None:
+    """Of the eager product h, its sine, and the result, which the second graph keeps."""
+    model, x = Broken(between), torch.ones(3, 4)
+    made = capture(model, x)
+    assert len(made.forwards) == 2
+    own = [*model.parameters(), x]
+    assert made.saved_bytes == kept(lambda: model(x), *own) == values * 3 * 32 * 4
+    assert sum(cost.saved_bytes or 0 for cost in made.by_module().values()) == made.saved_bytes
+    made.assert_budget(saved_bytes=(made.saved_bytes, made.saved_bytes))
+
+
+def test_only_the_second_of_two_graphs_keeps_a_value_of_the_first() -> None:
+    def kept_by_the_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        h = torch.cat([x, x]) + w
+        torch._dynamo.graph_break()
+        return h * h
+
+    x, w = torch.ones(3, 4), torch.ones(4, requires_grad=True)
+    made = capture(kept_by_the_product, x, w)
+    first, second = made.forwards
+    assert [ref.name for ref in first.saved] == []
+    assert [second[ref.name].op for ref in second.saved] == ["input"]
+    assert made.saved_bytes == kept(lambda: kept_by_the_product(x, w), x, w) == 6 * 4 * 4
 
 
 def test_a_capture_that_does_not_know_is_an_error() -> None:

@@ -6,20 +6,19 @@ Every entry is checked first; an entry that is wrong is printed as such and make
 
 from __future__ import annotations
 
-import re
 import sys
-import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
+from subjects import kept_tables  # noqa: E402
 from subjects.models import SUBJECTS  # noqa: E402
 from subjects.subject_results import MECHANISMS, Found, look, misread  # noqa: E402
 
 EAGER = "eager ops"
 COLUMNS = (*MECHANISMS, EAGER, "texts")
-KEPT = ROOT / "docs" / "subjects.md"
+KEPT = "subjects.md"
 HEAD = """\
 # Subjects and mechanisms
 
@@ -41,11 +40,11 @@ compares.
 
 
 class Table:
-    """Rows and, numbered, the reasons for what was refused."""
+    """Rows, and the reasons for what was refused."""
 
     def __init__(self) -> None:
-        self.rows: list[str] = []
-        self.reasons: list[str] = []
+        self.rows: list[list[str]] = []
+        self.reasons = kept_tables.Reasons()
         self.wrong: list[str] = []
 
     def add(self, name: str) -> None:
@@ -55,15 +54,12 @@ class Table:
         aot = found["aot"]
         eager = "none" if aot.refused else aot.eager
         cells = [name, *(self.cell(each) for each in found.values()), eager]
-        cells.append(self.texts(name, found))
-        self.rows.append(f"| {' | '.join(cells)} |")
+        self.rows.append([*cells, self.texts(name, found)])
 
     def cell(self, found: Found) -> str:
         if not found.refused:
             return found.says + (" WRONG" if found.wrong else "")
-        if found.says not in self.reasons:
-            self.reasons.append(found.says)
-        return f"refused ({self.reasons.index(found.says) + 1})"
+        return self.reasons.cell("refused", found.says)
 
     def texts(self, name: str, found: dict[str, Found]) -> str:
         graphs, wrong = 0, []
@@ -76,46 +72,23 @@ class Table:
         return (str(graphs) if graphs else "none") + (" WRONG" if wrong else "")
 
     def text(self) -> str:
-        columns = ["subject", *COLUMNS]
-        lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *self.rows, ""]
-        lines += [f"{number}. {reason}" for number, reason in enumerate(self.reasons, 1)]
-        return "\n".join(lines) + "\n"
+        lines = kept_tables.table(["subject", *COLUMNS], self.rows)
+        return "\n".join([HEAD, *lines, "", *self.reasons.lines()]) + "\n"
 
 
 def kept() -> dict[tuple[str, str], str]:
     """What the kept table says of each subject and mechanism, reasons spelt out."""
-    return entries(KEPT.read_text())
+    return kept_tables.entries((kept_tables.DOCS / KEPT).read_text())
 
 
-def entries(text: str) -> dict[tuple[str, str], str]:
-    """What a table says of each subject and mechanism, reasons spelt out."""
-    reasons = dict(re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE))
-    found = {}
-    row = r"^\| (\w+)" + r" \| ([^|]+)" * len(COLUMNS) + r" \|$"
-    for name, *cells in re.findall(row, text, re.MULTILINE):
-        for via, cell in zip(COLUMNS, cells, strict=True):
-            number = re.fullmatch(r"refused \((\d+)\)", cell)
-            found[name, via] = reasons[number[1]] if number else cell
-    return {key: cell for key, cell in found.items() if key[0] != "subject"}
-
-
-def main(arguments: list[str]) -> int:
-    warnings.simplefilter("ignore")
-    names = [each for each in arguments if not each.startswith("-")]
+def make(names: list[str]) -> tuple[str, list[str]]:
+    """The text for some subjects, or all, and what is wrong."""
     table = Table()
     for name in names or SUBJECTS:
         print(f"{name} ...", file=sys.stderr, flush=True)
         table.add(name)
-    print("\n".join(table.wrong), file=sys.stderr)
-    if "--check" not in arguments:
-        print(table.text(), end="")
-        return bool(table.wrong)
-    text = table.text()
-    some = entries(text).items() <= kept().items()  # in a part the reasons have other numbers
-    same = some if names else text == KEPT.read_text()
-    print("as kept" if same else f"not as in docs/{KEPT.name}:\n{text}")
-    return bool(table.wrong) or not same
+    return table.text(), table.wrong
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(kept_tables.main(sys.argv[1:], KEPT, make))

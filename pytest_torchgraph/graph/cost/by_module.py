@@ -8,11 +8,15 @@ from ...ops.levels import SAVING_LEVELS
 from ..model import Graph
 from .cost import Cost
 from .flops import flops_of
-from .saved import saved_storages
+from .step import Received, kept
 
 
 def by_module(
-    graphs: Sequence[Graph], depth: int | None = None, *, times_run: bool = True
+    graphs: Sequence[Graph],
+    depth: int | None = None,
+    *,
+    times_run: bool = True,
+    received: Received | None = None,
 ) -> dict[str, Cost]:
     """What the ops of graphs cost, by the path of their module; see `Capture.by_module`."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
@@ -25,9 +29,9 @@ def by_module(
         for module, count in flops_of(graph).by_module.items():
             path = _cut(module, depth)
             flops[path] = flops.get(path, 0) + count * times
-        for storage in saved_storages(graph) if known else ():
-            path = _cut(storage.node.module, depth)
-            saved[path] = saved.get(path, 0) + storage.bytes * times
+    for storage in kept(graphs, received or {}, times_run=times_run) if known else ():
+        path = _cut(storage.node.module, depth)
+        saved[path] = saved.get(path, 0) + storage.bytes
     return {
         path: Cost(flops.get(path, 0), saved.get(path, 0) if known else None)
         for path in sorted(flops.keys() | saved.keys())

@@ -1,86 +1,105 @@
 """An estimate of the most bytes that a step's own tensors take at one time, by live ranges.
 
-A storage lives from the op that makes it to the last op that reads it or a view of it. What is
-saved lives on to the last op of a later graph that reads it, and what a graph returns to the end of
-the step. Parameters, buffers and inputs are there anyway and do not count; neither does the
-workspace of a kernel, nor what a local variable of the program keeps alive after its last use.
+A storage lives from the op that makes it to the last op of any graph that reads it or a view of
+it; what is kept for a backward that did not run, and what the step returns, lives to the end.
+Parameters, buffers and inputs are there anyway and do not count; neither does the workspace of a
+kernel, nor what a local variable of the program keeps alive after its last use.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
-from ..model import Graph, Ref
-from .saved import base, need_saved, storage_bytes
+from ..model import Graph, Node, Ref
+from .saved import need_saved, producer_of, results_bytes, storage_bytes
+from .step import Received, Storages
+
+_Key = tuple[int, str]
+"""A storage: the `id` of the graph that made it, and the name of the node."""
 
 
-def peak_bytes(graphs: Sequence[Graph]) -> int:
+def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
     """The estimate for graphs that run one after the other.
+
+    Args:
+        graphs: the graphs.
+        received: which inputs of the compiled ones another one made.
 
     Raises:
         CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
     """
     need_saved(graphs)
-    carried: dict[str, int] = {}  # what was saved and a later graph reads, by its name
-    returned = peak = 0
-    for number, graph in enumerate(graphs):
-        later = {node.name for other in graphs[number + 1 :] for node in other.inputs}
-        ranges = _LiveRanges(graph, carried, later if graphs[number + 1 :] else None)
-        peak = max(peak, returned + ranges.peak)
-        carried = ranges.carried
-        returned += ranges.returned
-    return peak
+    ranges = _LiveRanges(Storages(graphs, received))
+    for graph in graphs:
+        ranges.add(graph)
+    return ranges.peak()
 
 
 class _LiveRanges:
-    """The storages of one graph while it runs.
+    """When each storage of a step is made and read last; a position counts the nodes of all graphs.
 
     Args:
-        graph: the graph.
-        carried: the bytes of what earlier graphs saved, by name.
-        later: the names of what later graphs read; None where there are none, so that all that is
-            saved is kept.
-
-    Attributes:
-        peak: the most bytes that are alive at one time, with what is carried.
-        carried: what is left of that when the graph has run, with what this one saves.
-        returned: the bytes that this graph returns, apart from those.
+        storages: the storages.
     """
 
-    def __init__(
-        self, graph: Graph, carried: Mapping[str, int], later: Collection[str] | None
-    ) -> None:
-        made = {node.name: base(graph, Ref(node.name)) for node in graph.nodes}
-        owners = {
-            name: owner.name
-            for name, owner in made.items()
-            if owner.is_call or owner.name in carried
-        }
-        last: dict[str, int] = {}
-        for position, node in enumerate(graph.nodes):
-            for name in (node.name, *node.refs):
-                if name in owners:
-                    last[owners[name]] = position
-        saved = {
-            owners[ref.name]: ref.name
-            for ref in graph.saved
-            if ref.name in owners and (later is None or ref.name in later)
-        }
-        outputs = {owners[node.name] for node in graph.outputs if node.name in owners}
-        outlive = saved.keys() | outputs | {name for name in carried if name in (later or ())}
-        sizes = dict(carried)
-        ends: defaultdict[int, list[str]] = defaultdict(list)
-        for owner, position in last.items():
-            if owner not in outlive:
-                ends[position].append(owner)
-        alive = self.peak = sum(sizes.values())
-        for position, node in enumerate(graph.nodes):
-            if node.is_call and owners.get(node.name) == node.name:
-                sizes[node.name] = storage_bytes(node)
-                alive += sizes[node.name]
-            self.peak = max(self.peak, alive)
-            alive -= sum(sizes.pop(owner, 0) for owner in ends[position])
-        self.carried = {saved.get(name, name): sizes[name] for name in saved if name in sizes}
-        self.carried |= {name: sizes[name] for name in carried if name in sizes}
-        self.returned = sum(sizes[name] for name in outputs if name in sizes and name not in saved)
+    def __init__(self, storages: Storages):
+        self._storages = storages
+        self._position = 0
+        self._made: dict[_Key, tuple[int, int]] = {}  # position and bytes
+        self._last: dict[_Key, int] = {}
+        self._at_once: Counter[int] = Counter()  # of results that nothing takes
+        self._returned: dict[_Key, int] = {}  # the `id` of the graph that returned it
+
+    def add(self, graph: Graph) -> None:
+        """Follow the nodes of the next graph."""
+        positions: dict[str, int] = {}
+        bases = self._storages.bases(graph)
+        for node in graph.nodes:
+            positions[node.name] = self._position
+            if node.kind != "output":
+                if node.is_call and bases[node.name][1] is node:
+                    self._make(graph, node, positions)
+                for name in dict.fromkeys((node.name, *node.refs)):
+                    self._read(graph, *bases[name])
+            self._position += 1
+        is_read = any(each is graph for each in self._storages.forward_of.values())
+        for ref in () if is_read else graph.saved:
+            self._return(graph, ref)
+        for node in graph.outputs:
+            self._return(graph, Ref(node.name))
+
+    def _make(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
+        size, position = storage_bytes(node), self._position
+        producer = producer_of(graph, node)
+        if producer is not None:
+            position = positions[producer.name]
+            self._at_once[position] -= size
+        if isinstance(node.result, tuple):
+            self._at_once[position] += sum(results_bytes(node))
+        self._made[id(graph), node.name] = position, size
+
+    def _read(self, graph: Graph, maker: Graph, node: Node) -> None:
+        if node.is_call:
+            key = id(maker), node.name
+            self._last[key] = self._position
+            if graph.kind != "backward" and self._returned.get(key, id(graph)) != id(graph):
+                del self._returned[key]  # between two graphs, and no result of the step
+
+    def _return(self, graph: Graph, ref: Ref) -> None:
+        maker, node = self._storages.base(graph, ref)
+        if node.is_call:
+            self._returned[id(maker), node.name] = id(graph)
+
+    def peak(self) -> int:
+        """The most bytes at one position."""
+        change: Counter[int] = Counter()
+        for key, (position, size) in self._made.items():
+            change[position] += size
+            if key not in self._returned:
+                change[self._last[key] + 1] -= size
+        alive = most = 0
+        for position in sorted(change):
+            alive += change[position]
+            most = max(most, alive + self._at_once[position])
+        return most

@@ -16,7 +16,7 @@ from ...errors import CaptureError
 from ...ops.dtypes import item_size
 from ...ops.levels import SAVING_LEVELS
 from ...ops.views import shared_argument
-from ..model import Graph, Node, Ref, Symbol, TensorMeta, is_projection
+from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,27 +57,25 @@ def owners_of_saved(graph: Graph) -> Iterator[Node]:
 def base(graph: Graph, ref: Ref) -> Node:
     """The node that made the storage of a value, or the input that has it."""
     node = graph.by_name[ref.name]
-    while node.is_call:
-        producer = graph.by_name.get(node.refs[0]) if node.refs else None
-        if is_projection(node, producer):
-            assert producer is not None
-            viewed = _viewed(producer)
-        else:
-            viewed = _viewed(node)
-        if viewed is None:
-            return node
-        node = graph.by_name[viewed.name]
+    while (viewed := viewed_by(graph, node)) is not None:
+        node = viewed
     return node
 
 
-def saved_bytes(graphs: Sequence[Graph]) -> int:
-    """The bytes that graphs keep for the backward, as often as they ran; see the module.
+def viewed_by(graph: Graph, node: Node) -> Node | None:
+    """The node whose storage a node has as well; None where it has its own."""
+    if not node.is_call:
+        return None
+    viewed = _viewed(producer_of(graph, node) or node)
+    return None if viewed is None else graph.by_name[viewed.name]
 
-    Raises:
-        CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
-    """
-    need_saved(graphs)
-    return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
+
+def producer_of(graph: Graph, node: Node) -> Node | None:
+    """The op with several results of which a node is one; None where it is no such result."""
+    if node.op != "operator.getitem" or not node.refs:
+        return None
+    producer = graph.by_name.get(node.refs[0])
+    return producer if is_projection(node, producer) else None
 
 
 def need_saved(graphs: Sequence[Graph]) -> None:
@@ -105,14 +103,24 @@ def _viewed(node: Node) -> Ref | None:
 
 def storage_bytes(node: Node) -> int:
     """The bytes of the storage that a node makes; 0 for what is no tensor."""
-    if not isinstance(node.result, TensorMeta):
+    return _bytes_of(node, node.result)
+
+
+def results_bytes(node: Node) -> Iterator[int]:
+    """The bytes of each result of an op that has several."""
+    for each in node.result if isinstance(node.result, tuple) else ():
+        yield _bytes_of(node, each)
+
+
+def _bytes_of(node: Node, result: Result) -> int:
+    if not isinstance(result, TensorMeta):
         return 0
-    for size in node.result.shape:
+    for size in result.shape:
         if isinstance(size, Symbol):
             raise CaptureError(
                 f"the bytes of %{node.name} ({node.op}), which is saved for the backward, depend "
-                f"on the size {size.expr}, which is a symbol: capture with static sizes, as via "
-                "Aot(dynamic=False)"
+                f"on the size {size.expr}, which is a symbol: give symbols values, as with_sizes(s0=8), or "
+                "capture with static sizes, as via Aot(dynamic=False)"
             )
-    sizes = (size for size in node.result.shape if isinstance(size, int))
-    return prod(sizes) * item_size(node.result.dtype)
+    sizes = (size for size in result.shape if isinstance(size, int))
+    return prod(sizes) * item_size(result.dtype)

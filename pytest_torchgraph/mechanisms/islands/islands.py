@@ -44,12 +44,15 @@ class Islands:
         began: for each op the number of the stack in which its island began.
         stacks: the user's lines, innermost first, in which each island began, equal ones too; for
             one of a backward those of the forward op that its first op is for.
+        received: by the names of compiled forward graphs and of their inputs, which graph made the
+            input, as `forward_0:relu`.
     """
 
     graphs: Sequence[Island] = ()
     ops: Sequence[EagerOp] = ()
     began: Sequence[int] = ()
     stacks: Sequence[tuple[Source, ...]] = ()
+    received: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -83,7 +86,8 @@ def islands_of(
             name, and how that was converted.
         results: the values that the step gives: outputs, gradients, buffers.
     """
-    if not any(isinstance(event, EagerRecord) for event in recorder.events):
+    forwards = sum(type(event) is CompiledRun and not event.backward for event in recorder.events)
+    if forwards < 2 and not any(isinstance(event, EagerRecord) for event in recorder.events):
         return Islands()
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
@@ -227,6 +231,7 @@ class _Builder:
         needed: the drafts that the forward, or what the step gives, uses outside of where they are
             from.
         saved: likewise those that a backward uses.
+        taken: for inputs of compiled forward graphs, by the names of graph and input, the draft.
     """
 
     def __init__(
@@ -244,6 +249,7 @@ class _Builder:
         self.named: dict[int, str] = {}
         self.needed: set[int] = set()
         self.saved: set[int] = set()
+        self.taken: dict[tuple[str, str], int] = {}
         has_backward = any(event.backward for event in recorder.events)
         self.forward_kind: GraphKind = "forward" if has_backward else "inference"
 
@@ -283,7 +289,18 @@ class _Builder:
             replace(island, graph=replace(island.graph, runs=count))
             for island, count in zip(islands, runs, strict=True)
         ]
-        return Islands(counted, ops, began, [self._stack(part) for part in self.parts])
+        stacks = [self._stack(part) for part in self.parts]
+        return Islands(counted, ops, began, stacks, self._received())
+
+    def _received(self) -> dict[str, dict[str, str]]:
+        """See `Islands.received`."""
+        found: dict[str, dict[str, str]] = {}
+        for (graph, name), i in self.taken.items():
+            draft = self.replay.drafts[i]
+            source = draft.wanted if draft.op == _RUN else self.named.get(i)
+            if source:
+                found.setdefault(graph, {})[name] = source
+        return found
 
     def _make_drafts(self) -> None:
         """Replay all events; each island and each compiled run has a section."""
@@ -317,11 +334,14 @@ class _Builder:
     def _run(self, event: CompiledRun) -> int:
         """Note what a compiled graph takes and gives; its number."""
         position, graph, converted = self.compiled[id(event.made)]
-        for value in event.inputs:
+        for name, value in zip(_input_names(converted), event.inputs, strict=False):
             if type(value) is Value:
                 used = self.saved if event.backward else self.needed
                 number = self.replay.draft_of(value)
-                used.add(self.replay.view_of.get(number, number))
+                of = self.replay.view_of.get(number, number)
+                used.add(of)
+                if not event.backward:
+                    self.taken.setdefault((graph.name, name), of)
         for name, value in zip(_output_names(converted), event.outputs, strict=False):
             if type(value) is Value and value not in self.replay.current:
                 wanted = f"{graph.name}:{name}"
@@ -386,6 +406,12 @@ class _Builder:
             found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
             known[id(record)] = found
             yield found
+
+
+def _input_names(converted: Converted) -> list[str]:
+    """For each value that a compiled graph takes, the name of its node in the `Graph`."""
+    names = [node.name for node in converted.fx.nodes if node.op == "placeholder"]
+    return [converted.names.get(name, name) for name in names]
 
 
 def _output_names(converted: Converted) -> list[str]:
