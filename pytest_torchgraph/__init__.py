@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
-    from .graph.cost.by_module import Cost as Cost
+    from .graph.cost.cost import Cost as Cost
     from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import Finding as Finding
@@ -59,7 +59,7 @@ _NAMES = {
     "api.steady_state": ("steady",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
-    "graph.cost.by_module": ("Cost",),
+    "graph.cost.cost": ("Cost",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),

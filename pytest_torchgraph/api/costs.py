@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..graph.cost.by_module import Cost
+    from ..graph.cost.cost import Cost
     from ..graph.model import Graph
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
-from ..graph.cost.by_module import Cost, by_module
+from ..graph.cost.by_module import by_module
+from ..graph.cost.cost import Cost
 from ..graph.model import Graph
 
 MOST = 5

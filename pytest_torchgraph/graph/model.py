@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from ..ops.names import OpCounts
-    from .cost.by_module import Cost
+    from .cost.cost import Cost
     from .graph_break import GraphBreak
 
 NodeKind: TypeAlias = Literal[

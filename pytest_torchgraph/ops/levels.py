@@ -34,3 +34,6 @@ SAVING_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autogr
 
 ATEN_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot", "compiled_autograd", "post_grad"})
 """The levels at which only registered ops occur, composite ones being decomposed already."""
+
+FLOP_LEVELS: frozenset[Level] = ATEN_LEVELS | {"export"}
+"""The levels whose ops torch has formulas for."""

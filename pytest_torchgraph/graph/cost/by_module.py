@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...ops.levels import SAVING_LEVELS
 from ..model import Graph
+from .cost import Cost
 from .flops import flops_of
 from .saved import saved_storages
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What some ops cost.
-
-    Attributes:
-        flops: floating-point operations (see `Graph.flops`); None where they are not known.
-        saved_bytes: the bytes that are kept for the backward (see `Capture.saved_bytes`); None
-            where that is not known.
-    """
-
-    flops: int | None
-    saved_bytes: int | None
 
 
 def by_module(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import CaptureError
 from ...ops.flop_formulas import formula_of, without_memory
-from ...ops.levels import ATEN_LEVELS
+from ...ops.levels import FLOP_LEVELS
 from ..model import (
     Atom,
     Graph,
@@ -26,7 +26,7 @@ from ..model import (
 )
 
 _BRANCHES = "higher_order.cond"
-_CALLED_ONCE = frozenset(
+CALLED_ONCE = frozenset(
     {
         "higher_order.invoke_subgraph",
         "higher_order.tag_activation_checkpoint",
@@ -74,24 +74,38 @@ def flops_of(graph: Graph) -> Flops:
         CaptureError: for a graph of torch functions, which are no dispatched ops, and where a size
             that a formula needs is not known or a symbol.
     """
-    if graph.level not in ATEN_LEVELS and graph.level != "export":
+    if graph.level not in FLOP_LEVELS:
         raise CaptureError(
             f"the flops of a graph at level {graph.level!r} are not known, because it holds torch "
             "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
         )
-    bodies = {body.name: body for body in graph.subgraphs}
     found = Flops()
     for node in graph.nodes:
-        if not node.is_call:
-            continue
-        called = [bodies[name] for name in _bodies_in((node.args, node.kwargs)) if name in bodies]
-        if called:
-            found.add(_of_bodies(node, [flops_of(body) for body in called]))
-        elif (flops := _of_node(graph, node)) is None:
-            found.add(Flops(unknown={node.op: 1}))
-        elif flops:
-            found.add(Flops({node.module: flops}))
+        if node.is_call:
+            found.add(flops_of_call(graph, node))
     return found
+
+
+def flops_of_call(graph: Graph, node: Node) -> Flops:
+    """The floating-point operations of one call of a graph, with those of its bodies.
+
+    Raises:
+        CaptureError: where a size that a formula needs is not known or a symbol.
+    """
+    called = bodies_of(graph, node)
+    if called:
+        return _of_bodies(node, [flops_of(body) for body in called])
+    flops = _of_node(graph, node)
+    if flops is None:
+        return Flops(unknown={node.op: 1})
+    return Flops({node.module: flops} if flops else {})
+
+
+def bodies_of(graph: Graph, node: Node) -> list[Graph]:
+    """The bodies that a higher-order op calls, in order."""
+    names = [*_bodies_in((node.args, node.kwargs))] if graph.subgraphs else []
+    bodies = {body.name: body for body in graph.subgraphs} if names else {}
+    return [bodies[name] for name in names if name in bodies]
 
 
 def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
@@ -100,7 +114,7 @@ def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
     if node.op == _BRANCHES:
         found.add(max(bodies, key=lambda each: each.total))
         found.unknown = {op: n for each in bodies for op, n in each.unknown.items()}
-    elif node.op in _CALLED_ONCE:
+    elif node.op in CALLED_ONCE:
         for each in bodies:
             found.add(each)
     elif any(each.total or each.unknown for each in bodies):

@@ -40,12 +40,18 @@ def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
     Raises:
         CaptureError: where a size is a symbol, or what is saved is not known.
     """
+    for node in owners_of_saved(graph):
+        yield SavedStorage(node, storage_bytes(node), graph)
+
+
+def owners_of_saved(graph: Graph) -> Iterator[Node]:
+    """The ops that made the storages that a graph keeps, each once."""
     seen: set[str] = set()
     for ref in graph.saved:
         node = base(graph, ref)
         if node.is_call and node.name not in seen:
             seen.add(node.name)
-            yield SavedStorage(node, storage_bytes(node), graph)
+            yield node
 
 
 def base(graph: Graph, ref: Ref) -> Node:
