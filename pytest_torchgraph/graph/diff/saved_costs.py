@@ -46,9 +46,7 @@ class _Saved:
                 self._add_graph((old, new), old, new.runs - old.runs)
         return self.ledger.figures
 
-    def _add_graph(
-        self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int
-    ) -> None:
+    def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
         """Put to the finding of a whole graph what it saves."""
         findings = self.bearers.of_graphs(pair)
         for node in owners_of_saved(graph):
