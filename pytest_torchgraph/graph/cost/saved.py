@@ -58,7 +58,8 @@ def base(graph: Graph, ref: Ref) -> Node:
     """The node that made the storage of a value, or the input that has it."""
     node = graph.by_name[ref.name]
     while node.is_call:
-        producer = graph.by_name.get(node.refs[0]) if node.refs else None
+        refs = node.refs if node.op == "operator.getitem" else ()
+        producer = graph.by_name.get(refs[0]) if refs else None
         if is_projection(node, producer):
             assert producer is not None
             viewed = _viewed(producer)
