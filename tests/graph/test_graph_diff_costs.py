@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from graph.build import difference, graph
-from graph.edits import EDITS, Nodes, chain, scattered
+from graph.edits import EDITS, Nodes, chain, exchange
 from graph.strategies import checked
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,10 +76,15 @@ def differ(before: Graph, after: Graph) -> tuple[int, int]:
     return pairs[1][0] - pairs[0][0], pairs[1][1] - pairs[0][1]
 
 
-def edited(seed: int, count: int) -> tuple[Graph, Graph]:
+def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
     """A model and the same with some edits, each of which saves what its ops need."""
-    nodes = models(60 * count, seed)
-    return saving(nodes), saving(scattered(nodes, count, seed)[0])
+    rng = random.Random(seed)
+    nodes = edited = models(60 * count, seed)
+    for k in reversed(range(count)):
+        at = 60 * k + rng.randrange(4, 50)
+        kind = rng.choice(["insert", "exchange", "remove", "rewire"])
+        edited = (EDITS[kind](edited, at, rng) or exchange(edited, at)).nodes
+    return saving(nodes), saving(edited)
 
 
 def check_sum(before: Graph, after: Graph) -> bool:
@@ -96,13 +101,12 @@ def check_sum(before: Graph, after: Graph) -> bool:
 @checked
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_the_costs_of_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
-    known = check_sum(*edited(seed, count))
+    known = check_sum(*edited_model(seed, count))
     assert known or count > 1
 
 
-def test_of_several_edits_it_is_rarely_unknown_whose_a_saved_value_is() -> None:
-    # What two edits take one view each of need not be told apart: that is one of these models.
-    assert sum(check_sum(*edited(seed, 3)) for seed in range(30)) >= 29
+def test_of_several_edits_it_is_known_whose_a_saved_value_is() -> None:
+    assert all(check_sum(*edited_model(seed, 3)) for seed in range(20))
 
 
 @checked

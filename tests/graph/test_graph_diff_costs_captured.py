@@ -102,11 +102,96 @@ def test_the_findings_cost_what_the_captures_differ_in(edit: str, via: str) -> N
     check(capture(before, BATCH, via=via), capture(after, BATCH, via=via), cost)
 
 
-def test_another_partition_is_one_edit_that_costs_what_it_recomputes() -> None:
-    net = Net(nn.GELU(), recomputed=True)
-    before, after = (capture(net, BATCH, via=Aot(partition=p)) for p in ("default", "min_cut"))
-    difference = diff(before, after)
-    for finding in difference.findings:
-        assert None not in (finding.cost.flops, finding.cost.saved_bytes)
-    if difference:
-        check(before, after)
+@torch.compiler.disable
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.t()).relu() @ x
+
+
+@torch.compiler.disable
+def squared_exp(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.t()).exp().clone() @ x
+
+
+class Mixed(nn.Module):
+    """A model of which something runs beside the compiled graphs, once for each of its blocks."""
+
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, more: bool = False) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.act = act
+        self.more = more
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(self.first(x))
+        x = self.act(x + 1)
+        if self.more:
+            x = self.act(x + 1)
+        return self.last(x)
+
+
+@pytest.mark.parametrize(
+    ("act", "more"),
+    [(squared_exp, False), (squared, True), (squared_exp, True), (torch.relu, False)],
+    ids=["an edit in them", "one more run", "both", "none any more"],
+)
+def test_ops_beside_compiled_graphs_count_as_often_as_they_ran(
+    act: Callable[[torch.Tensor], torch.Tensor], more: bool
+) -> None:
+    before = capture(Mixed(squared), BATCH)
+    assert max(graph.runs for graph in before.eager) > 1
+    check(before, capture(Mixed(act, more=more), BATCH))
+
+
+class Branches(nn.Module):
+    def __init__(self, *, products: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.products = products
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def yes(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.products):
+                x = self.fc(x)
+            return x
+
+        return torch.cond(x.sum() > 0, yes, lambda x: x * 2, (x,))
+
+
+class Regions(nn.Module):
+    """Calls of one body; each saves what the body does."""
+
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, products: int = 1) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(8, 8))
+
+        @torch.compiler.nested_compile_region
+        def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            for _ in range(products):
+                x = x @ w
+            return act(x)
+
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = self.block(x, self.w)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Branches(products=1), Branches(products=2)),
+        (Regions(torch.relu), Regions(nn.GELU())),
+        (Regions(torch.relu), Regions(torch.relu, products=2)),
+    ],
+    ids=["a product more in a branch", "an op of a body", "a product more in a body"],
+)
+def test_bodies_count_as_often_as_they_are_called(before: nn.Module, after: nn.Module) -> None:
+    check(capture(before, BATCH), capture(after, BATCH))
+
+
+def test_another_partition_costs_what_it_computes_again() -> None:
+    net = Net(nn.GELU())
+    default, min_cut = (capture(net, BATCH, via=Aot(partition=p)) for p in ("default", "min_cut"))
+    check(default, min_cut)
