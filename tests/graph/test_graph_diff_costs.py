@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 from graph.build import difference, graph
 from graph.edits import EDITS, Nodes, chain, exchange
-from graph.strategies import checked
-from hypothesis import given
+from graph.strategies import checked, eager_graphs, graphs
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Cost
@@ -124,6 +124,31 @@ def test_all_that_differs_is_the_cost_of_an_only_edit_whatever_is_saved(
         assert found or differ(before, after) == (0, 0)
     elif all(None not in each for each in found):
         assert tuple(map(sum, zip(*found, strict=True))) == differ(before, after)  # type: ignore[arg-type]
+
+
+def total_of(figure: Callable[[Sequence[Graph]], int], graphs: Sequence[Graph]) -> int | None:
+    try:
+        return figure(graphs)
+    except Exception:  # a formula that does not take what a random graph gives it
+        return None
+
+
+ANY = st.lists(graphs() | eager_graphs(), min_size=1, max_size=2)
+
+
+@settings(checked, max_examples=25)
+@given(ANY, ANY, st.booleans())
+def test_any_two_programs_have_costs_that_sum_up_if_they_are_known(
+    before: list[Graph], after: list[Graph], more: bool
+) -> None:
+    if more:
+        after = [*before, *after]
+    found = costs(before, after)
+    for number, figure in enumerate((lambda g: total(g, times_run=True), saved_bytes)):
+        known = [each[number] for each in found]
+        sums = total_of(figure, before), total_of(figure, after)
+        if None not in (*known, *sums):
+            assert sum(each or 0 for each in known) == (sums[1] or 0) - (sums[0] or 0)
 
 
 # -- whose it is -----------------------------------------------------------------------------------
