@@ -214,6 +214,45 @@ def test_of_two_edits_that_take_a_value_it_is_saved_because_of_the_one_with_a_ba
     assert "saves 1 more value for the backward: + %u/up" in str(second)
 
 
+def test_an_edited_op_is_not_to_blame_for_a_later_one_that_saves_its_result() -> None:
+    def program(first: str, second: str, *, saves: bool) -> list[Graph]:
+        forward = step(
+            f"%a/act = aten.{first}.default(%x) : f32[2, 3]",
+            "%v = aten.t.default(%a/act) : f32[3, 2]",
+            f"%b/act = aten.{second}.default(%v) : f32[3, 2]",
+            "return %b/act",
+            saved=["v"] if saves else [],
+        )
+        taken = "%v = saved : f32[3, 2]\n" if saves else ""
+        use = "aten.mul.Tensor(%t0, %v)" if saves else "aten.neg.default(%t0)"
+        backward = graph(
+            f"%b/use = {use} : f32[3, 2]\nreturn %b/use",
+            "backward: backward @ aot",
+            f"{taken}%t0 = tangent : f32[3, 2]",
+        )
+        return [forward, backward]
+
+    before = program("neg", "neg", saves=False)
+    assert costs(before, program("sign", "cos", saves=True)) == [(0, 0), (0, 24)]
+
+
+def test_one_of_several_results_belongs_to_the_op_that_made_them() -> None:
+    def normed(op: str, *saved: str) -> Graph:
+        return step(
+            f"%n = aten.{op}.default(%x) : (f32[2, 3], f32[2, 1])",
+            "%mean = operator.getitem(%n, 1) : f32[2, 1]",
+            "%out = operator.getitem(%n, 0) : f32[2, 3]",
+            "%y2 = aten.neg.default(%out) : f32[2, 3]",
+            "%y3 = aten.neg.default(%y2) : f32[2, 3]",
+            f"%y4 = aten.{'abs' if saved else 'neg'}.default(%y3) : f32[2, 3]",
+            "return [%y4, %mean]",
+            saved=saved,
+        )
+
+    found = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
+    assert found == [(0, 8), (0, 0)]
+
+
 def test_a_view_that_is_saved_costs_its_base() -> None:
     lines = [UP, "%v = aten.t.default(%u/up) : f32[3, 2]", "%e = aten.neg.default(%v) : f32[3, 2]"]
     edited = [*lines[:2], "%w = aten.t.default(%v) : f32[2, 3]", lines[2]]
@@ -270,6 +309,13 @@ def test_an_edit_in_a_graph_that_also_runs_more_often() -> None:
     nodes[-1] = replace(nodes[-1], args=(Ref("m"),))
     without = replace(RUN, nodes=tuple(nodes), saved=())
     assert costs([without], [replace(RUN, runs=5)]) == [(0, 5 * 16), (4 * 24, 0)]
+
+
+def test_an_edit_in_a_graph_counts_as_often_as_the_graph_runs() -> None:
+    more = replace(RUN.nodes[2], name="mm", args=(Ref("m"), Ref("m")))
+    twice = replace(RUN.nodes[3], args=(Ref("mm"),))
+    edited = replace(RUN, nodes=(*RUN.nodes[:3], more, twice, RUN.nodes[4]))
+    assert costs([replace(RUN, runs=5)], [replace(edited, runs=5)]) == [(5 * 16, 0)]
 
 
 def test_inputs_in_another_order_cost_nothing() -> None:
