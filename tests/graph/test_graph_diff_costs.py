@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_torchgraph import Cost
 from pytest_torchgraph.graph import Graph, Ref, TensorMeta
 from pytest_torchgraph.graph.cost.flops import total
-from pytest_torchgraph.graph.cost.saved import saved_bytes
+from pytest_torchgraph.graph.cost.saved import need_saved, saved_storages
 from pytest_torchgraph.graph.diff import costs as module
 from pytest_torchgraph.graph.diff.findings import one_place
 from pytest_torchgraph.graph.diff.report import diff_graphs
@@ -38,6 +38,11 @@ def step(
 def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | None, int | None]]:
     found = [each.cost for each in diff_graphs(before, after).findings]
     return [(each.flops, each.saved_bytes) for each in found]
+
+
+def saved_bytes(graphs: Sequence[Graph]) -> int:
+    need_saved(graphs)
+    return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
 
 
 # -- all of it, each part once ---------------------------------------------------------------------

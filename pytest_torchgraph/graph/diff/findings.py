@@ -97,7 +97,7 @@ class Finding:
 
         FLOPs are those of the forward and of the backward, saved bytes those that the forward keeps
         (see `Capture.flops` and `.saved_bytes`), each as often as its graph runs. Over all findings
-        of a difference they sum up to what its second side costs more than its first. A figure is
+        of a difference they sum up to what the graphs of its second side cost more. A figure is
         None where it is not known: of graphs whose level does not tell it, of sizes that are
         symbols, of ops without a formula, of values that are saved because of one edit or of
         another; FLOPs also where torch is not loaded, as on the command line.
