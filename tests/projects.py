@@ -17,14 +17,18 @@ from pytest_torchgraph.graph.text.format import Header
 
 
 def text(*ops, name="forward", torch="2.13.0", tail="", stride=""):
-    """A chain of ops, by default the one that the environment variable OP names."""
+    """A chain of ops, by default the one that the environment variable OP names.
+
+    Where the variable SAVE is set the result is saved for a backward.
+    """
     lines = [f"torchgraph 1\\nvia aot, torch {torch}{tail}\\n\\n{name} {{"]
     lines.append(f"  %x = input : f32[2, 16]{stride}")
     last = "x"
     for i, op in enumerate(ops or os.environ.get("OP", "relu").split()):
         lines.append(f"  %layer.{i}/{op} = aten.{op}.default(%{last}) : f32[2, 16]{stride}")
         last = f"layer.{i}/{op}"
-    return "\\n".join([*lines, f"  return %{last}", "}\\n"])
+    saved = [f"  save %{last}"] if "SAVE" in os.environ else []
+    return "\\n".join([*lines, f"  return %{last}", *saved, "}\\n"])
 
 
 def graph(*ops, **kwargs):

@@ -198,7 +198,7 @@ def _comparison(ran: _Ran) -> Comparison:
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     if ran.captured.incomparable:
         refuse = _incomparable(ran.captured.incomparable)
-        return Comparison(refuse, refuse)
+        return Comparison(refuse, refuse, refuse)
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
     def captured() -> Outcome:

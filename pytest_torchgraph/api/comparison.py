@@ -260,6 +260,8 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
     if (old.counts or new.counts) and not (old.graphs and new.graphs):
         return _Pair(counts=tuple(differing_counts(old, new)), releases=releases)
     diff = diff_graphs(old.graphs, new.graphs)
+    for finding in diff.findings:
+        _ = finding.cost  # which lets go of all nodes that were matched: there may be many files
     return _Pair(diff, releases=releases, renamed=not diff)
 
 

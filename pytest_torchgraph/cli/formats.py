@@ -37,15 +37,19 @@ def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[s
     if not causes:
         return []
     from ..graph.diff.cause_table import some
+    from ..graph.diff.words import cost_text
 
-    lines = [f"| change | where | places | {noun}s |", "|---|---|---:|---|"]
-    for cause in causes:
+    costs = [cost_text(cause.cost) for cause in causes]
+    head, rule = ("cost | ", "---|") if any(costs) else ("", "")
+    lines = [f"| change | where | places | {head}{noun}s |", f"|---|---|---:|{rule}---|"]
+    for cause, cost in zip(causes, costs, strict=True):
         where = markdown_code(cause.where)
         if cause.sources:
             where += f"<br>{some([markdown_code(line) for line in cause.sources], 1)}"
         files = some([markdown_code(each) for each in cause.files], MAX_FILES)
         what = markdown_code(f"{cause.first.sign} {cause.first.what}")
-        lines.append(f"| {what} | {where} | {cause.places:,} | {len(cause.files):,}: {files} |")
+        cells = (what, where, f"{cause.places:,}", *([cost] if any(costs) else []))
+        lines.append(f"| {' | '.join(cells)} | {len(cause.files):,}: {files} |")
     return lines
 
 

@@ -29,8 +29,8 @@ UPDATE = "--torchgraph-update"
 MAX_LINES = 60
 """Lines of findings in the section of a comparison; the text file beside the picture has all."""
 MAX_CHANGES = 2
-"""How many further nodes, and how many consequences, of an only finding are listed: ten lines at
-most, so that all of the section is seen at once."""
+"""How many further nodes, and how many consequences, of an only finding are listed: a dozen lines
+at most, so that all of the section is seen at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 def _lines(run: RunRecord) -> Iterator[str]:
     from ..graph.diff.cause_table import MAX_CAUSES, cause_head
     from ..graph.diff.described import causes_in_words
+    from ..graph.diff.words import cost_text
 
     every = [(path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests]
     causes = causes_in_words(
@@ -47,6 +48,8 @@ def _lines(run: RunRecord) -> Iterator[str]:
     for cause in causes[:MAX_CAUSES]:
         tests = {test for path in cause.files for test, _ in run.replaced[path]}
         yield f"{cause_head(cause)} of {counted(len(tests), 'test')}"
+        if costs := cost_text(cause.cost):
+            yield f"    costs   {costs}"
     if left := causes[MAX_CAUSES:]:
         files = {path for cause in left for path in cause.files}
         yield f"... and {counted(len(left), 'more cause')} in {counted(len(files), 'file')}"

@@ -94,6 +94,7 @@ def test_json_of_compare_has_everything(
     data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))
     assert data["version"] == 1
     (cause,) = data["causes"]
+    assert cause.pop("cost")["saved_bytes"] == 0
     assert cause == {
         "sign": "~",
         "what": "aten.relu -> aten.tanh",
@@ -126,6 +127,27 @@ def test_markdown_is_a_table_that_no_name_can_break(
         "",
         "- added: `c.tgraph`",
     ]
+
+
+def test_what_an_edit_costs_is_summed_over_its_files(
+    directories: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "sub/b"):
+        saving = NEW.replace("}\n", "  save %fc/tanh\n}\n")
+        Path(f"new/{name}.tgraph").write_text(saving)
+    told = run("compare", "old", "new", code=1, capsys=capsys).splitlines()
+    assert told[4].startswith("    costs   ")
+    assert told[4].endswith("+64 B saved")
+    told = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
+    assert told[4].endswith("+32 B saved")
+    data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))
+    assert data["causes"][0]["cost"]["saved_bytes"] == 64
+    pair = ("diff", "old/a.tgraph", "new/a.tgraph", "--format=json")
+    data = json.loads(run(*pair, code=1, capsys=capsys))
+    assert data["findings"][0]["cost"]["saved_bytes"] == 32
+    table = run("compare", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert table[2:4] == ["| change | where | places | cost | files |", "|---|---|---:|---|---|"]
+    assert table[4].split(" | ")[3].endswith("+64 B saved")
 
 
 def test_a_name_that_is_not_utf_8_can_be_printed(

@@ -13,7 +13,8 @@ from graph.strategies import checked
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_torchgraph.graph import Graph, GraphDiff
+from pytest_torchgraph import Cost
+from pytest_torchgraph.graph import Graph, GraphDiff, Ref
 from pytest_torchgraph.graph.diff.cause_table import MAX_CAUSES, cause_lines
 from pytest_torchgraph.graph.diff.causes import causes_of
 from pytest_torchgraph.graph.diff.described import (
@@ -289,6 +290,21 @@ def test_a_finding_in_words_is_plain_data_and_back() -> None:
     diff = swapped("layers.0.act", "gelu", "relu", line=7)
     (finding,) = map(described, diff.findings)
     assert Described.from_data(json.loads(json.dumps(finding.data()))) == finding
+
+
+def test_the_cost_of_a_cause_is_that_over_all_files_where_all_know_it() -> None:
+    def kept(op: str, *saved: str, level: str = "aot") -> Graph:
+        made = graph(f"%act = aten.{op}(%x) : f32[2, 3]\nreturn %act", f"forward @ {level}")
+        return replace(made, saved=tuple(map(Ref, saved)))
+
+    diffs = [(file, difference(kept("gelu"), kept("relu", "act"))) for file in "ab"]
+    (cause,) = causes_of(diffs)
+    assert cause.cost.saved_bytes == cause_in_words(cause).cost.saved_bytes == 48
+    assert [*cause_lines([cause_in_words(cause)])][-2].endswith("+48 B saved")
+    unknown = difference(kept("gelu", level="dynamo"), kept("relu", level="dynamo"))
+    (cause,) = causes_of([*diffs, ("c", unknown)])
+    assert cause.cost == cause_in_words(cause).cost == Cost(None, None)
+    assert "costs" not in "".join(cause_lines([cause_in_words(cause)]))
 
 
 def test_long_texts_are_cut_and_many_causes_counted() -> None:

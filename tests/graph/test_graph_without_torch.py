@@ -40,6 +40,8 @@ forward {
 assert before != after
 assert before.op_counts["aten.add"] == 1
 print(diff_graphs([before], [after]))
+(saving,) = parse.parse_document(stored.replace("}\\n", "  save %m/a\\n}\\n")).graphs
+print(diff_graphs([before], [saving]).findings[0].cost)
 print(*before.to_table().splitlines()[2].split())
 print(Graph.from_text(before.to_text("full")) == before, hash(before) == hash(before))
 try:
@@ -66,6 +68,7 @@ def test_graphs_are_handled_without_importing_torch() -> None:
         "~ changed in m [forward]",
         "    before  %m/a = aten.sin.default(%x) : f32[2]",
         "    after   %m/a = aten.cos.default(%x) : f32[2]",
+        "Cost(flops=None, saved_bytes=8)",
         "placeholder x x () {}",
         "True True",
         "<text>:1:1: not a graph: the first line must be 'torchgraph 1'",

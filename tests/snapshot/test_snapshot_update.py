@@ -283,6 +283,22 @@ def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
     assert causes(run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")) == []
 
 
+def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_the_update(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_net=SUITE_WIDE)
+    run("--torchgraph-update", "-k", "test_net and 3")
+    run("--torchgraph-update", "-k", "test_net and 4")
+    one = run("-k", "test_net and 3", OP="exp", SAVE="1")
+    assert sum(line.startswith("    costs ") for line in one.outlines) == 1
+    one.stdout.fnmatch_lines(["    costs   *+128 B saved"])
+    both = run("-k", "test_net and (3 or 4)", OP="exp", SAVE="1")
+    both.stdout.fnmatch_lines(["*graphs differ: 1 cause in 2 tests*", "    costs   *+256 B saved"])
+    update = run("-k", "test_net and (3 or 4)", "--torchgraph-update", OP="exp", SAVE="1")
+    assert causes(update)[-1].startswith("    costs   ")
+    assert causes(update)[-1].endswith("+256 B saved")
+
+
 def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE_WIDE)
     run("--torchgraph-update")

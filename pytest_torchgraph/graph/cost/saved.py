@@ -119,8 +119,8 @@ def _bytes_of(node: Node, result: Result) -> int:
         if isinstance(size, Symbol):
             raise CaptureError(
                 f"the bytes of %{node.name} ({node.op}), which is saved for the backward, depend "
-                f"on the size {size.expr}, which is a symbol: give symbols values, as with_sizes(s0=8), or "
-                "capture with static sizes, as via Aot(dynamic=False)"
+                f"on the size {size.expr}, which is a symbol: give symbols values, as "
+                "with_sizes(s0=8), or capture with static sizes, as via Aot(dynamic=False)"
             )
     sizes = (size for size in result.shape if isinstance(size, int))
     return prod(sizes) * item_size(result.dtype)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...words import counted
 from .described import CauseInWords, shortened
+from .words import cost_text
 
 MAX_CAUSES = 10
 """How many causes are listed; the others are counted."""
@@ -33,6 +34,8 @@ def cause_lines(
             yield f"    before  {cause.first.before}"
         if cause.first.after:
             yield f"    after   {cause.first.after}"
+        if costs := cost_text(cause.cost):
+            yield f"    costs   {costs}"
         yield f"    in {some(cause.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(causes) > limit:
         left = causes[limit:]

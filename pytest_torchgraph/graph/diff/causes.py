@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..cost.cost import Cost, sum_of
 from .findings import Finding, GraphDiff
 from .identity import Identity
 
@@ -28,6 +29,11 @@ class Cause:
     def places(self) -> int:
         """How many places the edit has over all files."""
         return sum(len(finding.places) for finding in self.findings or (self.finding,))
+
+    @property
+    def cost(self) -> Cost:
+        """What the edit costs over all files; a figure that one of them does not know is None."""
+        return sum_of(finding.cost for finding in self.findings or (self.finding,))
 
 
 def causes_of(

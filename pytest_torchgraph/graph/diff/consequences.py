@@ -15,6 +15,8 @@ from .paths import path_of
 
 SURE = 2.0
 """From which score on a change belongs to another edit than the rest of what it is connected to."""
+TAKEN_BY_SEVERAL = 1.5
+"""The score of a change of a value that several edits take."""
 
 
 def with_consequences(
@@ -54,7 +56,7 @@ class _Reach:
     def __init__(self, findings: Sequence[Finding], origins: Origins):
         self.own: dict[str, int] = {}
         self.modules: dict[str, int] = {}
-        self.near: dict[str, int] = {}
+        self.near: dict[str, tuple[float, int]] = {}
         self.inside: dict[str, list[tuple[float, int]]] = {"": []}
         self.matchings: dict[int, tuple[int, Correspondence]] = {}
         for k, finding in enumerate(findings):
@@ -63,7 +65,9 @@ class _Reach:
             for node in _nodes(finding.changes):
                 self.own.setdefault(node.name, k)
                 for name in node.refs:
-                    self.near.setdefault(name, k)
+                    only = self.near.setdefault(name, (SURE, k))[1] == k
+                    if not only:
+                        self.near[name] = TAKEN_BY_SEVERAL, self.near[name][1]
                 path = path_of(node)
                 if path:
                     self.modules.setdefault(path, k)
@@ -96,7 +100,7 @@ class _Reach:
                 return 3.0, self.modules[node.module]
         for name in names:
             if name in self.near:
-                return 2.0, self.near[name]
+                return self.near[name]
         path = nodes[-1].module
         while path not in self.inside:
             path = path.rpartition(".")[0]

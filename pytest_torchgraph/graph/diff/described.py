@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..cost.cost import UNKNOWN, Cost, sum_of
 from ..text.format import format_node
 from .abridged import abridged
 from .causes import Cause, same_edits
@@ -31,6 +32,7 @@ class Described:
         source: the line of the user's code, "" where it is not known.
         before, after: the primary node as it was and as it is, "" where there is none.
         identity: by what the same edit is known elsewhere.
+        cost: what it costs.
     """
 
     sign: str
@@ -41,6 +43,7 @@ class Described:
     before: str
     after: str
     identity: Identity
+    cost: Cost = UNKNOWN
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `from_data` takes back."""
@@ -50,7 +53,8 @@ class Described:
     def from_data(cls, data: dict[str, Any]) -> Described:
         """What `data` gave."""
         identity = Identity(**{**data["identity"], "edits": tuple(data["identity"]["edits"])})
-        return cls(**{**data, "modules": tuple(data["modules"]), "identity": identity})
+        modules, cost = tuple(data["modules"]), Cost(**data["cost"])
+        return cls(**{**data, "modules": modules, "identity": identity, "cost": cost})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ class CauseInWords:
         return sum(finding.places for finding in self.findings)
 
     @property
+    def cost(self) -> Cost:
+        """What it costs over all files; a figure that one of them does not know is None."""
+        return sum_of(finding.cost for finding in self.findings)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """The lines of the user's code that are known, each once."""
         return tuple(dict.fromkeys(each.source for each in self.findings if each.source))
@@ -97,6 +106,7 @@ class CauseInWords:
             "what": self.first.what,
             "where": self.where,
             "places": self.places,
+            "cost": asdict(self.cost),
             "sources": list(self.sources),
             "before": self.first.before,
             "after": self.first.after,
@@ -118,6 +128,7 @@ def described(finding: Finding) -> Described:
         before=shortened(format_node(finding.before)) if simple and finding.before else "",
         after=shortened(format_node(finding.after)) if simple and finding.after else "",
         identity=finding.identity,
+        cost=finding.cost,
     )
 
 

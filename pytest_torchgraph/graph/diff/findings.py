@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..cost.cost import UNKNOWN, Cost
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node
@@ -61,6 +62,10 @@ class Place:
     consequences: tuple[Change, ...] = ()
 
 
+def _unknown() -> Cost:
+    return UNKNOWN
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One edit, however many places it touches: the same edit in twelve layers has twelve.
@@ -74,7 +79,7 @@ class Finding:
             () of every other edit.
         like: paths of modules that were there before and are still, and that these are like, each
             one once; () where none is.
-        cost: what the edit costs. Not known yet: always None.
+        costs: what `cost` is read from.
         identity: by what the same edit is known in other comparisons; see `causes`.
     """
 
@@ -83,8 +88,21 @@ class Finding:
     of_graph: bool = False
     modules: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
-    cost: None = None
     identity: Identity = field(default=Identity(), repr=False, compare=False)
+    costs: Callable[[], Cost] = field(default=_unknown, repr=False, compare=False)
+
+    @property
+    def cost(self) -> Cost:
+        """What the edit costs: after minus before, in all places, with what follows from it.
+
+        FLOPs are those of the forward and of the backward, saved bytes those that the forward keeps
+        (see `Capture.flops` and `.saved_bytes`), each as often as its graph runs. Over all findings
+        of a difference they sum up to what the graphs of its second side cost more. A figure is
+        None where it is not known: of graphs whose level does not tell it, of sizes that are
+        symbols, of ops without a formula, of values that are saved because of one edit or of
+        another; FLOPs also where torch is not loaded, as on the command line.
+        """
+        return self.costs()
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -127,7 +145,7 @@ class Finding:
         return self.changes[0].node.source
 
     def to_text(self, limit: int = 4) -> str:
-        """This finding in a few lines: places, before, after, what else, what follows.
+        """This finding in a few lines: places, before, after, what else, cost, what follows.
 
         The nodes are those of the first place, and what follows is counted over all places.
 

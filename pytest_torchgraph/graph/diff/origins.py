@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..equality.numbered_graph import NumberedGraph
 from .correspondence import Correspondence
+from .corresponding import Pair
 from .findings import Change
 from .group import NodeChange
 
@@ -49,12 +50,18 @@ class Occurrence:
 
 
 class Origins:
-    """The occurrences of the nodes of changes.
+    """The occurrences of the nodes of changes, and the graphs that were compared.
 
     The changes that were added must stay alive: they are known by identity.
+
+    Attributes:
+        pairs: the graphs that were compared, in their canonical form, in order.
+        matchings: those of graphs that differ, and of bodies of higher-order ops that differ.
     """
 
     def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+        self.matchings: list[Correspondence] = []
         self._found: dict[int, tuple[Correspondence, NodeChange]] = {}
 
     def add(self, change: Change, matching: Correspondence, part: NodeChange) -> None:

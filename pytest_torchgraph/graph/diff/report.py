@@ -11,6 +11,7 @@ from ..model import Graph, Node, is_projection
 from ..text.format import format_name, format_node, ran
 from .consequences import with_consequences
 from .corresponding import corresponding
+from .costs import with_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, one_place
 from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
 from .identify import identified
@@ -38,7 +39,8 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     """
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
-    return GraphDiff(tuple(identified(findings, before, after, origins)), tuple(graphs))
+    findings = with_costs(identified(findings, before, after, origins), origins)
+    return GraphDiff(tuple(findings), tuple(graphs))
 
 
 def find_changes(
@@ -54,6 +56,7 @@ def find_changes(
     classes = EquivalenceClasses()
     origins = Origins()
     for old, new in corresponding(canonical(before), canonical(after), classes):
+        origins.pairs.append((old, new))
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
@@ -103,6 +106,7 @@ def _compare(
     if classes.number(old) == classes.number(new):
         return _names_of_equal(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
+    origins.matchings.append(comparison.matching)
     label = _label(old, new)
     found = [
         one_place(_change(comparison, part, label, origins) for part in group)

@@ -1,10 +1,12 @@
-"""The words of a finding: its head, its nodes, what follows from it."""
+"""The words of a finding: its head, its nodes, its cost, what follows from it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ...words import amount
+from ..cost.cost import Cost
 from ..text.format import format_name, format_node
 from .abridged import abridged
 from .findings import SIGNS, Change, Finding, Place, ops_of
@@ -22,12 +24,12 @@ def finding_text(finding: Finding, limit: int) -> str:
     """A finding in a few lines; see `Finding.to_text`."""
     sign = SIGNS[finding.kind]
     if finding.summary and not finding.modules:
-        return f"{sign} {finding.summary}"
+        return "\n".join([f"{sign} {finding.summary}", *_costs(finding)])
     if finding.modules:
         lines = [f"{sign} {finding.summary} [{_graphs(finding.places)}]"]
         changes = (change for place in finding.places for change in place.changes)
         lines += _listed("with   ", outside_modules(changes, finding.modules), limit)
-        return "\n".join([*lines, *_follows(finding, limit)])
+        return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
     change = finding.changes[0]
     head = f"{sign} {finding.kind} in {_where(finding)}"
     if finding.source is not None:
@@ -38,7 +40,22 @@ def finding_text(finding: Finding, limit: int) -> str:
     if change.after is not None:
         lines.append(f"    after   {format_node(change.after)}")
     lines += _listed("with   ", ops_of(finding.changes[1:]), limit)
-    return "\n".join([*lines, *_follows(finding, limit)])
+    return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
+
+
+def cost_text(cost: Cost) -> str:
+    """The figures of an edit's cost that are known: `+0 FLOP, +1.2 MB saved`; "" for nothing."""
+    parts = []
+    if cost.flops is not None:
+        parts.append(amount(cost.flops, "FLOP", signed=True))
+    if cost.saved_bytes is not None:
+        parts.append(f"{amount(cost.saved_bytes, 'B', signed=True)} saved")
+    return ", ".join(parts) if cost.flops or cost.saved_bytes else ""
+
+
+def _costs(finding: Finding) -> list[str]:
+    text = cost_text(finding.cost)
+    return [f"    costs   {text}"] if text else []
 
 
 def count_changes(changes: Iterable[Change]) -> str:

@@ -155,7 +155,8 @@ function cause(each) {
   return element("section", { class: "card cause" },
     element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
     element("p", {}, each.where ? ["in ", name(each.where), " · "] : "",
-      `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`),
+      `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`,
+      each.costs ? ` · costs ${each.costs}` : ""),
     ...each.sources.map((line) => element("p", { class: "where" }, name(line))),
     change.length ? element("pre", {}, change.map(([kind, line]) =>
       element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,

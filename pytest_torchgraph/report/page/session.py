@@ -126,11 +126,15 @@ class Page:
                 return None
         except Exception:
             return None
+        from ...graph.diff.words import cost_text
+
         return {
             "heading": failed.heading(),
             "releases": failed.releases(),
             "accept": failed.accept(),
-            "list": [cause.to_json() for cause in failed.causes],
+            "list": [
+                {**cause.to_json(), "costs": cost_text(cause.cost)} for cause in failed.causes
+            ],
         }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -47,7 +47,8 @@ its meaning or goes; new keys may come at any time.
         verdict          null where nothing was compared, else worse and better (lists of text,
                          file, line, function, tests), new and gone (ids) and renamed (old, new)
     comparisons      the failed comparisons of graphs: a list of causes, those of most tests first,
-                     each: sign, what, where, places, sources, before, after, tests
+                     each: sign, what, where, places, cost (flops and saved_bytes over all
+                     tests, after minus before, null where not known), sources, before, after, tests
 """
 
 from __future__ import annotations

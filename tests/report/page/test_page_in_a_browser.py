@@ -103,6 +103,7 @@ CAUSE = {
     "what": "aten.gelu -> aten.relu",
     "where": "layers.{0 … 11}.act",
     "places": 480,
+    "costs": "+0 FLOP, +1.2 MB saved",
     "sources": ["nets/blocks.py:31: x = <b>act</b>(x)"],
     "before": "%gelu = aten.gelu.default(%x)",
     "after": "%relu = aten.relu.default(%x)",
@@ -125,7 +126,11 @@ def test_a_page_opens_with_the_causes_where_there_are_some(
     assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
     assert page.locator("main .where").first.inner_text() == "torch 2.13.0 -> 2.15.0"
     (told,) = page.locator(".cause").all_inner_texts()
-    for what in ("~aten.gelu -> aten.relu", "480 places in 40 tests", "layers.{0 … 11}.act"):
+    for what in (
+        "~aten.gelu -> aten.relu",
+        "480 places in 40 tests · costs +0 FLOP, +1.2 MB saved",
+        "layers.{0 … 11}.act",
+    ):
         assert what in told.replace("\n", "")
     assert CAUSE["sources"][0] in told
     assert page.locator(".cause pre .add").inner_text() == "+ %relu = aten.relu.default(%x)"

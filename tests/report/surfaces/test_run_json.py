@@ -119,6 +119,7 @@ def test_failed_comparisons_are_in_the_file_by_cause(pytester: pytest.Pytester, 
     (cause,) = data["comparisons"]
     assert cause["what"] == "aten.relu -> aten.gelu"
     assert cause["tests"] == ["test_net.py::test_chain"]
+    assert cause["cost"].keys() == {"flops", "saved_bytes"}
     assert data["exit_status"] == 1
     assert data["audit"]["totals"]["tests"] == 1
     assert data["audit"]["tests"] == {}

@@ -1,0 +1,152 @@
+"""The FLOPs of edits. Importing this module imports torch, whose formulas they are of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..cost.flops import CALLED_ONCE, Flops, bodies_of, flops_of, flops_of_call
+from ..model import Graph, Node
+from .bearers import Bearers, Ledger
+from .correspondence import Correspondence
+from .group import same_result
+
+
+def flops_by_finding(bearers: Bearers) -> list[int | None]:
+    """The FLOPs of each finding, after minus before; None where they are not known."""
+    ledger = Ledger(bearers.count)
+    for old, new in bearers.pairs:
+        if old is None or new is None:
+            for graph, sign in ((old, -1), (new, 1)):
+                if graph is not None:
+                    _add(ledger, bearers.of_graphs((old, new)), _flops(graph), sign * graph.runs)
+            continue
+        matching = bearers.matching(old, new)
+        if matching is not None:
+            _Edits(bearers, ledger).add(matching, new.runs)
+        if old.eager and new.eager and old.runs != new.runs:
+            _add(ledger, bearers.of_graphs((old, new)), _flops(old), new.runs - old.runs)
+    return ledger.figures
+
+
+def _add(ledger: Ledger, findings: set[int], flops: int | None, times: int) -> None:
+    ledger.add(findings, None if flops is None else flops * times)
+
+
+class _Edits:
+    """What differs in the ops of two graphs.
+
+    Only changed nodes and their users can differ: FLOPs follow from an op and its operands' shapes.
+    """
+
+    def __init__(self, bearers: Bearers, ledger: Ledger):
+        self.bearers = bearers
+        self.ledger = ledger
+
+    def add(self, matching: Correspondence, times: int) -> None:
+        """Put to the findings what differs in a pair of graphs that runs some times."""
+        for i, j in _near_changes(matching, self.bearers):
+            if not self._calls_bodies(matching, i, j):
+                _add(self.ledger, self._of(matching, i, j), _difference(matching, i, j), times)
+        a, b = matching.a.graph, matching.b.graph
+        if not a.subgraphs or not b.subgraphs:
+            return
+        called: Counter[tuple[int, int]] = Counter()
+        bodies: dict[tuple[int, int], tuple[Graph, Graph]] = {}
+        for i, j in enumerate(matching.forward):
+            if not self._calls_bodies(matching, i, j):
+                continue
+            old, new = matching.a.nodes[i], matching.b.nodes[j]
+            pairs = [*zip(bodies_of(a, old), bodies_of(b, new), strict=True)]
+            if old.op == new.op and old.op in CALLED_ONCE:
+                for pair in pairs:
+                    called[id(pair[0]), id(pair[1])] += 1
+                    bodies[id(pair[0]), id(pair[1])] = pair
+            elif inside := self._within_bodies(pairs):
+                difference = _minus(_of_call(b, new), _of_call(a, old))
+                _add(self.ledger, inside | self._of(matching, i, j), difference, times)
+        for key, (old_body, new_body) in bodies.items():
+            inner = self.bearers.matching(old_body, new_body)
+            if inner is not None:
+                self.add(inner, times * called[key])
+
+    def _calls_bodies(self, matching: Correspondence, i: int, j: int) -> bool:
+        """Whether both of two matched nodes call as many bodies as the other, some."""
+        if i == -1 or j == -1:
+            return False
+        a, b = matching.a, matching.b
+        counts = len(bodies_of(a.graph, a.nodes[i])), len(bodies_of(b.graph, b.nodes[j]))
+        return counts[0] == counts[1] > 0
+
+    def _within_bodies(self, pairs: list[tuple[Graph, Graph]]) -> set[int]:
+        """The findings that are in some of these bodies."""
+        matchings = [self.bearers.matching(old, new) for old, new in pairs]
+        return {number for m in matchings if m is not None for number in self.bearers.within(m)}
+
+    def _of(self, matching: Correspondence, i: int, j: int) -> set[int]:
+        """The findings of a node; of one that did not change that of its first changed operand.
+
+        Where two operands are of two edits, as the factors of a product with another inner size,
+        neither edit could be without the other: it is as true of the first.
+        """
+        sides = [side for side in ((True, j), (False, i)) if side[1] != -1]
+        found = self.bearers.of_nodes(matching, sides)
+        for is_new, number in sides:
+            for operand in (matching.b if is_new else matching.a).operands[number]:
+                found = found or self.bearers.of_node(matching, (is_new, operand))
+        return found
+
+
+def _near_changes(matching: Correspondence, bearers: Bearers) -> Iterator[tuple[int, int]]:
+    """The nodes in findings and their users, each with its partner."""
+    found: dict[tuple[int, int], None] = {}
+    for is_new, number in bearers.nodes(matching):
+        i, j = (matching.backward[number], number) if is_new else (number, matching.forward[number])
+        found[i, j] = None
+        for user, _ in matching.a.users[i] if i != -1 else ():
+            found[user, matching.forward[user]] = None
+        for user, _ in matching.b.users[j] if j != -1 else ():
+            found[matching.backward[user], user] = None
+    return iter(found)
+
+
+def _difference(matching: Correspondence, i: int, j: int) -> int | None:
+    """How many FLOPs a node has more than before; None where that is not known."""
+    a, b = matching.a, matching.b
+    if i != -1 and j != -1 and a.plain[i] == b.plain[j]:
+        operands = [*zip(a.operands[i], b.operands[j], strict=False)]
+        if all(same_result(a.nodes[p], b.nodes[q]) for p, q in operands):
+            return 0
+    before = _of_call(a.graph, a.nodes[i]) if i != -1 else 0
+    after = _of_call(b.graph, b.nodes[j]) if j != -1 else 0
+    return _minus(after, before)
+
+
+def _minus(after: int | None, before: int | None) -> int | None:
+    return None if after is None or before is None else after - before
+
+
+def _flops(graph: Graph) -> int | None:
+    """The FLOPs of a graph; None where they are not known."""
+    try:
+        return _known(flops_of(graph))
+    except Exception:
+        return None
+
+
+def _of_call(graph: Graph, node: Node) -> int | None:
+    """The FLOPs of a node; None where they are not known.
+
+    Formulas are other people's, and assert what they take: of a stored graph that somebody wrote
+    they may raise anything, and a difference is told all the same.
+    """
+    if not node.is_call:
+        return 0
+    try:
+        return _known(flops_of_call(graph, node))
+    except Exception:
+        return None
+
+
+def _known(flops: Flops) -> int | None:
+    return None if flops.unknown else flops.total

@@ -1,0 +1,453 @@
+"""What an edit costs, as a figure of its finding."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from graph.build import difference, graph
+from graph.edits import EDITS, Nodes, chain, exchange
+from graph.strategies import checked, eager_graphs, graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_torchgraph import Cost
+from pytest_torchgraph.graph import Graph, Ref, TensorMeta
+from pytest_torchgraph.graph.cost.flops import total
+from pytest_torchgraph.graph.cost.saved import need_saved, saved_storages
+from pytest_torchgraph.graph.diff import costs as module
+from pytest_torchgraph.graph.diff.findings import one_place
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.diff.words import cost_text
+from pytest_torchgraph.words import amount
+
+SAVES = {"relu": "result", "tanh": "result", "sin": "operands", "cos": "operands"}
+"""Which values an op keeps for its backward, as autograd has it; `mm` and `mul` their operands."""
+
+
+def step(
+    *lines: str, saved: Sequence[str] = (), level: str = "aot", kind: str = "forward"
+) -> Graph:
+    """A graph of these lines on an %x of 24 bytes, which saves these values."""
+    made = graph("\n".join(lines), f"{kind} @ {level}")
+    return replace(made, saved=tuple(map(Ref, saved)))
+
+
+def costs(before: Sequence[Graph], after: Sequence[Graph]) -> list[tuple[int | None, int | None]]:
+    found = [each.cost for each in diff_graphs(before, after).findings]
+    return [(each.flops, each.saved_bytes) for each in found]
+
+
+def saved_bytes(graphs: Sequence[Graph]) -> int:
+    need_saved(graphs)
+    return sum(each.bytes * graph.runs for graph in graphs for each in saved_storages(graph))
+
+
+# -- all of it, each part once ---------------------------------------------------------------------
+
+
+def saving(nodes: Nodes, rng: random.Random | None = None) -> Graph:
+    """These nodes as a forward on square matrices, which saves what autograd would, or anything."""
+    meta = TensorMeta("float32", (8, 8))
+    nodes = [node if node.kind == "output" else replace(node, result=meta) for node in nodes]
+    saved: dict[str, None] = {}
+    for node in nodes:
+        if not node.is_call:
+            continue
+        word = node.op.split(".")[1]
+        kept = SAVES.get(word, "operands" if word in ("mm", "mul") else "")
+        for name in (node.name,) if kept == "result" else node.refs if kept else ():
+            saved[name] = None
+    if rng is not None:
+        names = [node.name for node in nodes if node.is_call]
+        saved = dict.fromkeys(rng.sample(names, rng.randrange(len(names))))
+    refs = tuple(map(Ref, saved))
+    return Graph(tuple(nodes), "forward", "forward", "aot", refs)
+
+
+def models(length: int, seed: int) -> Nodes:
+    """Ops that save one thing or another, and views."""
+    nodes = chain(length, seed, ("sin", "relu", "neg", "t", "add", "mul"))
+    return [
+        replace(node, op="aten.mm.default") if node.op == "aten.mul.default" and k % 2 else node
+        for k, node in enumerate(nodes)
+    ]
+
+
+def differ(before: Graph, after: Graph) -> tuple[int, int]:
+    pairs = [(total((g,), times_run=True), saved_bytes((g,))) for g in (before, after)]
+    return pairs[1][0] - pairs[0][0], pairs[1][1] - pairs[0][1]
+
+
+def edited_model(seed: int, count: int) -> tuple[Graph, Graph]:
+    """A model and the same with some edits, each of which saves what its ops need."""
+    rng = random.Random(seed)
+    nodes = edited = models(60 * count, seed)
+    for k in reversed(range(count)):
+        at = 60 * k + rng.randrange(4, 50)
+        kind = rng.choice(["insert", "exchange", "remove", "rewire"])
+        edited = (EDITS[kind](edited, at, rng) or exchange(edited, at)).nodes
+    return saving(nodes), saving(edited)
+
+
+def check_sum(before: Graph, after: Graph) -> bool:
+    """The costs sum up to what the graphs differ in, if all are known; whether they are."""
+    found = costs([before], [after])
+    flops, saved = differ(before, after)
+    assert sum(each or 0 for each, _ in found) == flops
+    assert None not in [each for each, _ in found]
+    known = None not in [each for _, each in found]
+    assert not known or sum(each or 0 for _, each in found) == saved
+    return known
+
+
+@checked
+@given(st.integers(0, 10**6), st.integers(1, 4))
+def test_the_costs_of_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
+    known = check_sum(*edited_model(seed, count))
+    assert known or count > 1
+
+
+def test_of_several_edits_it_is_known_whose_a_saved_value_is() -> None:
+    assert all(check_sum(*edited_model(seed, 3)) for seed in range(20))
+
+
+@checked
+@given(st.integers(2, 60), st.integers(0, 10**6), st.sampled_from(sorted(EDITS)))
+def test_all_that_differs_is_the_cost_of_an_only_edit_whatever_is_saved(
+    length: int, seed: int, kind: str
+) -> None:
+    rng = random.Random(seed)
+    nodes = models(length, seed)
+    edit = EDITS[kind](nodes, rng.randrange(2, len(nodes) - 1), rng)
+    before, after = saving(nodes, rng), saving(edit.nodes if edit else nodes, rng)
+    found = costs([before], [after])
+    if len(found) < 2:
+        assert found == [differ(before, after)][: len(found)]
+        assert found or differ(before, after) == (0, 0)
+    elif all(None not in each for each in found):
+        assert tuple(map(sum, zip(*found, strict=True))) == differ(before, after)  # type: ignore[arg-type]
+
+
+def total_of(figure: Callable[[Sequence[Graph]], int], graphs: Sequence[Graph]) -> int | None:
+    try:
+        return figure(graphs)
+    except Exception:  # a formula that does not take what a random graph gives it
+        return None
+
+
+ANY = st.lists(graphs() | eager_graphs(), min_size=1, max_size=2)
+
+
+@settings(checked, max_examples=25)
+@given(ANY, ANY, st.booleans())
+def test_any_two_programs_have_costs_that_sum_up_if_they_are_known(
+    before: list[Graph], after: list[Graph], more: bool
+) -> None:
+    if more:
+        after = [*before, *after]
+    found = costs(before, after)
+    for number, figure in enumerate((lambda g: total(g, times_run=True), saved_bytes)):
+        known = [each[number] for each in found]
+        sums = total_of(figure, before), total_of(figure, after)
+        if None not in (*known, *sums):
+            assert sum(each or 0 for each in known) == (sums[1] or 0) - (sums[0] or 0)
+
+
+# -- whose it is -----------------------------------------------------------------------------------
+
+UP = "%u/up = aten.neg.default(%x) : f32[2, 3]"
+
+
+def activated(first: str, second: str, *saved: str) -> Graph:
+    return step(
+        UP,
+        f"%a/act = aten.{first}.default(%u/up) : f32[2, 3]",
+        "%m/mid = aten.neg.default(%a/act) : f32[2, 3]",
+        "%n/mid = aten.neg.default(%m/mid) : f32[2, 3]",
+        f"%b/act = aten.{second}.default(%n/mid) : f32[2, 3]",
+        "return %b/act",
+        saved=saved,
+    )
+
+
+def test_an_op_that_saves_its_operand_costs_that() -> None:
+    before = activated("neg", "neg")
+    assert costs([before], [activated("cos", "neg", "u/up")]) == [(0, 24)]
+    assert costs([activated("cos", "neg", "u/up")], [before]) == [(0, -24)]
+    # In place of its result another op saves its operand: as many bytes.
+    assert costs([activated("exp", "neg", "a/act")], [activated("cos", "neg", "u/up")]) == [(0, 0)]
+
+
+def test_of_two_edits_each_has_what_is_saved_because_of_it() -> None:
+    both = costs([activated("neg", "neg")], [activated("cos", "exp", "u/up", "b/act")])
+    assert both == [(0, 24), (0, 24)]
+    only = costs([activated("neg", "neg")], [activated("abs", "cos", "n/mid")])
+    assert only == [(0, 0), (0, 24)]
+
+
+def test_what_is_saved_because_of_one_edit_or_of_another_is_not_guessed() -> None:
+    before = activated("neg", "neg")
+    assert costs([before], [activated("abs", "sign", "m/mid")]) == [(0, None), (0, None)]
+
+
+def test_of_two_edits_that_take_a_value_it_is_saved_because_of_the_one_with_a_backward() -> None:
+    def program(first: str, second: str, saved: str = "") -> list[Graph]:
+        forward = step(
+            UP,
+            f"%a/act = aten.{first}.default(%u/up) : f32[2, 3]",
+            f"%b/act = aten.{second}.default(%u/up) : f32[2, 3]",
+            "return [%a/act, %b/act]",
+            saved=[saved] if saved else [],
+        )
+        taken = f"%{saved} = saved : f32[2, 3]\n" if saved else ""
+        use = f"%b/mul = aten.mul.Tensor(%t1, %{saved})" if saved else "%b/mul = aten.neg(%t1)"
+        tangents = "%t0 = tangent : f32[2, 3]\n%t1 = tangent : f32[2, 3]"
+        backward = graph(
+            f"%a/neg = aten.neg.default(%t0) : f32[2, 3]\n{use} : f32[2, 3]\n"
+            "return [%a/neg, %b/mul]",
+            "backward: backward @ aot",
+            taken + tangents,
+        )
+        return [forward, backward]
+
+    first, second = diff_graphs(program("neg", "abs"), program("sign", "cos", "u/up")).findings
+    assert (first.cost, second.cost) == (Cost(0, 0), Cost(0, 24))
+    assert "saved" not in str(first)
+    assert "saves 1 more value for the backward: + %u/up" in str(second)
+
+
+def test_an_edited_op_is_not_to_blame_for_a_later_one_that_saves_its_result() -> None:
+    def program(first: str, second: str, *, saves: bool) -> list[Graph]:
+        forward = step(
+            f"%a/act = aten.{first}.default(%x) : f32[2, 3]",
+            "%v = aten.t.default(%a/act) : f32[3, 2]",
+            f"%b/act = aten.{second}.default(%v) : f32[3, 2]",
+            "return %b/act",
+            saved=["v"] if saves else [],
+        )
+        taken = "%v = saved : f32[3, 2]\n" if saves else ""
+        use = "aten.mul.Tensor(%t0, %v)" if saves else "aten.neg.default(%t0)"
+        backward = graph(
+            f"%b/use = {use} : f32[3, 2]\nreturn %b/use",
+            "backward: backward @ aot",
+            f"{taken}%t0 = tangent : f32[3, 2]",
+        )
+        return [forward, backward]
+
+    before = program("neg", "neg", saves=False)
+    assert costs(before, program("sign", "cos", saves=True)) == [(0, 0), (0, 24)]
+
+
+def test_one_of_several_results_belongs_to_the_op_that_made_them() -> None:
+    def normed(op: str, *saved: str) -> Graph:
+        return step(
+            f"%n = aten.{op}.default(%x) : (f32[2, 3], f32[2, 1])",
+            "%mean = operator.getitem(%n, 1) : f32[2, 1]",
+            "%out = operator.getitem(%n, 0) : f32[2, 3]",
+            "%y2 = aten.neg.default(%out) : f32[2, 3]",
+            "%y3 = aten.neg.default(%y2) : f32[2, 3]",
+            f"%y4 = aten.{'abs' if saved else 'neg'}.default(%y3) : f32[2, 3]",
+            "return [%y4, %mean]",
+            saved=saved,
+        )
+
+    found = costs([normed("native_layer_norm")], [normed("other_norm", "mean")])
+    assert found == [(0, 8), (0, 0)]
+
+
+def test_a_view_that_is_saved_costs_its_base() -> None:
+    lines = [UP, "%v = aten.t.default(%u/up) : f32[3, 2]", "%e = aten.neg.default(%v) : f32[3, 2]"]
+    edited = [*lines[:2], "%w = aten.t.default(%v) : f32[2, 3]", lines[2]]
+    after = step(*edited, "return [%e, %w]", saved=["v", "w"])
+    assert costs([step(*lines, "return [%e, %v]", saved=["u/up"])], [after]) == [(0, 0)]
+    assert costs([step(*lines, "return [%e, %v]")], [after]) == [(0, 24)]
+
+
+def product(inner: int, first: str = "") -> Graph:
+    """A product, of 8 FLOPs for each inner index, whose two factors come out of other ops."""
+    x = "c" if first else "x"
+    lines = (
+        *([first] if first else []),
+        f"%a = aten.neg.default(%{x}) : f32[2, {inner}]",
+        f"%b = aten.abs.default(%w) : f32[{inner}, 2]",
+        "%mm = aten.mm.default(%a, %b) : f32[2, 2]",
+        "return %mm",
+    )
+    inputs = f"%x = input : f32[2, {inner}]\n%w = input : f32[{inner}, 2]"
+    return graph("\n".join(lines), inputs=inputs)
+
+
+def test_an_op_that_did_not_change_itself_costs_more_on_larger_operands() -> None:
+    found = costs([product(3)], [product(5)])
+    assert len(found) == 2  # one for each factor; the product's own result is as large as it was
+    assert sorted(flops or 0 for flops, _ in found) == [0, 8 * (5 - 3)]
+    cloned = product(3, "%c = aten.clone.default(%x) : f32[2, 3]")
+    assert costs([product(3)], [cloned]) == [(0, 0)]
+
+
+# -- graphs as a whole -----------------------------------------------------------------------------
+
+MM = "%m = aten.mm.default(%x, %y) : f32[2, 2]"
+RUN = replace(
+    graph(
+        f"{MM}\n%e = aten.exp.default(%m) : f32[2, 2]\nreturn %e",
+        "eager_0: forward @ dispatch",
+        "%x = input : f32[2, 3]\n%y = input : f32[3, 2]",
+    ),
+    eager=True,
+    saved=(Ref("e"),),
+)
+
+
+def test_a_graph_costs_what_it_is_and_as_often_as_it_ran() -> None:
+    head = step("return %x")
+    assert costs([head], [head, RUN]) == [(24, 16)]
+    assert costs([head, replace(RUN, runs=3)], [head]) == [(-72, -48)]
+    assert costs([head, RUN], [head, replace(RUN, runs=5)]) == [(4 * 24, 4 * 16)]
+
+
+def test_an_edit_in_a_graph_that_also_runs_more_often() -> None:
+    nodes = [node for node in RUN.nodes if node.name != "e"]
+    nodes[-1] = replace(nodes[-1], args=(Ref("m"),))
+    without = replace(RUN, nodes=tuple(nodes), saved=())
+    assert costs([without], [replace(RUN, runs=5)]) == [(0, 5 * 16), (4 * 24, 0)]
+
+
+def test_an_edit_in_a_graph_counts_as_often_as_the_graph_runs() -> None:
+    more = replace(RUN.nodes[2], name="mm", args=(Ref("m"), Ref("m")))
+    twice = replace(RUN.nodes[3], args=(Ref("mm"),))
+    edited = replace(RUN, nodes=(*RUN.nodes[:3], more, twice, RUN.nodes[4]))
+    assert costs([replace(RUN, runs=5)], [replace(edited, runs=5)]) == [(5 * 16, 0)]
+
+
+def test_inputs_in_another_order_cost_nothing() -> None:
+    lines = "%a = aten.sub.Tensor(%x, %y) : f32[2, 3]\nreturn %a"
+    before, after = (
+        graph(lines, inputs="\n".join(f"%{name} = input : f32[2, 3]" for name in names))
+        for names in ("xyz", "zxy")
+    )
+    assert costs([before], [after]) == [(0, 0)]
+
+
+# -- what is not known -----------------------------------------------------------------------------
+
+
+def test_a_level_that_says_nothing_of_it() -> None:
+    lines = ("%a = {0}(%x) : f32[2, 3]", "return %a")
+    for level, known in (("fx", (None, None)), ("dynamo", (None, None)), ("export", (0, None))):
+        before, after = (
+            step(*(each.format(f"aten.{op}.default") for each in lines), level=level)
+            for op in ("sin", "cos")
+        )
+        assert costs([before], [after]) == [known]
+        assert costs([before], []) == [known]
+
+
+def test_a_size_that_is_a_symbol() -> None:
+    def squared(op: str, *saved: str) -> Graph:
+        made = graph(
+            f"%a = aten.{op}.default(%x, %x) : f32[s0, s0]\n"
+            "%b = aten.neg.default(%x) : f32[s0, s0]\nreturn [%a, %b]",
+            inputs="%x = input : f32[s0, s0]",
+        )
+        return replace(made, saved=tuple(map(Ref, saved)))
+
+    # Of what stays as it was no size is needed.
+    assert costs([squared("mul", "b")], [squared("add", "b")]) == [(0, 0)]
+    assert costs([squared("mul")], [squared("mm")]) == [(None, 0)]
+    assert costs([squared("mul")], [squared("add", "a")]) == [(0, None)]
+
+
+def test_an_op_that_has_no_formula_or_that_its_formula_does_not_take() -> None:
+    def using(call: str, *, shape: str = "[2, 3]") -> Graph:
+        return step(f"%a = aten.neg.default(%x) : f32{shape}", f"%b = {call}", "return %b")
+
+    plain = using("aten.neg.default(%a) : f32[2, 3]")
+    for call in ("mine.kernel.default(%a)", "aten.mm.default(%a, %a)", "aten.mm.default(7)"):
+        for each in (costs([plain], [using(call)]), costs([using(call)], [plain])):
+            assert [flops for flops, _ in each] == [None], call
+    # One that is there before and after, on the same shapes, costs as much as it did.
+    before, after = using("mine.kernel.default(%a)"), using("mine.kernel.default(%x)")
+    assert [flops for flops, _ in costs([before], [after])] == [0]
+
+
+def test_a_result_that_is_not_known() -> None:
+    before = step("%a = aten.exp.default(%x)", "return %a")
+    assert costs([before], [replace(before, saved=(Ref("a"),))]) == [(0, None)]
+
+
+# -- as a value, and in words ----------------------------------------------------------------------
+
+
+def test_it_is_computed_when_it_is_asked_for_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    computed = module.costs_of
+    monkeypatch.setattr(module, "costs_of", lambda *all: calls.append(1) or computed(*all))
+    found = difference(activated("neg", "neg"), activated("cos", "exp", "u/up", "b/act"))
+    again = difference(activated("neg", "neg"), activated("cos", "exp"))
+    assert not calls
+    assert [finding.cost.saved_bytes for finding in found.findings] == [24, 24]
+    assert len(calls) == 1
+    assert {finding.cost.saved_bytes for finding in again.findings} == {0}
+    assert "cost" not in repr(found.findings[0])
+
+
+def test_a_finding_without_a_difference_has_none() -> None:
+    change = difference(activated("neg", "neg"), activated("cos", "neg")).findings[0].changes[0]
+    assert one_place([change]).cost == Cost(None, None)
+
+
+def test_its_line_says_what_is_known() -> None:
+    found = difference(activated("neg", "neg"), activated("cos", "neg", "u/up"))
+    assert str(found) == (
+        "1 edit: aten.neg -> aten.cos in a\n"
+        "~ changed in a [forward]\n"
+        "    before  %a/act = aten.neg.default(%u/up) : f32[2, 3]\n"
+        "    after   %a/act = aten.cos.default(%u/up) : f32[2, 3]\n"
+        "    costs   +0 FLOP, +24 B saved"
+    )
+    nothing = difference(activated("neg", "neg"), activated("cos", "neg"))
+    assert "costs" not in str(nothing)
+    assert str(difference(step("return %x"), RUN)).splitlines()[-1] == (
+        "    costs   +24 FLOP, +16 B saved"
+    )
+    saved = difference(activated("cos", "neg", "u/up"), activated("cos", "neg"))
+    assert str(saved.findings[0]) == (
+        "~ forward: other values are saved for the backward (- %u/up)\n"
+        "    costs   +0 FLOP, -24 B saved"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        (Cost(0, 0), ""),
+        (Cost(None, None), ""),
+        (Cost(None, 0), ""),
+        (Cost(None, 1_234_567), "+1.2 MB saved"),
+        (Cost(-999, None), "-999 FLOP"),
+        (Cost(2_000, 0), "+2.0 kFLOP, +0 B saved"),
+    ],
+)
+def test_a_cost_in_words(cost: Cost, text: str) -> None:
+    assert cost_text(cost) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (-65_536, "-65.5 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (3 * 10**12, "3.0 TB"),
+        (10**22, "10,000.0 EB"),
+    ],
+)
+def test_numbers_with_prefixes(count: int, text: str) -> None:
+    assert amount(count, "B") == text

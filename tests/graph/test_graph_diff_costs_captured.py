@@ -1,0 +1,208 @@
+"""What edits of real models cost, against what their captures cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import Aot, Capture, Cost, capture, diff
+from pytest_torchgraph.graph.cost.cost import sum_of
+from pytest_torchgraph.graph.cost.saved import saved_storages
+
+BATCH = torch.ones(4, 8)
+
+
+class Block(nn.Module):
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, hidden)
+        self.act = act
+        self.down = nn.Linear(hidden, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.act(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(
+        self,
+        act: Callable[[torch.Tensor], torch.Tensor] = torch.relu,
+        *,
+        count: int = 3,
+        hidden: int = 16,
+        recomputed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(act, hidden) for _ in range(count))
+        self.recomputed = recomputed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recomputed else block(x)
+        return x
+
+
+class Attention(nn.Module):
+    def __init__(self, *, fused: bool) -> None:
+        super().__init__()
+        sizes = [24] if fused else [8, 8, 8]
+        self.projections = nn.ModuleList(nn.Linear(8, size) for size in sizes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = [project(x) for project in self.projections]
+        q, k, v = parts if len(parts) == 3 else parts[0].chunk(3, -1)
+        return (q @ k.t()).softmax(-1) @ v
+
+
+HIDDEN = 4 * 16 * 4
+"""The bytes of a hidden value."""
+EDITS: dict[str, tuple[nn.Module, nn.Module, Cost | None]] = {
+    "an op that saves its operand too": (Net(), Net(nn.GELU()), Cost(0, 3 * HIDDEN)),
+    "an op that saves as much": (Net(), Net(torch.exp), Cost(0, 0)),
+    "a clone of what is saved": (
+        Net(),
+        Net(lambda x: torch.relu(x).clone()),
+        Cost(0, 3 * HIDDEN),
+    ),
+    "a clone of what is not": (
+        Net(torch.sin),
+        Net(lambda x: torch.sin(x.clone())),
+        Cost(0, 0),
+    ),
+    "a layer more": (Net(), Net(count=4), None),
+    "a layer fewer": (Net(), Net(count=2), None),
+    "wider layers": (Net(), Net(hidden=32), None),
+    "recomputed layers": (Net(nn.GELU()), Net(nn.GELU(), recomputed=True), None),
+    "half precision": (Net(), Net(lambda x: torch.relu(x.bfloat16()).float()), None),
+    "dropout": (Net(), Net(lambda x: nn.functional.dropout(torch.relu(x))), None),
+    "a fused projection": (Attention(fused=False), Attention(fused=True), None),
+    "a norm, and an activation": (
+        nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8)),
+        nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8), nn.SiLU(), nn.Linear(8, 8)),
+        None,
+    ),
+}
+
+
+def saved_by_graphs(capture: Capture) -> int:
+    """What each graph saves of its own, as often as it ran; of one forward it is all there is."""
+    saved = sum(each.bytes * g.runs for g in capture.program for each in saved_storages(g))
+    if len(capture.forwards) < 2:
+        assert saved == capture.saved_bytes
+    return saved
+
+
+def check(before: Capture, after: Capture, cost: Cost | None = None) -> None:
+    found = [finding.cost for finding in diff(before, after).findings]
+    assert found
+    total = sum_of(found)
+    assert total == Cost(
+        after.flops - before.flops, saved_by_graphs(after) - saved_by_graphs(before)
+    )
+    assert cost is None or total == cost
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_the_findings_cost_what_the_captures_differ_in(edit: str, via: str) -> None:
+    before, after, cost = EDITS[edit]
+    check(capture(before, BATCH, via=via), capture(after, BATCH, via=via), cost)
+
+
+@torch.compiler.disable
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.t()).relu() @ x
+
+
+@torch.compiler.disable
+def squared_exp(x: torch.Tensor) -> torch.Tensor:
+    return (x @ x.t()).exp().clone() @ x
+
+
+class Mixed(nn.Module):
+    """A model of which something runs beside the compiled graphs, once for each of its blocks."""
+
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, more: bool = False) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.act = act
+        self.more = more
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.act(self.first(x))
+        x = self.act(x + 1)
+        if self.more:
+            x = self.act(x + 1)
+        return self.last(x)
+
+
+@pytest.mark.parametrize(
+    ("act", "more"),
+    [(squared_exp, False), (squared, True), (squared_exp, True), (torch.relu, False)],
+    ids=["an edit in them", "one more run", "both", "none any more"],
+)
+def test_ops_beside_compiled_graphs_count_as_often_as_they_ran(
+    act: Callable[[torch.Tensor], torch.Tensor], more: bool
+) -> None:
+    before = capture(Mixed(squared), BATCH)
+    assert max(graph.runs for graph in before.eager) > 1
+    check(before, capture(Mixed(act, more=more), BATCH))
+
+
+class Branches(nn.Module):
+    def __init__(self, *, products: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+        self.products = products
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def yes(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.products):
+                x = self.fc(x)
+            return x
+
+        return torch.cond(x.sum() > 0, yes, lambda x: x * 2, (x,))
+
+
+class Regions(nn.Module):
+    """Calls of one body; each saves what the body does."""
+
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor], *, products: int = 1) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(8, 8))
+
+        @torch.compiler.nested_compile_region
+        def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            for _ in range(products):
+                x = x @ w
+            return act(x)
+
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = self.block(x, self.w)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Branches(products=1), Branches(products=2)),
+        (Regions(torch.relu), Regions(nn.GELU())),
+        (Regions(torch.relu), Regions(torch.relu, products=2)),
+    ],
+    ids=["a product more in a branch", "an op of a body", "a product more in a body"],
+)
+def test_bodies_count_as_often_as_they_are_called(before: nn.Module, after: nn.Module) -> None:
+    check(capture(before, BATCH), capture(after, BATCH))
+
+
+def test_another_partition_costs_what_it_computes_again() -> None:
+    net = Net(nn.GELU())
+    default, min_cut = (capture(net, BATCH, via=Aot(partition=p)) for p in ("default", "min_cut"))
+    check(default, min_cut)
