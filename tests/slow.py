@@ -85,7 +85,17 @@ CASES = (
     r"test_printed_agrees\.py::test_graphs_of_dynamo_and_aot_agree\[llama\]",
     r"test_requirements\.py::test_captures_and_the_marker_need_no_syrupy",
     r"test_snapshot_releases\.py::test_what_a_release_compares.*\[2\.11 2\.13 2\.15\]",
-    r"test_neutral\.py::test_inductor_is_the_same_cold_and_warm\[trained_small\]",
+    r"test_neutral\.py::test_inductor_is_the_same_cold_and_warm\[(trained_small|broken)\]",
+    r"test_kernels\.py::test_nothing_is_stored_and_nothing_is_remembered",
+    r"test_kernels\.py::test_the_kernels_are_those_of_code_that_is_compiled\[mlp\]",
+    r"test_costs\.py::test_what_a_policy_of_checkpointing_costs\[products kept\]",
+    r"test_costs\.py::test_what_a_budget_of_min_cut_costs\[0\.5\]",
+    r"test_graph_ranks\.py::test_ranks_have_the_same_graphs\[(sequence|hybrid|experts|in p|coal).*-aot\]",
+    r"test_collectives_agree\.py::test_as_many_in_what_is_compiled_further\[sequence.*-inductor\]",
+    r"test_printed_agrees\.py::test_graphs_of_dynamo_and_aot_agree\[gpt2\]",
+    r"test_audit_show\.py::test_what_imports_dynamo_first_is_seen",
+    r"test_page_in_a_browser\.py::test_the_page_is_quick_with_many_tests",
+    r"test_higher_order\.py::test_the_text_is_read_back.*\[scan-compiled_autograd\]",
 )
 
 
