@@ -110,49 +110,66 @@ def operands(graph: Graph, node: Node) -> Iterator[Node]:
 
 
 def _in_graph(graph: Graph, pattern: Pattern) -> Iterator[Match]:
+    calls = [node for node in graph.nodes if node.is_call]
+    ops = {node.op for node in calls}
+    parts = [{op for op in ops if _matches(op, part)} for part in pattern.parts]
     found: dict[str, tuple[Node, ...]] = {
-        node.name: (node,)
-        for node in graph.nodes
-        if node.is_call and _matches(node, pattern.parts[0])
+        node.name: (node,) for node in calls if node.op in parts[0]
     }
-    for arrow, part in zip(pattern.arrows, pattern.parts[1:], strict=True):
+    uses = _Uses(graph)
+    for arrow, part in zip(pattern.arrows, parts[1:], strict=True):
         if not found:
             return
-        wanted = [node for node in graph.nodes if node.is_call and _matches(node, part)]
+        wanted = [node for node in calls if node.op in part]
         if arrow == "->":
-            found = _direct(graph, wanted, found)
+            found = _direct(uses, wanted, found)
         else:
-            found = _at_any_distance(graph, wanted, found)
+            found = _at_any_distance(uses, wanted, found)
     yield from (Match(nodes, graph) for nodes in found.values())
 
 
-def _matches(node: Node, alternatives: Sequence[str]) -> bool:
-    return any(matches(node.op, op) for op in alternatives)
+class _Uses:
+    """The `operands` of the nodes of a graph by name, each worked out once."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._known: dict[str, list[str]] = {}
+
+    def of(self, node: Node) -> list[str]:
+        """The names of the operands of a node."""
+        known = self._known.get(node.name)
+        if known is None:
+            known = self._known[node.name] = [each.name for each in operands(self.graph, node)]
+        return known
+
+
+def _matches(op: str, alternatives: Sequence[str]) -> bool:
+    return any(matches(op, pattern) for pattern in alternatives)
 
 
 def _direct(
-    graph: Graph, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
+    uses: _Uses, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
 ) -> dict[str, tuple[Node, ...]]:
     extended: dict[str, tuple[Node, ...]] = {}
     for node in wanted:
-        left = next((each for each in operands(graph, node) if each.name in found), None)
+        left = next((name for name in uses.of(node) if name in found), None)
         if left is not None:
-            extended[node.name] = (*found[left.name], node)
+            extended[node.name] = (*found[left], node)
     return extended
 
 
 def _at_any_distance(
-    graph: Graph, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
+    uses: _Uses, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
 ) -> dict[str, tuple[Node, ...]]:
     names = {node.name for node in wanted}
     extended: dict[str, tuple[Node, ...]] = {}
     nearest: dict[str, tuple[int, int, str]] = {}  # distance, minus position, and name
-    for position, node in enumerate(graph.nodes):
+    for position, node in enumerate(uses.graph.nodes):
         ways = [
             (distance + 1, place, name)
-            for used in operands(graph, node)
-            if used.name in nearest
-            for distance, place, name in (nearest[used.name],)
+            for used in uses.of(node)
+            if used in nearest
+            for distance, place, name in (nearest[used],)
         ]
         best = min(ways, default=None)
         if best is not None and node.name in names:
