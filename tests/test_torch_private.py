@@ -82,7 +82,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
         trace_structured(name, payload_fn=lambda: payload(name))
 
     logger = logging.getLogger("torch.__trace")
-    before = logger.handlers
+    before, enabled = logger.handlers, vars(logger).get("isEnabledFor")
     try:
         logger.handlers = []
         with torch_private.structured_trace(lambda _, text: seen.append(text), {"wanted"}):
@@ -96,6 +96,7 @@ def test_records_of_the_trace_that_nobody_wants_are_not_made() -> None:
                 write("another")
             assert seen[2:] == ["another"] * 2
         assert type(logger.handlers) is list
+        assert vars(logger).get("isEnabledFor") is enabled
         assert [type(handler) for handler in logger.handlers] == [logging.NullHandler]
     finally:
         logger.handlers = before

@@ -42,12 +42,20 @@ def structured_trace(
     if not isinstance(logger.handlers, _TraceHandlers):
         logger.handlers = _TraceHandlers(logger.handlers)
     logger.addHandler(handler)
+    # As torch does since 2.13: else `logging.disable` silences the trace, and nothing is seen.
+    vars(logger).setdefault("isEnabledFor", _always)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         if not any(isinstance(each, _TraceHandler) for each in logger.handlers):
             logger.handlers = list(logger.handlers)
+            if vars(logger).get("isEnabledFor") is _always:
+                del vars(logger)["isEnabledFor"]
+
+
+def _always(_level: int) -> bool:
+    return True
 
 
 class _TraceHandler(logging.Handler):

@@ -560,6 +560,7 @@ def test_disabled_logging_hides_nothing() -> None:
         logging.disable(before)
     assert len(seen.breaks) == 2
     assert len(seen.graphs) == 3
+    assert len(seen.executions) == 3
 
 
 # -- what it costs ---------------------------------------------------------------------------------
