@@ -150,8 +150,7 @@ class _Fold:
 
     def _from_prologue(self, node: torch.fx.Node, prologue: torch.fx.Node, index: int) -> None:
         """Add a node that takes one result of a prologue."""
-        saved, sizes, opaque, _ = prologue.args
-        passed = [*sizes, *saved, *opaque]  # type: ignore[misc]
+        passed = _handed_on(prologue)
         if index < len(passed):
             self.alias[node] = passed[index]
             if node in self.copied:
@@ -223,8 +222,8 @@ class _Fold:
         """Append a copy of a kept node; `operand` gives the new node of an old one."""
         args = node.args
         if callee_name(node) == PROLOGUE:
-            opaque, grads = args[2:]
-            args = (opaque, grads) if opaque else (grads,)
+            *others, grads = args[2:]
+            args = (*(other for other in others if other), grads)
         elif node in self.offsets:
             args = (args[0], args[1] - self.offsets[node])  # type: ignore[operator]
         if node.op == "output":
@@ -325,8 +324,7 @@ class _Fold:
         if origin is not None and origin.result is not None:
             return origin.result
         if callee_name(node) == PROLOGUE and isinstance(result, tuple):
-            passed = [item for part in node.args[:3] for item in part]  # type: ignore[union-attr]
-            result = result[len(passed) :]
+            result = result[len(_handed_on(node)) :]
         if calls(node, "accumulate_grad") or calls(node, "call_hook"):
             like = node.args[calls(node, "call_hook")]
             if isinstance(like, torch.fx.Node) and self.facts.results.get(like.name) == result:
@@ -373,3 +371,12 @@ class _Fold:
             return result
         shape = tuple(self.symbols.get(n, n) if isinstance(n, int) else n for n in result.shape)
         return result if shape == result.shape else replace(result, shape=shape, stride=None)
+
+
+def _handed_on(prologue: torch.fx.Node) -> list[Any]:
+    """What a prologue is given and gives first: sizes, saved values, and opaque objects.
+
+    Before torch 2.10 it is given no opaque objects. Its last argument is the gradient.
+    """
+    saved, sizes, *others, _ = prologue.args
+    return [item for part in (sizes, saved, *others) for item in part]  # type: ignore[union-attr]
