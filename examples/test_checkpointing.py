@@ -1,8 +1,9 @@
 """Activation checkpointing really saves, and pays what it should: on a CPU, without running a GPU.
 
-torchtitan checks the memory of its policies in about 80 lines (`test_activation_checkpoint.py`,
-`test_mem`), and only where there is CUDA, by what the allocator says before and after a forward. A
-block that nobody wrapped changes no result, so that nothing else notices it.
+torchtitan checks the memory of its policies in 88 lines (`test_mem` in
+`tests/unit_tests/test_activation_checkpoint.py`, 01db32e), and only where there is CUDA, by what
+the allocator says before and after a forward. A block that nobody wrapped changes no result, so
+that nothing else notices it.
 """
 
 import pytest

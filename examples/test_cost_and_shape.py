@@ -1,15 +1,22 @@
 """What a graph costs, and what shape it has: checks that projects write by hand, in three lines.
 
-By hand these are:
+By hand, with the lines of the function or class in the commit that is named:
 
-- an op before a pass, none behind it: `TestBackend` of vLLM (`tests/compile/backend.py`, some 120
-  lines, of which `check_before_ops` is 10), a backend that copies the graph three times;
-- nodes in order: a dozen private helpers of torchtitan's `graph_trainer/tests/test_passes.py`;
-- no float32 product in the bf16 part: a walk over the nodes and their `meta["val"].dtype`;
-- a batch that stays dynamic: `error_on_recompile` around a second shape, as in diffusers;
-- one graph for all blocks: `recompile_limit=N` in diffusers, where N differs by model;
-- a second call that compiles nothing: a mixin of diffusers, with resets before and after;
-- saved bytes per layer: `saved_tensors_hooks` and a set of `data_ptr()`, which knows no modules.
+- an op before a pass, none behind it: `TestBackend` of vLLM (`tests/compile/backend.py`, 0527cbc),
+  a class of 89 lines that copies the graph three times; `check_before_ops` is 8 of them,
+  `check_after_ops` 6;
+- nodes in order: `TestBucketingPrefetchOrder` of torchtitan (`test_passes.py` of `graph_trainer`,
+  0036904), 35 lines that find out the order and 13 that check it, on GPUs;
+- no float32 product in the bf16 part: no length, since no public version was found; suites look for
+  casts by a walk over the nodes and their `meta["val"].dtype`;
+- a batch that stays dynamic: `test_compile_on_different_shapes` of diffusers
+  (`tests/models/testing_utils/compile.py`, 1f026ad), 15 lines, by `error_on_recompile`;
+- one graph for all blocks: `test_torch_compile_repeated_blocks`, 23 lines in the same mixin, by
+  `recompile_limit=N`, where N differs by model;
+- a second call that compiles nothing: `test_torch_compile_recompilation_and_graph_break`, 16 lines
+  there, and 10 that reset before and after;
+- saved bytes per layer: `test_velora.py` of peft (0d4d848), 34 lines and a helper of 15 with
+  `saved_tensors_hooks`, which counts weights and views as well and knows no modules.
 
 Each check here is a function of up to three lines that two tests call: in one it holds; the other
 has a planted defect, and shows what the failure says.

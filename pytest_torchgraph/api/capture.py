@@ -275,7 +275,7 @@ def _eager(
 
 
 class GraphCapture:
-    """The value of the fixture `graph_capture`: `capture` and `watch`, without state."""
+    """The value of the fixture `graph_capture`: `capture`, `watch` and `steady`, without state."""
 
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""

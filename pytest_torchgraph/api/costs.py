@@ -69,7 +69,7 @@ class Costs:
         """An estimate of the most bytes that the step's own tensors take at one time.
 
         Parameters, buffers and inputs do not count, nor does the workspace of kernels; see
-        `graph.cost.peak` for when a tensor is taken to be freed.
+        `pytest_torchgraph.graph.cost.peak` for when a tensor is taken to be freed.
 
         Raises:
             CaptureError: see `saved_bytes`.

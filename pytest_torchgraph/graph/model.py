@@ -194,8 +194,8 @@ class Graph(OpChecks):
     inputs to the outputs and side effects, comparing op, constants, dtype, shape and
     layout. Names, the order of independent nodes, strides, devices, module paths and sources do not
     count. A node that is used twice differs from two equal nodes. Ops that compute the same are
-    equal (see `graph.equality.canonical`): a `view` and an `_unsafe_view`, and below autograd a
-    `detach` is nothing.
+    equal (see `pytest_torchgraph.graph.equality.canonical`): a `view` and an `_unsafe_view`, and
+    below autograd a `detach` is nothing.
 
     Attributes:
         nodes: the nodes, in an order in which they can run; the last is the output.
@@ -272,7 +272,10 @@ class Graph(OpChecks):
 
     @property
     def flops(self) -> int:
-        """The floating-point operations of one run, by torch's formulas; see `graph.cost.flops`.
+        """The floating-point operations of one run, by torch's formulas.
+
+        What counts is told by `pytest_torchgraph.graph.cost.flops`: products, convolutions and
+        attention, two for each multiply and add.
 
         Raises:
             CaptureError: for a graph of torch functions, for a size that is a symbol, and for ops
