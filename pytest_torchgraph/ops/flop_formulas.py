@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 _CPU_ATTENTION = {
     "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
@@ -27,6 +27,12 @@ _WORKING = re.compile(
     r"_transformer\w*|_native_multi_head\w*|_triton\w*|histogram\w*)_?\Z"
 )
 """Ops of ATen that do work, and that torch has no formula for."""
+
+_COMPOSED = re.compile(
+    r"aten\.(linear|matmul|einsum|tensordot|bilinear|inner|chain_matmul|conv\dd|conv_transpose\dd|"
+    r"scaled_dot_product_attention)\Z"
+)
+"""Composite ops that work, which graphs of `torch.export` keep whole: their parts are counted."""
 
 
 @cache
@@ -48,8 +54,24 @@ def formula_of(op: str) -> Any:
     packet = op.rpartition(".")[0] if op.count(".") == 2 else op
     attention = _CPU_ATTENTION.get(packet)
     formula = _formulas().get(packet if attention is None else f"aten.{attention}")
+    if formula is None and _COMPOSED.match(packet):
+        return _of_parts(op)
     if formula is None and (op.partition(".")[0] not in _FREE or _WORKING.match(packet)):
         raise KeyError(op)
+    return formula
+
+
+def _of_parts(op: str) -> Any:
+    """A formula that counts what a composite op is decomposed into."""
+    found: Any = torch.ops
+    for part in op.split("."):
+        found = getattr(found, part)
+
+    def formula(*args: Any, out_val: Any, **kwargs: Any) -> int:
+        with FlopCounterMode(display=False) as counter:
+            found(*args, **kwargs)
+        return int(counter.get_total_flops())
+
     return formula
 
 

@@ -92,3 +92,12 @@ def test_shapes_that_cannot_be_are_named() -> None:
         CaptureError, match=r"%a \(aten.mm.default\) are not known, because torch's"
     ):
         _ = made.flops
+
+
+@pytest.mark.parametrize("name", ["transformer_block", "residual_cnn"])
+def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) -> None:
+    subject = SUBJECTS[name]()
+    made = capture(subject.model, *subject.args, via="export", **subject.kwargs)
+    with FlopCounterMode(display=False) as counter:
+        forward(subject)
+    assert made.flops == counter.get_total_flops() > 0
