@@ -23,6 +23,7 @@ KINDS = (
     "gather",
     "scatter",
     "barrier",
+    "other",
 )
 """The kinds of collectives."""
 

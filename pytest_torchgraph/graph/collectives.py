@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ops.collectives import WAITS, collective_kinds
+from ..errors import CaptureError
+from ..ops.collectives import WAITS, collective_kinds, hides_collectives
 from ..ops.dtypes import item_size
+from ..ops.levels import ATEN_LEVELS
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
 
@@ -19,7 +21,8 @@ class Collective:
 
     Attributes:
         kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send",
-            "recv", and seldom "reduce", "gather", "scatter" or "barrier".
+            "recv", and seldom "reduce", "gather", "scatter" or "barrier". "other" is an op of
+            somebody's own that is given the name of a group, where its name does not say more.
         group: the mesh dimension of its process group, else `g0`, `g1`, ... by first use; "" where
             the graph does not say it.
         bytes: what it takes or gives on one rank, whichever is larger; None where a size is a
@@ -53,7 +56,11 @@ class Collective:
 
 
 def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
-    """The collectives of graphs and of their bodies, in the order of the nodes."""
+    """The collectives of graphs and of their bodies, in the order of the nodes.
+
+    Raises:
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
+    """
     return tuple(
         found for top in graphs for graph in top.walk() for found in _of_graph(graph, top.name)
     )
@@ -65,7 +72,13 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
     for node in graph.nodes:
         if not _counts(graph, node):
             continue
-        kinds = collective_kinds(node.op, node.args)
+        if graph.level not in ATEN_LEVELS and hides_collectives(node.op):
+            raise CaptureError(
+                f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
+                "'aot' or 'dispatch', or use capture.at('aot')"
+            )
+        communicates = any(effect.kind == "communicates" for effect in node.effects)
+        kinds = collective_kinds(node.op, node.args, communicates=communicates)
         if kinds:
             waits = _first_waits(graph) if waits is None else waits
             distance = waits[node.name] - position - 1 if node.name in waits else None

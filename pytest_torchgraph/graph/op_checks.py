@@ -186,7 +186,11 @@ class OpChecks:
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
-        """What is sent between ranks, in the order of the graphs; waiting for it is left out."""
+        """What is sent between ranks, in the order of the graphs; waiting for it is left out.
+
+        Raises:
+            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
+        """
         from .collectives import collectives_of
 
         return collectives_of(self._to_check())

@@ -34,17 +34,34 @@ _KINDS = tuple(
 )
 
 
-def collective_kinds(op: str, args: tuple[Any, ...]) -> tuple[str, ...]:
+OTHER = "other"
+"""The kind of an op that communicates, and whose name does not say how."""
+
+_HIDDEN = re.compile(r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z")
+"""Functions of graphs that are not dispatched yet, which may communicate or not."""
+
+
+def hides_collectives(op: str) -> bool:
+    """Whether an op of a graph of torch functions decides when it runs what it communicates."""
+    return _HIDDEN.match(op) is not None
+
+
+def collective_kinds(
+    op: str, args: tuple[Any, ...], *, communicates: bool = False
+) -> tuple[str, ...]:
     """The kinds of collectives that an op runs, in order; () for an op that is none.
 
     Args:
         op: its qualified name.
         args: its positional arguments.
+        communicates: whether it is known to communicate: an op of somebody's own.
     """
     namespace, _, rest = op.partition(".")
-    if (namespace not in _FUNCTIONAL and namespace != "c10d") or op in WAITS:
+    if op in WAITS:
         return ()
     name = rest.partition(".")[0]
+    if namespace not in _FUNCTIONAL and namespace != "c10d":
+        return (_kind(name) or OTHER,) if communicates else ()
     if name == _BATCH:
         listed = args[0] if args and isinstance(args[0], tuple) else ()
         return tuple(kind for each in listed if (kind := _kind(str(each))))

@@ -56,7 +56,8 @@ def capture_ranks(
         TypeError: without a dimension, for another option, for a size that is no int, and where
             `build` returns something else.
         ValueError: for a rank that the mesh does not have, and a size below 1.
-        CaptureError: as `capture`; and where this process has a process group, which is left alone.
+        CaptureError: as `capture`; where this process has a process group, which is left alone; and
+            where `build` ends that of the rank.
     """
     need_torch()
     dimensions, options = _split(mesh)
@@ -89,6 +90,11 @@ def _of_rank(
 ) -> Capture:
     with fake_rank(rank, dimensions, device) as mesh:
         target, args, kwargs = _built(build(mesh))
+        if not torch.distributed.is_initialized():
+            raise CaptureError(
+                "build(mesh) ended the process group, so that nothing could communicate: leave it "
+                "to graph_ranks, which ends it behind each rank"
+            )
         try:
             made = capture(target, *args, **options, **kwargs)
         except RuntimeError as error:

@@ -360,6 +360,39 @@ def test_a_build_that_returns_something_else(made: Any) -> None:
         capture_ranks(lambda mesh: made, dp=2)
 
 
+def test_a_build_that_ends_the_process_group() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        dist.destroy_process_group()
+        return MLP(), (torch.ones(2, 8),)
+
+    with pytest.raises(CaptureError, match="ended the process group"):
+        capture_ranks(build, dp=2, via="dispatch")
+
+
+def test_what_a_redistribution_hides_is_no_silence() -> None:
+    """In a graph of torch functions it is one call, whatever it communicates."""
+    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="dynamo")
+    with pytest.raises(CaptureError, match="is decided when it runs: capture via 'aot'"):
+        made.assert_collectives({})
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_an_op_of_somebodys_own_that_takes_a_group(via: str) -> None:
+    with torch.library._scoped_library("torchgraph_ranks", "DEF") as library:
+        for name in ("quick_all_reduce", "exchange"):
+            library.define(f"{name}(Tensor x, str group_name) -> Tensor")
+            library.impl(name, lambda x, group_name: x * 2, "CompositeExplicitAutograd")
+
+        def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+            group, ops = mesh.get_group("tp").group_name, torch.ops.torchgraph_ranks
+            return lambda x: ops.exchange(ops.quick_all_reduce(x, group), group), (torch.ones(4),)
+
+        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+    made.assert_collectives({"all_reduce": 1, "other": 1}, group="tp", bytes=2 * 16)
+    with pytest.raises(AssertionError, match="all_reduce: expected none"):
+        made.assert_collectives({})
+
+
 def test_keyword_arguments_of_the_target() -> None:
     def build(mesh: DeviceMesh) -> tuple[Any, ...]:
         return torch.add, (torch.ones(2), torch.ones(2)), {"alpha": 2}

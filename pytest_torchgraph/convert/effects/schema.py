@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ...graph.model import EffectKind
-from ..process_groups import is_marked
+from ..process_groups import GROUP_NAME, is_marked
 
 COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtensor")
-"""The namespaces of collectives, every op of which communicates."""
+"""The namespaces of collectives, every op of which communicates; others tell by a group's name."""
 
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
 """Ops that read a value back to Python: the host waits for the device, also if it is unused."""
@@ -76,6 +76,11 @@ class SchemaFacts:
 PURE = SchemaFacts()
 
 
+def _names_group(op: torch._ops.OpOverload) -> bool:
+    """Whether an op takes the name of a process group, as one of somebody's own does."""
+    return any(argument.name == GROUP_NAME for argument in op._schema.arguments)
+
+
 @functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> SchemaFacts:
     """The effects of an overload; `PURE` for anything else."""
@@ -98,7 +103,7 @@ def facts(op: Any) -> SchemaFacts:
         tuple(named),
         tuple(aliases),
         torch.Tag.nondeterministic_seeded in op.tags,
-        op.namespace in COLLECTIVE_NAMESPACES,
+        op.namespace in COLLECTIVE_NAMESPACES or _names_group(op),
         op.namespace == "aten" and op._opname in SYNCS,
         op.namespace == "aten" and op._opname in CHECKS,
         () if writes else HIDDEN_WRITES.get(str(op), ()),
