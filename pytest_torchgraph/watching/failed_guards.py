@@ -71,7 +71,8 @@ def failed_guard(sight: Sight) -> FailedGuard:
 def _advice(sight: Sight) -> Iterator[str]:
     """What helps where a size had been fixed, of which torch says nothing."""
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
-    if size is not None and not sight.is_static:
+    named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
+    if size is not None and named and not sight.is_static:
         yield (
             f"torch._dynamo.mark_dynamic({sight.check.subject}, {size[1]}) before the first call "
             "compiles for all sizes at once"

@@ -362,7 +362,11 @@ def test_what_compiles_later_is_not_spoilt(tmp_path: Path) -> None:
 
     The first has nothing in its cache, and compiles forward and backward; the second finds both.
     """
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     for misses in ("2", "0"):
         command = [sys.executable, "-c", LATER]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

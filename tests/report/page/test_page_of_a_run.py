@@ -190,8 +190,11 @@ def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) 
     (broken,) = captures["watch"]["breaks"]
     assert broken["file"] == "test_net.py"
     assert "print(x)" in broken["code"]
-    (again,) = captures["watch"]["recompiles"]
-    assert any(re.match(r" +made at test_net\.py:\d+ in ", line) for line in again["details"])
+    whole, resumed = captures["watch"]["recompiles"]
+    for again in (whole, resumed):
+        assert any(re.match(r" +made at test_net\.py:\d+ in ", line) for line in again["details"])
+    assert any("mark_dynamic(x, 0)" in line for line in whole["details"])
+    assert not any("___stack" in line for line in resumed["details"] if "hint" in line)
     assert data_of(pytester)["about"].startswith("torch 2.")
 
 
