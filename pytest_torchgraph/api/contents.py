@@ -98,7 +98,7 @@ class Contents:
         """Work out all that was put off, and let go of the target: it is one rank of several."""
         self.rank = rank
         self.comparison = None
-        assert self.program
+        _ = self.program
 
     @property
     def received(self) -> Received:

@@ -101,3 +101,10 @@ def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) ->
     with FlopCounterMode(display=False) as counter:
         forward(subject)
     assert made.flops == counter.get_total_flops() > 0
+
+
+def test_a_part_of_a_composite_op_that_has_no_formula_is_named() -> None:
+    made = capture(torch.matmul, torch.ones(4, 3), torch.ones(3), via="export")
+    assert made.op_counts["aten.matmul"] == 1
+    with pytest.raises(CaptureError, match=r"torch has no formula for aten\.matmul\.default"):
+        _ = made.flops

@@ -262,3 +262,44 @@ def test_a_target_may_make_modules_while_it_runs() -> None:
     found = run(Grows(), example(2, 4))
     assert found.forward.count("aten.addmm") == 2
     found.assert_matches_eager()
+
+
+def test_what_hooks_on_an_output_run_belongs_to_the_module() -> None:
+    """Also where such a hook calls a module that has one itself, and behind both."""
+    inner, outer = nn.Linear(4, 4), nn.Linear(4, 4)
+    inner.register_forward_hook(lambda module, args, output: output.sin())
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = inner, outer
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.outer(x).exp()
+
+    outer.register_forward_hook(lambda module, args, output: inner(output.tanh()).cos())
+    made = capture(Net(), torch.ones(2, 4), via="dispatch")
+    modules = {
+        op: made.forward.find(f"aten.{op}")[0].module for op in ("tanh", "sin", "cos", "exp")
+    }
+    assert modules == {"tanh": "outer", "sin": "inner", "cos": "outer", "exp": ""}
+    products = [node.module for node in made.backward.find("aten.mm")]
+    assert products == ["inner", "inner", "outer"]
+    (node,) = made.backward.find("aten.tanh_backward")
+    assert node.module == "outer"
+
+
+def test_a_view_that_was_made_of_a_parameter_before_is_one() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+            self.halves = [self.weight.detach()[:2]]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.halves[0]
+
+    graph = capture(Net(), torch.ones(2), via="dispatch").graphs[0]
+    assert [node.op for node in graph.inputs] == ["input", "parameter"]
+    (view,) = graph.find("aten.as_strided")
+    assert view.refs == ("weight",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import random
 import subprocess
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks
+from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks, from_fx
 
 
 def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -399,6 +401,37 @@ def test_keyword_arguments_of_the_target() -> None:
 
     for made in capture_ranks(build, dp=2, via="dispatch"):
         assert made.count("aten.add") == 1
+
+
+def test_the_graph_of_a_rank_can_be_made_a_module_again() -> None:
+    """Without the meshes that torch hands through it."""
+    (made,) = capture_ranks(tensor_parallel, tp=2, ranks=(0,), via="aot")
+    module = made.fx(made.forward)
+    names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+    assert len(names) == len(made.forward.inputs) == 5
+    assert from_fx(module) == made.forward
+
+
+@pytest.mark.parametrize("build", [tensor_parallel, raising_model])
+def test_torchs_settings_and_the_process_are_what_they_were(build: Any) -> None:
+    def state() -> dict[str, Any]:
+        return {
+            "environment": dict(os.environ),
+            "levels": {
+                name: logging.getLogger(name).level for name in logging.root.manager.loggerDict
+            },
+            "dynamo": torch._dynamo.config.save_config(),
+            "counters": {key: dict(value) for key, value in torch._dynamo.utils.counters.items()},
+            "hooks": len(torch.nn.modules.module._global_forward_hooks),
+            "grad": torch.is_grad_enabled(),
+        }
+
+    with contextlib.suppress(RuntimeError):
+        capture_ranks(build, tp=2, ranks=(0,), via="aot")  # which imports what torch needs
+    before = state()
+    with contextlib.suppress(RuntimeError):
+        capture_ranks(build, tp=2, via="aot")
+    assert state() == before
 
 
 def test_the_fixture(pytester: pytest.Pytester) -> None:

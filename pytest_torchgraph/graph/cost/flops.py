@@ -145,6 +145,8 @@ def _of_node(graph: Graph, node: Node) -> int | None:
     out = _tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))
+    except KeyError:  # of a part that has none
+        return None
     except Exception as error:  # of shapes that do not fit, in a graph that nobody captured
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) are not known, because torch's formula refuses "

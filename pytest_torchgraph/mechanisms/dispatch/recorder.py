@@ -27,11 +27,13 @@ class _RunningHooks:
 
     Attributes:
         sequence: that of the last op of the module, as far as is known.
+        outer: the hooks that called the module, None where none did.
     """
 
-    def __init__(self, call: FrameType, sequence: int):
+    def __init__(self, call: FrameType, sequence: int, outer: _RunningHooks | None):
         self._call = call
         self.sequence = sequence
+        self.outer = outer
 
     def are_running(self, frame: FrameType | None) -> bool:
         """Whether a frame is inside of the module's call."""
@@ -95,7 +97,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if self._hooks is not None:
             self._after_hooks()
         if module._forward_hooks and self._stack:  # they run behind this one
-            self._hooks = _RunningHooks(sys._getframe(1), self._sequence())
+            self._hooks = _RunningHooks(sys._getframe(1), self._sequence(), self._hooks)
         else:
             self._left(self._sequence())
 
@@ -107,13 +109,13 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.changes.append((sequence, self._stack[-1] if self._stack else 0))
 
     def _after_hooks(self) -> None:
-        """Note that a module has ended, unless the hooks on its output are still running."""
-        hooks = self._hooks
-        assert hooks is not None
-        if hooks.are_running(sys._getframe(2)):
-            hooks.sequence = self._sequence()
-        else:
-            self._hooks = None
+        """Note which modules have ended: those of which no hook on the output is running."""
+        caller = sys._getframe(2)
+        while (hooks := self._hooks) is not None:
+            if hooks.are_running(caller):
+                hooks.sequence = self._sequence()
+                return
+            self._hooks = hooks.outer
             self._left(hooks.sequence)
 
     # -- ops -------------------------------------------------------------------------------------
