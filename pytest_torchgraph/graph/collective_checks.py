@@ -39,13 +39,11 @@ def assert_collectives(
     exact: bool = True,
     *,
     device: str | None = None,
-    known_groups: Sequence[str] = (),
 ) -> None:
     """See `OpChecks.assert_collectives`.
 
     Args:
         device: the device type that was asked for.
-        known_groups: groups that there are beside those in the graphs.
     """
     __tracebackhide__ = True
     _check_arguments(expected, exact)
@@ -53,7 +51,7 @@ def assert_collectives(
     everything = collectives_of(graphs)
     found = [each for each in everything if group is None or each.group == group]
     if group is not None:
-        _check_group(group, {each.group for each in everything} | set(known_groups))
+        _check_group(group, {each.group for each in everything})
     place = device_of(graphs, device)
     wrong: list[str] = []
     unexpected: list[Collective] = []
