@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 CASES = (
+    # The pages of the documentation; the tutorial, which runs the most, is in every run.
+    r"docs/test_pages\.py::test_the_code_blocks.*\[(?!tutorial)",
     # A small model of each kind is in every run; `tests/subjects/cost_table.py --check` has all.
     r"test_costs\.py::test_an_entry_is_right.*\[(?!(mlp|early_exit|graph_convolution)-)",
     r"test_costs\.py::test_what_a_(policy|budget).*\[(?!(none|products kept|0\.5)\])",

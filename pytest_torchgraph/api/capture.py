@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -120,8 +120,9 @@ def capture(
         The graphs, and what else is known of the run.
 
     Raises:
-        TypeError: if the target is not callable, declares a parameter with one of our names, or for
-            a `via` or `backward` of another type.
+        TypeError: if the target is not callable, declares a parameter with one of our names, or
+            does not take an argument that is an option of a mechanism, as `dynamic`; or for a `via`
+            or `backward` of another type.
         ValueError: for an unknown `via`.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
             target; if something of it runs unseen; if `backward=True` and nothing requires grad; if
@@ -134,6 +135,7 @@ def capture(
     mechanism = _mechanism(via)
     ours = {"loss_fn": loss_fn, "backward": backward, "device": device}
     _check_target(target, {**ours, "via": None if via == "aot" else via, "fake": fake or None})
+    _check_options(target, kwargs)
     if mechanism.name in COMPILING:
         target = torch_private.uncompiled(target)
     invocation = Invocation(target, args, kwargs, loss_fn, backward)
@@ -368,12 +370,38 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
         return
     for name in given:
         if name in declared:
-            called = getattr(target, "__name__", type(target).__name__)
             raise TypeError(
-                f"{called} has a parameter {name!r}, which is also one of graph_capture's. To "
-                f"give it to the target, write graph_capture(functools.partial(target, {name}=...)"
-                ", ...)"
+                f"{_called(target)} has a parameter {name!r}, which is also one of "
+                "graph_capture's. To give it to the target, write "
+                f"graph_capture(functools.partial(target, {name}=...), ...)"
             )
+
+
+def _check_options(target: Any, kwargs: dict[str, Any]) -> None:
+    """Refuse options of a mechanism among the arguments of a target that does not take them."""
+    takers: dict[str, list[str]] = {}
+    for kind in MECHANISMS.values():
+        for option in fields(kind):  # type: ignore[arg-type]
+            takers.setdefault(option.name, []).append(kind.__name__)
+    meant = takers.keys() & kwargs.keys()
+    if not meant:
+        return
+    try:
+        declared = inspect.signature(callable_of(target)).parameters
+    except (TypeError, ValueError):
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in declared.values()):
+        return
+    for name in sorted(meant - declared.keys()):
+        ways = [f"via={kind}({name}={kwargs[name]!r})" for kind in takers[name]]
+        raise TypeError(
+            f"{name!r} is no argument of {_called(target)}, but an option of "
+            f"{'mechanisms' if len(ways) > 1 else 'a mechanism'}: {', '.join(ways)}"
+        )
+
+
+def _called(target: Any) -> str:
+    return str(getattr(target, "__name__", type(target).__name__))
 
 
 def _kernels(captured: Captured, graphs: Sequence[Graph]) -> Callable[[], Sequence[Kernel]] | None:

@@ -158,3 +158,23 @@ def test_objects_that_hold_no_graph() -> None:
     graph = from_fx(torch.fx.symbolic_trace(mlp()))
     with pytest.raises(TypeError, match=r"expected a Capture, a Graph, a torch.fx graph"):
         diff(graph, mlp())
+
+
+def test_an_option_of_a_mechanism_given_to_the_target_is_an_error_that_says_where_it_goes() -> None:
+    with pytest.raises(TypeError) as caught:
+        capture(torch.nn.Linear(2, 2), torch.randn(1, 2), dynamic=True)
+    assert str(caught.value) == (
+        "'dynamic' is no argument of Linear, but an option of mechanisms: via=Dynamo(dynamic=True),"
+        " via=Aot(dynamic=True), via=CompiledAutograd(dynamic=True), via=Inductor(dynamic=True)"
+    )
+
+
+def test_a_target_may_have_an_argument_that_is_called_like_an_option() -> None:
+    def named(x: torch.Tensor, mode: str) -> torch.Tensor:
+        return x.relu() if mode == "relu" else x
+
+    def taking_all(x: torch.Tensor, **options: str) -> torch.Tensor:
+        return named(x, **options)
+
+    for target in (named, taking_all):
+        capture(target, torch.randn(2), mode="relu").assert_op_counts({"aten.relu": 1})

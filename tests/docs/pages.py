@@ -1,0 +1,99 @@
+"""The code blocks of a page of the documentation, as a project that can be run.
+
+A page is read from top to bottom:
+
+- a Python block with a caption is a file of that name, which a later one replaces;
+- a Python block without one goes at the end of the page's own test file;
+- a block of ini, toml or yaml with a caption is a file too;
+- a console block has commands, each behind `$ `, and what they print;
+- a comment that begins with `<!-- file: NAME` is a file that the reader is not shown.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+_HIDDEN = re.compile(r"<!-- file: (?P<name>\S+)\n(?P<text>.*?)-->", re.S)
+_DIRECTIVE = re.compile(r"\{code-block\} (?P<language>\w+)")
+_CAPTION = re.compile(r"\A(?:\s*:\w[^\n]*\n)*?:caption: (?P<name>[^\n]+)\n")
+_OPTIONS = re.compile(r"\A(?:\s*:[\w-]+:[^\n]*\n)+\n?")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that the page writes; `name` is None for what goes at the end of its test file."""
+
+    name: str | None
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, and the lines that the page says it prints."""
+
+    words: tuple[str, ...]
+    printed: tuple[str, ...]
+    line: int
+
+
+def steps(text: str) -> Iterator[File | Command]:
+    """What a page writes and runs, in its order.
+
+    Raises:
+        ValueError: for a block of which nobody knows what it is.
+    """
+    for token in MarkdownIt().parse(text):
+        line = token.map[0] + 1 if token.map else 0
+        if token.type == "html_block" and (hidden := _HIDDEN.match(token.content)):
+            yield File(hidden["name"], hidden["text"], line)
+        if token.type != "fence":
+            continue
+        directive = _DIRECTIVE.match(token.info)
+        language = directive["language"] if directive else token.info.strip()
+        caption = _CAPTION.match(token.content) if directive else None
+        content = _OPTIONS.sub("", token.content) if directive else token.content
+        if language == "console":
+            yield from _commands(content, line)
+        elif caption:
+            yield File(caption["name"].strip(), content, line)
+        elif language == "python":
+            yield File(None, content, line)
+        elif language not in ("text", "diff", "bash") and not token.info.startswith("{"):
+            raise ValueError(f"line {line}: a block of {language or 'nothing'}")
+
+
+def _commands(content: str, line: int) -> Iterator[Command]:
+    lines = content.splitlines()
+    starts = [at for at, text in enumerate(lines) if text.startswith("$ ")]
+    if any(text.strip() for text in lines[: starts[0] if starts else None]):
+        raise ValueError(f"line {line}: a console block begins with a command, `$ ...`")
+    for start, end in pairwise([*starts, len(lines)]):
+        printed = tuple(text for text in lines[start + 1 : end] if text.strip())
+        yield Command(tuple(shlex.split(lines[start][2:])), printed, line + 1 + start)
+
+
+def missing(printed: tuple[str, ...], output: list[str]) -> str | None:
+    """The first line of the page that a command did not print in this order; None for none.
+
+    A `...` in a line stands for anything, and a line `...` for any lines.
+    """
+    at = 0
+    for wanted in printed:
+        if wanted.strip() == "...":
+            continue
+        pattern = re.compile(".*".join(map(re.escape, wanted.rstrip().split("..."))) + r"\s*\Z")
+        found = next((n for n in range(at, len(output)) if pattern.match(output[n])), None)
+        if found is None:
+            return wanted
+        at = found + 1
+    return None

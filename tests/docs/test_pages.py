@@ -1,0 +1,119 @@
+"""Each code block of the documentation does what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docs.pages import DOCS, Command, File, missing, steps
+from projects import Run
+
+import pytest_torchgraph
+from pytest_torchgraph.settings.arguments import NAMES
+
+PAGES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.md")
+    if "```" in path.read_text(encoding="utf-8")
+)
+NOT_RUN = ("pip", "git", "xdg-open", "python3")
+"""Commands that change more than the project: they are read by people only."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_blocks_of_a_page_do_what_it_says(
+    page: str, pytester: pytest.Pytester, run: Run
+) -> None:
+    tests = pytester.path / f"test_{Path(page).stem}.py"
+    is_run = True
+    for step in steps((DOCS / page).read_text(encoding="utf-8")):
+        match step:
+            case File(name=None, text=text):
+                with tests.open("a", encoding="utf-8") as file:
+                    file.write(f"{text}\n\n")
+                is_run = False
+            case File(name=name, text=text):
+                path = pytester.path / str(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+                is_run = is_run and not path.name.startswith("test_")
+            case Command(words=words, line=line):
+                if words[0] in NOT_RUN:
+                    continue
+                lines = _run(run, words)
+                wrong = missing(step.printed, lines)
+                assert wrong is None, f"{page}:{line}: not printed: {wrong}\n" + "\n".join(lines)
+                is_run = is_run or words[0] == "pytest"
+    if not is_run:
+        # Pages that are about what is stored run pytest themselves.
+        result = run("--torchgraph-update")
+        assert result.ret == 0, result.stdout.str()
+
+
+def _run(run: Run, words: tuple[str, ...]) -> list[str]:
+    if words[0] == "pytest":
+        return run(*words[1:]).outlines
+    assert words[:3] == ("python", "-m", "pytest_torchgraph"), f"what does {words[0]} do?"
+    done = subprocess.run(
+        [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
+    )
+    return (done.stdout + done.stderr).splitlines()
+
+
+def test_a_page_that_says_what_is_not_printed_is_found() -> None:
+    assert missing(("a ... c", "...", "z"), ["a b c", "y", "z"]) is None
+    assert missing(("z", "a"), ["a", "z"]) == "a"
+    assert missing(("ab",), ["abc"]) == "ab"
+
+
+def test_a_block_that_nobody_knows_is_an_error() -> None:
+    with pytest.raises(ValueError, match="line 1: a block of pyhton"):
+        list(steps("```pyhton\nx\n```\n"))
+    with pytest.raises(ValueError, match="line 1: a console block begins with a command"):
+        list(steps("```console\npytest\n```\n"))
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    named = re.findall(r":: pytest_torchgraph\.(\w+)", text)
+    assert sorted(named) == pytest_torchgraph.__all__
+
+
+def test_the_reference_has_every_option_and_argument(pytestconfig: pytest.Config) -> None:
+    """The ini options of limits stand in one row, as `torchgraph_max_graphs`, `_within`."""
+    options = (DOCS / "reference" / "options.md").read_text(encoding="utf-8")
+    flags = [
+        flag
+        for group in pytestconfig._parser._groups
+        for option in group.options
+        for flag in option.names()
+        if flag.startswith("--torchgraph")
+    ]
+    ini = [name for name in pytestconfig._parser._inidict if name.startswith("torchgraph_")]
+    assert len(flags) > 5
+    assert len(ini) > 10
+    for name in flags + ini:
+        assert f"`{name}" in options or f"`{name.removeprefix('torchgraph')}`" in options, name
+    marker = (DOCS / "reference" / "marker.md").read_text(encoding="utf-8")
+    assert [f"| `{name}` |" in marker for name in NAMES] == [True] * len(NAMES)
+
+
+def test_the_reference_has_every_assertion() -> None:
+    text = (DOCS / "reference" / "assertions.md").read_text(encoding="utf-8")
+    methods = [name for name in dir(pytest_torchgraph.Capture) if name.startswith("assert_")]
+    assert len(methods) > 15
+    assert [name for name in methods if f"`{name}(" not in text] == []
+
+
+def test_the_reference_has_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    from pytest_torchgraph.cli import main
+
+    text = (DOCS / "reference" / "command_line.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main.main(["--help"])
+    commands = re.findall(r"^    (\w+)  ", capsys.readouterr().out, re.M)
+    assert len(commands) > 3
+    assert [name for name in commands if f"| `{name} " not in text] == []
