@@ -30,9 +30,15 @@ _KINDS = tuple(
         (r"reduce", "reduce"),
         (r"gather", "gather"),
         (r"scatter", "scatter"),
+        (r"_(put|get)(_|\Z)", "other"),  # of symmetric memory: from or to another rank alone
     )
 )
 
+
+REDUCTIONS = frozenset(
+    {"sum", "avg", "mean", "product", "min", "max", "band", "bor", "bxor", "premul_sum"}
+)
+"""What collectives are told to reduce by: texts that name no group."""
 
 OTHER = "other"
 """The kind of an op that communicates, and whose name does not say how."""
