@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives
+from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives, peers_of
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
@@ -35,6 +35,7 @@ class Collective:
         distance: how many ops are between its start and its wait; None where the graph has no wait
             for it, as for one that is waited for at once.
         node: the op.
+        peer: of a send or a receive, which rank of the group it is from or for; None for any.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Collective:
     graph: str
     distance: int | None
     node: Node
+    peer: int | None = None
 
     def __str__(self) -> str:
         size = "? bytes" if self.bytes is None else f"{self.bytes:,} bytes"
@@ -82,8 +84,10 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
         if kinds:
             waits = _first_waits(graph) if waits is None else waits
             distance = waits[node.name] - position - 1 if node.name in waits else None
-            for kind, moved in zip(kinds, _moved(graph, node, kinds), strict=True):
-                yield _collective(graph, node, kind, moved, name, distance)
+            peers = peers_of(node.op, node.args, len(kinds))
+            parts = zip(kinds, _moved(graph, node, kinds), peers, strict=True)
+            for kind, moved, peer in parts:
+                yield _collective(graph, node, kind, moved, name, distance, peer)
         position += 1
 
 
@@ -116,6 +120,7 @@ def _collective(
     moved: Sequence[TensorMeta],
     name: str,
     distance: int | None,
+    peer: int | None,
 ) -> Collective:
     first = moved[0] if moved else None
     return Collective(
@@ -129,6 +134,7 @@ def _collective(
         name,
         distance,
         node,
+        peer,
     )
 
 
