@@ -17,17 +17,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from ranks.parallel_models import MLP, MODELS, tensor_parallel
+from ranks.parallel_models import MLP, MODELS, reduced, tensor_parallel
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks, from_fx
-
-
-def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
-    group = mesh.get_group("tp")
-    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
 
 
 @pytest.fixture
@@ -123,7 +118,7 @@ def test_another_order_of_collectives_is_named_with_both_orders() -> None:
         ranks.assert_same_graphs()
     message = str(error.value)
     assert "rank 3 (dp=1, tp=1) beside ranks 0-2:" in message
-    assert "they would wait for each other for ever, from collective 0 on" in message
+    assert "they do not communicate in the same order, a deadlock in waiting" in message
     assert "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes" in message
     assert "1  all_reduce over tp, 16 bytes  beside  all_reduce over dp, 16 bytes" in message
 
@@ -349,6 +344,10 @@ def test_a_rank_has_no_eager_run_to_compare_with() -> None:
         ({"dp": 2, "ranks": ()}, ValueError, "captures nothing"),
         ({"dp": 2, "ranks": (0, 0)}, ValueError, "twice"),
         ({"dp": 2, "ranks": (True,)}, TypeError, "no number of a rank"),
+        ({"dp": 2, "ranks": 1}, TypeError, r"ranks=1 names no ranks.*ranks=\(0, 7\)"),
+        ({"dp": 2, "device": "gpu"}, ValueError, "unknown device 'gpu': choose from cpu, cuda"),
+        ({"dp": 2, "device": "cpu:0"}, ValueError, "a mesh has a type of device, as 'cpu'"),
+        ({"dp": 2, "device": 0}, TypeError, "device=0 is no device"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
