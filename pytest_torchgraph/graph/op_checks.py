@@ -188,6 +188,8 @@ class OpChecks:
     def collectives(self) -> tuple[Collective, ...]:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
+        `print(capture.collectives)` shows a table with one line for each.
+
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
         """
