@@ -82,6 +82,7 @@ CASES = (
     r"test_snapshot_companions\.py::test_all_of_them_at_once",
     r"test_marker\.py::test_an_assert_that_pytest_rewrote_is_named_as_the_cause",
     r"test_page_of_a_run\.py::test_captures_of_real_models_are_there",
+    r"test_page_of_ranks\.py::test_a_run_has_ranks_as_one_test",
     r"test_printed_agrees\.py::test_graphs_of_dynamo_and_aot_agree\[llama\]",
     r"test_requirements\.py::test_captures_and_the_marker_need_no_syrupy",
     r"test_snapshot_releases\.py::test_what_a_release_compares.*\[2\.11 2\.13 2\.15\]",

@@ -63,8 +63,7 @@ class Ranks(Sequence["Capture"]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        mesh = ", ".join(f"{name}={size}" for name, size in self.mesh.items())
-        return f"<Ranks of {mesh}: {format_ranks(self.ranks)}>"
+        return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
 
     def assert_same_graphs(self, across: str | None = None) -> None:
         """Assert that ranks have the same graphs.
@@ -157,8 +156,7 @@ class Ranks(Sequence["Capture"]):
         ranks = [_rank(each) for each in captures]
         if len(ranks) > 1:
             return format_ranks(ranks)
-        at = ", ".join(f"{name}={n}" for name, n in coordinates(ranks[0], self.mesh).items())
-        return f"rank {ranks[0]} ({at})"
+        return f"rank {ranks[0]} ({format_mesh(coordinates(ranks[0], self.mesh))})"
 
     @property
     def world_size(self) -> int:
@@ -183,6 +181,11 @@ def classes_of(
         else:
             classes.append([each])
     return classes
+
+
+def format_mesh(numbers: Mapping[str, int]) -> str:
+    """Numbers by dimensions of a mesh, sizes or coordinates: `dp=2, tp=4`."""
+    return ", ".join(f"{name}={number}" for name, number in numbers.items())
 
 
 def format_ranks(ranks: Sequence[int | None]) -> str:

@@ -12,6 +12,7 @@ from ...errors import CaptureError
 from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph, Node, Source
 from ...graph.text.format import format_arg, format_op, format_result
+from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Data = dict[str, Any]
 
 
 def capture_data(capture: Capture) -> Data:
-    """The data of a capture: graphs of its program with op counts, breaks, recompiles."""
+    """The data of a capture: graphs with op counts, cost, collectives, breaks, recompiles."""
     try:
         graphs = capture.program
         note = "" if graphs else "no graph was compiled"
@@ -32,8 +33,10 @@ def capture_data(capture: Capture) -> Data:
         graphs, note = (), str(error)
     return {
         "via": capture.via,
+        "rank": capture.rank,
         "note": note,
         "cost": cost_data(graphs, capture.by_module),
+        "collectives": collectives_data(graphs),
         "graphs": [
             {
                 "name": graph.name,

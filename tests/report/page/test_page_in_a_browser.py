@@ -39,7 +39,7 @@ def network(layers: int, changed: int = -1) -> Graph:
 
 def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
     found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
-    return {**found, "captures": [], "differences": [], "pictures": [], **parts}
+    return {**found, "captures": [], "ranks": [], "differences": [], "pictures": [], **parts}
 
 
 def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
