@@ -178,12 +178,13 @@ def _placed(invocation: Invocation, fake: bool, place: torch.device | None) -> I
 
 def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     """Run one step through a mechanism, and put back what it disturbs."""
-    dimensions = dimensions_of_meshes(invocation.named.all_tensors())
+    meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     with preserve_state(invocation.named) as saved:
         step = Step(invocation, saved)
         try:
-            with HUB.recording(recorder), dimensions_named(dimensions):
+            dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))
+            with HUB.recording(recorder), dimensions:
                 captured = mechanism.capture(step, CanonicalNames())
         except Exception as error:
             if mechanism.name in COMPILING | {"fx"}:

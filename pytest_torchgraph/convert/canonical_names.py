@@ -32,6 +32,7 @@ class CanonicalNames:
         devices: for each device type the canonical index of each index.
         groups: the canonical name of each process group.
         mesh_dimensions: the names of groups that are for a dimension of a mesh.
+        members: the ranks of each process group.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class CanonicalNames:
         self.devices: dict[str, dict[int, int]] = {}
         self.groups: dict[str, str] = {}
         self.mesh_dimensions = process_groups.mesh_dimensions()
+        self.members = process_groups.members()
 
     def copy(self) -> CanonicalNames:
         """A copy with the same names, for a graph that comes later and may add names of its own."""
@@ -48,7 +50,7 @@ class CanonicalNames:
         other.counts.update(self.counts)
         other.devices.update({type_: dict(known) for type_, known in self.devices.items()})
         other.groups.update(self.groups)
-        other.mesh_dimensions = self.mesh_dimensions
+        other.mesh_dimensions, other.members = self.mesh_dimensions, self.members
         return other
 
     def expression(self, value: Any) -> str:
@@ -91,6 +93,11 @@ class CanonicalNames:
             numbered = sum(known not in self.mesh_dimensions for known in self.groups)
             self.groups[name] = self.mesh_dimensions.get(name, f"g{numbered}")
         return self.groups[name]
+
+    def ranks_of_groups(self) -> dict[str, tuple[int, ...]]:
+        """The ranks of the groups that are used or for mesh dimensions: `Graph.groups`."""
+        known = {**self.mesh_dimensions, **self.groups}
+        return {known[name]: ranks for name, ranks in self.members.items() if name in known}
 
     def result(self, value: Any) -> Result:
         """The description of a node's value; None for a value of any other type.

@@ -176,7 +176,15 @@ class GraphConverter:
             else:
                 nodes.append(self.node(node))
         subgraphs = tuple(self.subgraphs.values())
-        graph = Graph(tuple(nodes), name, kind, level, tuple(saved), subgraphs)
+        graph = Graph(
+            tuple(nodes),
+            name,
+            kind,
+            level,
+            tuple(saved),
+            subgraphs,
+            groups=self.canon.ranks_of_groups(),
+        )
         order = {node: number for number, node in enumerate(self.names)}
         values = sorted(self.names, key=lambda node: order[original_value(node)])
         names = {node.name: self.names[node] for node in values}

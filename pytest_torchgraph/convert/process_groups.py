@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -79,44 +78,74 @@ def name_of(value: Any) -> str | None:
 _OF_MESH = re.compile(r"mesh_(?!default|dim_\d)(.+)", re.DOTALL)
 """How torch describes the group of a named dimension of a mesh."""
 
-_dimensions: ContextVar[Mapping[str, str]] = ContextVar("_dimensions")
+Dimensions = Callable[[], Mapping[str, str]]
+"""Gives the dimensions of meshes, by torch's names of the groups that are for them."""
+
+_dimensions: ContextVar[tuple[Dimensions, ...]] = ContextVar("_dimensions", default=())
 
 
 @contextlib.contextmanager
-def dimensions_named(names: Mapping[str, str]) -> Iterator[None]:
-    """Name groups after dimensions of a mesh for the captures inside, by torch's names of them."""
-    token = _dimensions.set({**names, **_dimensions.get({})})
+def dimensions_named(names: Dimensions) -> Iterator[None]:
+    """Name groups after dimensions of meshes for the captures inside.
+
+    Args:
+        names: is called for each capture, since a mesh may be flattened at any time. Where it
+            disagrees with one that was given before, that one holds.
+    """
+    token = _dimensions.set((*_dimensions.get(), names))
     try:
         yield
     finally:
         _dimensions.reset(token)
 
 
-def dimensions_of_meshes(tensors: Iterable[torch.Tensor]) -> dict[str, str]:
-    """The dimensions of the meshes that tensors are spread over, by torch's names of their groups.
+def dimensions_of_meshes(meshes: Iterable[Any]) -> dict[str, str]:
+    """The dimensions of meshes, by torch's names of their groups; also those made by flattening.
 
     torch describes a group as that of a dimension only where it made the group for the mesh: a mesh
-    of one dimension has the group of all ranks.
+    of one dimension, and one that is flattened to all ranks, has the group of all ranks.
     """
     found: dict[str, str] = {}
-    for mesh in torch_private.meshes_of(tensors):
-        for name in mesh.mesh_dim_names or ():
-            found.setdefault(str(mesh.get_group(name).group_name), name)
+    for mesh in meshes:
+        for part in (mesh, *torch_private.flattened(mesh)):
+            # In a world of one all dimensions have one group, which has the name of the innermost.
+            for name in reversed(part.mesh_dim_names or ()):
+                found.setdefault(str(part.get_group(name).group_name), name)
     return found
 
 
 def mesh_dimensions() -> dict[str, str]:
     """The dimension of a mesh that a group is for, by torch's name of the group.
 
-    Of several groups for dimensions of one name none is in it.
+    Two meshes may have dimensions of one name. Where the groups of both have the same ranks, both
+    have the name; else that of the mesh which was named (`dimensions_named`), and of others none.
     """
-    found = dict(_dimensions.get({}))
-    for group in torch_private.process_groups():
-        described = _OF_MESH.fullmatch(getattr(group, "group_desc", ""))
-        if described:
-            found.setdefault(str(group.group_name), described[1])
-    often = Counter(found.values())
-    return {group: name for group, name in found.items() if often[name] == 1}
+    if not (ranks := members()):
+        return {}
+    named: dict[str, str] = {}
+    for names in _dimensions.get():
+        for group, name in names().items():
+            named.setdefault(group, name)
+    described = dict(named)
+    for each in torch_private.process_groups():
+        text = _OF_MESH.fullmatch(getattr(each, "group_desc", ""))
+        if text:
+            described.setdefault(str(each.group_name), text[1])
+    found: dict[str, str] = {}
+    for group, name in described.items():
+        alike = [other for other, its in named.items() if its == name]
+        alike = alike or [other for other, its in described.items() if its == name]
+        if all(ranks.get(other) == ranks.get(group) for other in alike):
+            found[group] = name
+    return found
+
+
+def members() -> dict[str, tuple[int, ...]]:
+    """The ranks of each process group, by torch's name of it."""
+    return {
+        str(group.group_name): tuple(torch.distributed.get_process_group_ranks(group))
+        for group in torch_private.process_groups()
+    }
 
 
 def reduction_of(value: Any) -> str | None:

@@ -46,17 +46,20 @@ def assert_collectives(
         device: the device type that was asked for.
     """
     __tracebackhide__ = True
-    _check_arguments(expected, exact)
+    _check_arguments(expected)
     need_any_graph(graphs)
+    place = device_of(graphs, device)
+    counts = {kind: bounds(count, place) for kind, count in expected.items()}
+    if not exact and (bytes_ is None or not counts):
+        _check_limits(counts)
     everything = collectives_of(graphs)
     found = [each for each in everything if group is None or each.group == group]
     if group is not None:
-        _check_group(group, {each.group for each in everything})
-    place = device_of(graphs, device)
+        known = {name for top in graphs for graph in top.walk() for name in graph.groups}
+        _check_group(group, known.union(each.group for each in everything))
     wrong: list[str] = []
     unexpected: list[Collective] = []
-    for kind, count in expected.items():
-        low, high = bounds(count, place)
+    for kind, (low, high) in counts.items():
         those = [each for each in found if each.kind == kind]
         if len(those) < low or (high is not None and len(those) > high):
             wrong.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(those)}")
@@ -84,16 +87,21 @@ def assert_collectives(
         raise failed("\n".join([f"{title}:", *wrong]), shows)
 
 
-def _check_arguments(expected: Mapping[str, Any], exact: bool) -> None:
+def _check_limits(counts: Mapping[str, tuple[int, int | None]]) -> None:
+    """Refuse what allows everything, where kinds that are not named are allowed."""
+    if all(limits == (0, None) for limits in counts.values()):
+        given = "{}" if not counts else "any number of each kind"
+        raise TypeError(
+            f"assert_collectives with {given} and exact=False checks nothing: name at least one "
+            "kind with a limit, or leave exact=True, so that there may be no others"
+        )
+
+
+def _check_arguments(expected: Mapping[str, Any]) -> None:
     if not isinstance(expected, Mapping):
         raise TypeError(
             "expected a mapping from kind to count, as {'all_reduce': 2}, not "
             f"{type(expected).__name__}"
-        )
-    if not expected and not exact:
-        raise TypeError(
-            "assert_collectives({}, exact=False) checks nothing: name at least one kind, or leave "
-            "exact=True, so that there may be none at all"
         )
     for kind in expected:
         if kind not in KINDS:
@@ -106,8 +114,8 @@ def _check_group(group: str, known: set[str]) -> None:
     if group not in known:
         there = ", ".join(sorted(known - {""})) or "no group"
         raise ValueError(
-            f"no collective runs over a group {group!r}, so that a check of it would say nothing: "
-            f"there is {there}"
+            f"no collective runs over a group {group!r}, and no mesh is known that has such a "
+            f"dimension, so that a check of it would say nothing: there is {there}"
         )
 
 

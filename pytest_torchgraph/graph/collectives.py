@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.collectives import WAITS, collective_kinds, hides_collectives
+from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives, peers_of
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
@@ -36,6 +36,7 @@ class Collective:
         distance: how many ops are between its start and its wait; None where the graph has no wait
             for it, as for one that is waited for at once.
         node: the op.
+        peer: of a send or a receive, which rank of the group it is from or for; None for any.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Collective:
     graph: str
     distance: int | None
     node: Node
+    peer: int | None = None
 
     def __str__(self) -> str:
         size = f"{format_bytes(self)} bytes"
@@ -98,8 +100,10 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
         if kinds:
             waits = _first_waits(graph) if waits is None else waits
             distance = waits[node.name] - position - 1 if node.name in waits else None
-            for kind, moved in zip(kinds, _moved(graph, node, len(kinds)), strict=True):
-                yield _collective(node, kind, moved, name, distance)
+            peers = peers_of(node.op, node.args, len(kinds))
+            parts = zip(kinds, _moved(graph, node, kinds), peers, strict=True)
+            for kind, moved, peer in parts:
+                yield _collective(graph, node, kind, moved, name, distance, peer)
         position += 1
 
 
@@ -126,34 +130,48 @@ def _first_waits(graph: Graph) -> dict[str, int]:
 
 
 def _collective(
-    node: Node, kind: str, moved: Sequence[TensorMeta], graph: str, distance: int | None
+    graph: Graph,
+    node: Node,
+    kind: str,
+    moved: Sequence[TensorMeta],
+    name: str,
+    distance: int | None,
+    peer: int | None,
 ) -> Collective:
     first = moved[0] if moved else None
     return Collective(
         kind,
-        _group(node),
+        _group(node, graph.groups),
         total_bytes(moved),
         first.dtype if first else "",
         first.shape if first else (),
         node.module,
         node.source,
-        graph,
+        name,
         distance,
         node,
+        peer,
     )
 
 
-def _group(node: Node) -> str:
-    """The group that a collective is given: the last text among its arguments."""
+def _group(node: Node, known: Container[str]) -> str:
+    """The group that a collective is given.
+
+    It is the last text among the arguments that names a group, where it is known which do, else the
+    last one that is no reduction.
+    """
     for key in ("group_name", "process_group"):
         if isinstance(node.kwargs.get(key), str):
             return str(node.kwargs[key])
-    texts = [arg for arg in node.args if isinstance(arg, str)]
-    return texts[-1] if texts else ""
+    texts = [arg for arg in node.args if isinstance(arg, str) and arg not in REDUCTIONS]
+    return ([text for text in texts if text in known] or texts or [""])[-1]
 
 
-def _moved(graph: Graph, node: Node, parts: int) -> list[Sequence[TensorMeta]]:
+def _moved(graph: Graph, node: Node, kinds: Sequence[str]) -> list[Sequence[TensorMeta]]:
     """The tensors that count for each of the parts: of what goes in and comes out, the larger."""
+    parts = len(kinds)
+    if kinds == ("barrier",):  # c10d gives it a tensor that says the device
+        return [()]
     taken = [list(_tensors_of(graph, arg)) for arg in (*node.args, *node.kwargs.values())]
     if parts > 1:  # several sends and receives at once, each of one tensor
         each = next((tensors_ for tensors_ in taken if len(tensors_) == parts), [])

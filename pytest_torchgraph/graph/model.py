@@ -212,6 +212,8 @@ class Graph(OpChecks):
             with the capture.
         cause: of an eager graph, the graph break or skipped frame because of which its ops are in
             no compiled graph; None where none is known, as in a loaded file.
+        groups: the ranks of each process group that was known when it was captured, by its name in
+            the graph. They are neither compared nor stored, and none are known of a loaded file.
     """
 
     nodes: tuple[Node, ...]
@@ -224,6 +226,7 @@ class Graph(OpChecks):
     eager: bool = False
     runs: int = 1
     cause: GraphBreak | None = None
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -210,15 +210,19 @@ class OpChecks:
             expected: from a kind, as `"all_reduce"` (see `Collective`), to its count: an int, a
                 `(min, max)` where max may be None, or a mapping by device type. `{}` is none at
                 all.
-            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`.
+            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`. A
+                dimension over which nothing runs counts 0 where the mesh is known, as in a capture
+                of `graph_ranks`, and not in a file.
             bytes: how many bytes those that are looked at move, all together: an int, a
                 `(min, max)`, or a mapping by device type.
             exact: whether there may be no other kind than those in `expected`.
 
         Raises:
             AssertionError: with the collectives that there are, their groups, bytes and lines.
-            TypeError: if `expected` is empty and `exact` is False, for then nothing is checked.
-            ValueError: for an unknown kind, and a group over which nothing runs.
+            TypeError: if `exact` is False and nothing is checked, because `expected` is empty or
+                allows any number.
+            ValueError: for an unknown kind, and for a group over which nothing runs, unless it is a
+                dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .collective_checks import assert_collectives

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 WAITS = frozenset({"_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default"})
@@ -30,9 +31,15 @@ _KINDS = tuple(
         (r"reduce", "reduce"),
         (r"gather", "gather"),
         (r"scatter", "scatter"),
+        (r"_(put|get)(_|\Z)", "other"),  # of symmetric memory: from or to another rank alone
     )
 )
 
+
+REDUCTIONS = frozenset(
+    {"sum", "avg", "mean", "product", "min", "max", "band", "bor", "bxor", "premul_sum"}
+)
+"""What collectives are told to reduce by: texts that name no group."""
 
 OTHER = "other"
 """The kind of an op that communicates, and whose name does not say how."""
@@ -67,6 +74,33 @@ def collective_kinds(
         return tuple(kind for each in listed if (kind := _kind(str(each))))
     kind = _kind(name)
     return (kind,) if kind else ()
+
+
+_PEERS = {
+    "c10d.send": 2,
+    "c10d.recv_": 2,
+    "_c10d_functional.isend": 1,
+    "_c10d_functional.irecv": 1,
+}
+"""Which argument of an op between two ranks is the other one, counted in the group."""
+
+
+def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]:
+    """The ranks of the group that an op sends to or receives from; None where that is no one rank.
+
+    Args:
+        op: its qualified name.
+        args: its positional arguments.
+        parts: how many collectives it runs.
+    """
+    packet = op.rpartition(".")[0]
+    if packet == f"_c10d_functional.{_BATCH}":
+        listed = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
+    else:
+        position = _PEERS.get(packet)
+        listed = args[position : position + 1] if position is not None else ()
+    found = [each if isinstance(each, int) else None for each in listed]
+    return found if len(found) == parts else [None] * parts
 
 
 def _kind(name: str) -> str:

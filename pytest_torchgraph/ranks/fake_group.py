@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from .. import torch_private
-from ..convert.process_groups import dimensions_named
+from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
         mesh = init_device_mesh(
             device, tuple(dimensions.values()), mesh_dim_names=tuple(dimensions)
         )
-        names = {str(mesh.get_group(name).group_name): name for name in dimensions}
-        with dimensions_named(names):
+        with dimensions_named(lambda: dimensions_of_meshes([mesh])):
             yield mesh
     finally:
         if dist.is_initialized():

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, overload
 
-from ..graph.collectives import Collective
+from .agreement import meeting, orders, place, sent, stuck
 from .fake_group import coordinates
+from .pairing import channels, unpaired
 
 if TYPE_CHECKING:
     from ..api.result import Capture
 
 MOST = 3
 """How many kinds of ranks that differ a message shows; the rest is counted."""
-MOST_COLLECTIVES = 12
-"""How many collectives of one order a message shows."""
+MOST_STUCK = 8
+"""How many ranks that wait for ever a message shows; the rest is counted."""
 
 
 class Ranks(Sequence["Capture"]):
@@ -74,7 +74,7 @@ class Ranks(Sequence["Capture"]):
 
         Raises:
             AssertionError: with the ranks that differ and how; and where they do not communicate in
-                the same order, with both orders, for then they would wait for each other for ever.
+                the same order, with both orders, and whether they would wait for each other.
             ValueError: for a dimension that the mesh does not have, and where no two of the ranks
                 are to be compared.
         """
@@ -86,10 +86,12 @@ class Ranks(Sequence["Capture"]):
             raise AssertionError("\n".join([f"ranks have different graphs{of}:", *problems]))
 
     def assert_same_collectives(self, across: str | None = None) -> None:
-        """Assert that ranks communicate in the same order: kinds, groups and bytes.
+        """Assert that ranks communicate in the same order: kinds, groups, bytes and dtypes.
 
-        Less than `assert_same_graphs`: each rank may compute on numbers of its own, as on the part
-        of a vocabulary that it has. Ranks of a pipeline, which send and receive, are not alike.
+        What is reduced how, and the root of a broadcast, have to be the same too. Less than
+        `assert_same_graphs`: each rank may compute on numbers of its own, as on the part of a
+        vocabulary that it has. Ranks of a pipeline, which send and receive, are not alike: see
+        `assert_matching_collectives`.
 
         Args:
             across: as in `assert_same_graphs`.
@@ -104,14 +106,58 @@ class Ranks(Sequence["Capture"]):
         if not any(each.collectives for each in self._captures):
             raise AssertionError("no rank communicates, so that they have no order to agree on")
         problems: list[str] = []
+        waiting = self._waiting()
         for group in groups:
-            first, *others = classes_of(group, lambda each: list(map(_sent, each.collectives)))
+            first, *others = classes_of(group, lambda each: list(map(sent, each.collectives)))
             for other in others[:MOST]:
+                waits = any(each.rank in waiting for each in other)
                 problems.append(f"  {self._named(other)} beside {self._named(first)}:")
-                problems += [f"      {line}" for line in _orders(first[0], other[0])]
+                problems += [f"      {line}" for line in orders(first[0], other[0], waits=waits)]
+            problems += self._more(others)
         if problems:
             of = "" if across is None else f" across {across!r}"
             raise AssertionError("\n".join([f"ranks communicate differently{of}:", *problems]))
+
+    def assert_matching_collectives(self) -> None:
+        """Assert that what ranks send fits together, also where ranks are not alike.
+
+        All ranks of a group enter the same collectives in the same order, so that none waits for
+        ever, and what one rank of a pipeline sends is received, with its size. Only what happens
+        between ranks that were captured is judged. Of sends and receives the order among each other
+        is not, nor whether one comes before a collective: it depends on how they are waited for.
+
+        Raises:
+            AssertionError: with the ranks that would wait for ever, where each stands, and with
+                what is sent and not received; and where no rank communicates at all.
+            ValueError: where nothing was captured that two of the ranks do together.
+        """
+        __tracebackhide__ = True
+        if not any(each.collectives for each in self._captures):
+            raise AssertionError("no rank communicates, so that there is nothing to match")
+        if not channels(self._captures) and not meeting(self._captures):
+            raise ValueError(f"no two of these ranks communicate with each other: {self!r}")
+        waiting = stuck(self._captures)
+        problems = [
+            f"  rank {each.capture.rank} waits in {sent(each.collective).text} for "
+            f"{format_ranks([rank for rank in each.ranks if rank != each.capture.rank])}: "
+            f"{place(each.collective)}"
+            for each in waiting[:MOST_STUCK]
+        ]
+        if waiting[MOST_STUCK:]:
+            problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
+        problems += unpaired(self._captures)
+        if problems:
+            raise AssertionError("\n".join(["what ranks send does not fit:", *problems]))
+
+    def _waiting(self) -> frozenset[int | None]:
+        """The ranks that would wait for ever."""
+        return frozenset(each.capture.rank for each in stuck(self._captures))
+
+    def _more(self, others: Sequence[Sequence[Capture]]) -> Iterator[str]:
+        """The classes of ranks that a message does not show."""
+        if others[MOST:]:
+            rest = [each for other in others[MOST:] for each in other]
+            yield f"  and {self._named(rest)} in {len(others) - MOST} more ways"
 
     def _alike_but_for(self, across: str | None) -> list[list[Capture]]:
         """The captures to compare with each other, in groups.
@@ -143,14 +189,14 @@ class Ranks(Sequence["Capture"]):
         from ..api.existing import diff
 
         first, *others = classes_of(captures)
+        waiting = self._waiting() if others else frozenset()
         for other in others[:MOST]:
             what = diff(first[0], other[0])
             yield f"  {self._named(other)} beside {self._named(first)}:"
-            yield from (f"      {line}" for line in _orders(first[0], other[0]))
+            waits = any(each.rank in waiting for each in other)
+            yield from (f"      {line}" for line in orders(first[0], other[0], waits=waits))
             yield from (f"      {line}" for line in str(what).splitlines())
-        if others[MOST:]:
-            rest = [each for other in others[MOST:] for each in other]
-            yield f"  and {self._named(rest)} in {len(others) - MOST} more ways"
+        yield from self._more(others)
 
     def _named(self, captures: Sequence[Capture]) -> str:
         ranks = [_rank(each) for each in captures]
@@ -172,15 +218,16 @@ def classes_of(
     Args:
         by: what is compared of each.
     """
-    classes: list[list[Capture]] = []
+    classes: list[tuple[object, list[Capture]]] = []
     for each in captures:
-        for known in classes:
-            if by(known[0]) == by(each):
-                known.append(each)
+        key = by(each)
+        for known, those in classes:
+            if known == key:
+                those.append(each)
                 break
         else:
-            classes.append([each])
-    return classes
+            classes.append((key, [each]))
+    return [those for _, those in classes]
 
 
 def format_mesh(numbers: Mapping[str, int]) -> str:
@@ -204,26 +251,3 @@ def format_ranks(ranks: Sequence[int | None]) -> str:
 def _rank(capture: Capture) -> int:
     assert capture.rank is not None
     return capture.rank
-
-
-def _orders(first: Capture, other: Capture) -> Iterator[str]:
-    """Where two ranks communicate in another order: both orders, from the first difference on."""
-    left, right = ([_sent(each) for each in capture.collectives] for capture in (first, other))
-    if left == right:
-        return
-    pairs = list(zip_longest(left, right))
-    start = next(number for number, (one, two) in enumerate(pairs) if one != two)
-    yield (
-        "they do not communicate in the same order, so that they would wait for each other for "
-        f"ever, from collective {start} on:"
-    )
-    width = max(len(one or "nothing") for one, _ in pairs)
-    for number, (one, two) in enumerate(pairs[start : start + MOST_COLLECTIVES], start):
-        yield f"  {number:>3}  {two or 'nothing':<{width}}  beside  {one or 'nothing'}"
-    if len(pairs) > start + MOST_COLLECTIVES:
-        yield f"  ... and {len(pairs) - start - MOST_COLLECTIVES} more"
-
-
-def _sent(each: Collective) -> str:
-    size = "?" if each.bytes is None else f"{each.bytes}"
-    return f"{each.kind} over {each.group or '?'}, {size} bytes"

@@ -45,6 +45,7 @@ from .compiled import (
 )
 from .config_changes import GONE, ConfigChanges
 from .dtensor import (
+    flattened,
     forget_meshes,
     is_mesh,
     local,
@@ -129,6 +130,7 @@ __all__ = [
     "counters_restored",
     "current_autograd_node",
     "current_stance",
+    "flattened",
     "forget_aborted_compilation",
     "forget_meshes",
     "frames_seen",

@@ -58,6 +58,16 @@ def meshes_of(tensors: Iterable[torch.Tensor]) -> list[Any]:
     return list({id(mesh): mesh for mesh in meshes}.values())
 
 
+def flattened(mesh: Any) -> list[Any]:
+    """The meshes of one dimension that dimensions of a mesh were flattened to."""
+    root = getattr(mesh, "_get_root_mesh", lambda: mesh)()
+    known = getattr(root, "_flatten_mapping", None)
+    if known is None:  # before torch 2.10
+        resources = getattr(sys.modules["torch.distributed.device_mesh"], "_mesh_resources", None)
+        known = getattr(resources, "root_to_flatten_mapping", {}).get(mesh, {})
+    return list(known.values())
+
+
 def process_groups() -> list[Any]:
     """All process groups that there are; none where torch.distributed is not initialized."""
     distributed = sys.modules.get("torch.distributed")

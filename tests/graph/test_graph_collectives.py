@@ -92,6 +92,64 @@ def test_a_symbolic_size_has_no_bytes() -> None:
         graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2}, bytes=1)
 
 
+def one(op: str, arguments: str, result: str = "f32[4]") -> Collective:
+    text = (
+        "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[4]\n"
+        f"  %one = {op}({arguments}) : {result} !communicates\n  return %one\n}}\n"
+    )
+    (found,) = graph(text).collectives
+    return found
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "kind", "group"),
+    [
+        ("symm_mem.tile_reduce.default", '%x, %x, 0, "tp", "sum"', "reduce", "tp"),
+        ("symm_mem.one_shot_all_reduce.default", '%x, "sum", "tp"', "all_reduce", "tp"),
+        ("symm_mem.fused_all_gather_matmul.default", '%x, [%x], 0, "tp"', "all_gather", "tp"),
+        ("symm_mem.nvshmem_put.default", "%x, 1", "other", ""),
+        ("symm_mem.nccl_put_with_signal.default", "%x, 0, 1", "other", ""),
+        ("c10d.monitored_barrier_.default", '%x, "dp", [], 30, False', "barrier", "dp"),
+    ],
+)
+def test_symmetric_memory_and_rare_ones(op: str, arguments: str, kind: str, group: str) -> None:
+    found = one(op, arguments)
+    assert (found.kind, found.group) == (kind, group)
+
+
+def test_a_barrier_moves_nothing() -> None:
+    """c10d gives it a tensor that only says the device."""
+    found = one("c10d.barrier.default", '%x, "dp", []', "opaque")
+    assert (found.bytes, found.shape, found.dtype) == (0, (), "")
+
+
+@pytest.mark.parametrize(
+    ("result", "size"),
+    [("c64[3]", 24), ("c128[2, 2]", 64), ("f8e4m3fn[5]", 5), ("bool[7]", 7), ("f32[0, 4]", 16)],
+)
+def test_the_bytes_of_any_dtype_are_those_of_the_larger_side(result: str, size: int) -> None:
+    """What goes in is f32[4]: 16 bytes."""
+    found = one("_c10d_functional.all_reduce.default", '%x, "sum", "tp"', result)
+    assert found.bytes == max(16, size)
+
+
+def test_a_dimension_of_a_known_mesh_counts_none_where_nothing_runs_over_it() -> None:
+    meshed = replace(graph(), groups={"tp": (0, 1), "dp": (0, 2), "pp": (0, 4)})
+    meshed.assert_collectives({}, group="pp")
+    with pytest.raises(AssertionError, match="all_reduce: expected 1, found 0"):
+        meshed.assert_collectives({"all_reduce": 1}, group="pp")
+    with pytest.raises(ValueError, match=r"a group 'ppp'.* there is dp, pp, tp"):
+        meshed.assert_collectives({}, group="ppp")
+    assert meshed == graph()
+
+
+def test_the_group_is_the_text_that_names_one() -> None:
+    text = TEXT.replace('"sum", "dp")', '"sum", "dp", "fast")')
+    assert graph(text).collectives[-1].group == "fast"
+    known = replace(graph(text), groups={"dp": (0, 2)})
+    assert known.collectives[-1].group == "dp"
+
+
 def test_holds() -> None:
     graph().assert_collectives({"all_gather": 1, "all_reduce": 2})
     graph().assert_collectives({"all_gather": 1}, exact=False)
@@ -141,14 +199,16 @@ def test_none_at_all() -> None:
     assert quiet.collectives == ()
     with pytest.raises(AssertionError, match="no collective was captured at all"):
         quiet.assert_collectives({"all_reduce": 1})
-    with pytest.raises(ValueError, match=r"over a group 'tp'.*there is no group"):
+    with pytest.raises(ValueError, match=r"over a group 'tp', and no mesh.*there is no group"):
         quiet.assert_collectives({}, group="tp")
 
 
 @pytest.mark.parametrize(
     ("expected", "options", "error", "message"),
     [
-        ({}, {"exact": False}, TypeError, "checks nothing"),
+        ({}, {"exact": False}, TypeError, "with {} and exact=False checks nothing"),
+        ({}, {"exact": False, "bytes": 1}, TypeError, "checks nothing"),
+        ({"all_reduce": (0, None)}, {"exact": False}, TypeError, "any number of each kind"),
         (["all_reduce"], {}, TypeError, "expected a mapping"),
         ({"allreduce": 1}, {}, ValueError, "did you mean 'all_reduce'"),
         ({"wait_tensor": 1}, {}, ValueError, "no kind of collective: use all_reduce"),

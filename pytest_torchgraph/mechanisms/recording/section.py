@@ -116,7 +116,8 @@ class Section:
         value: Arg = returned[0] if len(returned) == 1 else returned
         nodes.append(Node("output", "output", "output", (value,)))
         saved = tuple(self.refs[i] for i in self.saved)
-        return Graph(tuple(nodes), kind, kind, "dispatch", saved)
+        groups = self.replay.canon.ranks_of_groups()
+        return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
 
     def role(self, i: int) -> str:
         """The role of an input."""

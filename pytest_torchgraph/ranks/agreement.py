@@ -1,0 +1,195 @@
+"""What ranks have to agree on when they communicate, and where two of them do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..graph.collectives import Collective
+from ..graph.model import Ref
+
+if TYPE_CHECKING:
+    from ..api.result import Capture
+
+PAIRED = frozenset({"send", "recv"})
+"""Kinds that concern two ranks of a group."""
+ROOTED = frozenset({"scatter", "gather"})
+"""Kinds in which one rank has more tensors than the others."""
+UNEVEN = frozenset({"all_to_all"})
+"""Kinds in which each rank may have another size."""
+WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
+"""Kinds whose other arguments, as the reduction and the root, are the same on each rank."""
+MOST = 12
+"""How many collectives of one order a message shows."""
+
+
+class Sent(NamedTuple):
+    """What two ranks have to have in common in a collective.
+
+    Attributes:
+        text: kind, group and bytes.
+        details: the dtype, the shape where bytes say nothing, and constants.
+    """
+
+    text: str
+    details: str
+
+
+def sent(each: Collective) -> Sent:
+    """What another rank has to have in common with a collective."""
+    size = "?" if each.bytes is None else f"{each.bytes}"
+    payload = f", {size} bytes"
+    details = [each.dtype] if each.dtype else []
+    if each.kind in ROOTED:
+        payload = ""
+        details.append(f"[{', '.join(map(str, each.shape))}]")
+    if each.kind in WITH_CONSTANTS:
+        given = [*each.node.args, *each.node.kwargs.values()]
+        details += map(str, [value for value in _constants(given) if value != each.group])
+    return Sent(f"{each.kind} over {each.group or '?'}{payload}", " ".join(details))
+
+
+def _entry(each: Collective) -> Sent:
+    """What all ranks of a group have in common when they enter a collective."""
+    if each.kind in UNEVEN:
+        return Sent(f"{each.kind} over {each.group}", each.dtype)
+    return sent(each)
+
+
+def _constants(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _constants(value)
+        elif not isinstance(value, Ref):
+            yield value
+
+
+def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
+    """Where two ranks communicate in another order: both orders, from the first difference on.
+
+    Args:
+        waits: whether it is known that one of them would wait for ever (`stuck`).
+    """
+    left, right = first.collectives, other.collectives
+    pairs = list(zip_longest(left, right))
+    start = next((n for n, (one, two) in enumerate(pairs) if _differ(one, two)), None)
+    if start is None:
+        return
+    why = ""
+    if waits:
+        why = ", so that they would wait for each other for ever"
+    elif not any(each.kind in PAIRED for each in (*left, *right)):
+        why = ", a deadlock in waiting where they are in one group"
+    yield f"they do not communicate in the same order{why}, from collective {start} on:"
+    rows = [(_text(two, one), _text(one, two)) for one, two in pairs[start : start + MOST]]
+    width = max(len(two) for two, _ in rows)
+    for number, (two_, one_) in enumerate(rows, start):
+        yield f"  {number:>3}  {two_:<{width}}  beside  {one_}"
+    if len(pairs) > start + MOST:
+        yield f"  ... and {len(pairs) - start - MOST} more"
+    for capture, found in ((other, right), (first, left)):
+        if start < len(found):
+            yield f"  {start} of rank {capture.rank} is {place(found[start])}"
+
+
+def _differ(one: Collective | None, two: Collective | None) -> bool:
+    return one is None or two is None or sent(one) != sent(two)
+
+
+def _text(one: Collective | None, beside: Collective | None) -> str:
+    """One collective of a row; with details where without them both would look alike."""
+    if one is None:
+        return "nothing"
+    what, other = sent(one), None if beside is None else sent(beside)
+    differ = other is not None and what.text == other.text and what != other
+    return f"{what.text} ({what.details})" if differ else what.text
+
+
+def place(each: Collective) -> str:
+    """The node, the module and the user's line of a collective."""
+    where = f" in {each.module}" if each.module else ""
+    line = f" ({each.source})" if each.source is not None else ""
+    return f"%{each.node.name} of {each.graph}{where}{line}"
+
+
+class Stuck(NamedTuple):
+    """A rank that would wait for ever.
+
+    Attributes:
+        capture: what it runs.
+        collective: what it waits in.
+        ranks: those of its group.
+    """
+
+    capture: Capture
+    collective: Collective
+    ranks: tuple[int, ...]
+
+
+def stuck(captures: Sequence[Capture]) -> list[Stuck]:
+    """The ranks that would wait for ever if each collective were waited for at once.
+
+    All ranks of a group, of those that were captured, have to enter the same collective; the others
+    are taken to come. Nothing waits for sends and receives, of which many are pending at a time,
+    nor for collectives of a group of which the ranks are not known.
+    """
+    captured = {each.rank for each in captures}
+    entered: dict[tuple[Sent, tuple[int, ...]], list[_Waiting]] = {}
+    ready = [_Waiting(each, iter(_of_groups(each))) for each in captures]
+    while ready:
+        waiting = ready.pop()
+        if not waiting.step():
+            continue
+        key = _entry(waiting.collective), waiting.ranks
+        entered.setdefault(key, []).append(waiting)
+        if len(entered[key]) == len(captured.intersection(waiting.ranks)):
+            ready += entered.pop(key)
+    found = [each for those in entered.values() for each in those]
+    found.sort(key=lambda each: each.capture.rank or 0)
+    return [Stuck(each.capture, each.collective, each.ranks) for each in found]
+
+
+def meeting(captures: Sequence[Capture]) -> bool:
+    """Whether any collective is over a group with two of the ranks."""
+    captured = {each.rank for each in captures}
+    return any(
+        len(captured.intersection(ranks)) > 1 for each in captures for _, ranks in _of_groups(each)
+    )
+
+
+class _Waiting:
+    """A rank on its way through its collectives."""
+
+    collective: Collective
+    ranks: tuple[int, ...]
+
+    def __init__(self, capture: Capture, left: Iterator[tuple[Collective, tuple[int, ...]]]):
+        self.capture = capture
+        self.left = left
+
+    def step(self) -> bool:
+        """Enter the next collective; False where there is none."""
+        following = next(self.left, None)
+        if following is not None:
+            self.collective, self.ranks = following
+        return following is not None
+
+
+def _of_groups(capture: Capture) -> Iterator[tuple[Collective, tuple[int, ...]]]:
+    """The collectives of whole groups that a rank is in, with the ranks of the group."""
+    known = members(capture)
+    for each in capture.collectives:
+        ranks = known.get(each.group, ())
+        if each.kind not in PAIRED and capture.rank in ranks:
+            yield each, ranks
+
+
+def members(capture: Capture) -> Mapping[str, tuple[int, ...]]:
+    """The ranks of the groups of a capture, by their names."""
+    return {
+        name: ranks
+        for top in capture.program
+        for graph in top.walk()
+        for name, ranks in graph.groups.items()
+    }

@@ -1,0 +1,229 @@
+"""Ranks that disagree about what they communicate: named, with both orders and the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from ranks.parallel_models import in_place, stages, tensor_parallel
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from pytest_torchgraph import Ranks, capture_ranks
+
+Step = Callable[[Tensor, Callable[[str], Any]], Tensor]
+ORDER = "they do not communicate in the same order"
+WAITING = "so that they would wait for each other for ever"
+
+
+def ranks_of(step: Step, ranks: Any = None, via: str = "dispatch", **mesh: int) -> Ranks:
+    """The ranks of a step that is given a tensor and what gives the group of a dimension."""
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        return lambda x: step(x, mesh.get_group), (torch.ones(4),)
+
+    return capture_ranks(build, ranks=ranks, via=via, **(mesh or {"dp": 2, "tp": 2}))
+
+
+def reduce(x: Tensor, group: Any, by: str = "sum") -> Tensor:
+    return functional.all_reduce(x * 2, by, group)
+
+
+def message(check: Callable[[], None]) -> str:
+    with pytest.raises(AssertionError) as error:
+        check()
+    return str(error.value)
+
+
+def missing(x: Tensor, group: Any) -> Tensor:
+    return x + 1 if dist.get_rank() == 1 else reduce(x, group("tp"))
+
+
+def another_group(x: Tensor, group: Any) -> Tensor:
+    return reduce(x, group("dp" if dist.get_rank() == 1 else "tp"))
+
+
+def another_size(x: Tensor, group: Any) -> Tensor:
+    return reduce(x[:2] if dist.get_rank() == 1 else x, group("tp"))
+
+
+def another_dtype(x: Tensor, group: Any) -> Tensor:
+    return reduce(x.int() if dist.get_rank() == 1 else x, group("tp"))
+
+
+def another_reduction(x: Tensor, group: Any) -> Tensor:
+    return reduce(x, group("tp"), "max" if dist.get_rank() == 1 else "sum")
+
+
+def another_root(x: Tensor, group: Any) -> Tensor:
+    return functional.broadcast(x * 2, int(dist.get_rank() == 1), group("tp"))
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize(
+    ("step", "row"),
+    [
+        (missing, "0  nothing  beside  all_reduce over tp, 16 bytes"),
+        (another_group, "0  all_reduce over dp, 16 bytes  beside  all_reduce over tp, 16 bytes"),
+        (another_size, "0  all_reduce over tp, 8 bytes  beside  all_reduce over tp, 16 bytes"),
+        (
+            another_dtype,
+            "0  all_reduce over tp, 16 bytes (int32 sum)  beside  all_reduce over tp, 16 bytes "
+            "(float32 sum)",
+        ),
+        (another_reduction, "16 bytes (float32 max)  beside  all_reduce over tp, 16 bytes (float"),
+        (another_root, "broadcast over tp, 16 bytes (float32 1)  beside  broadcast over tp, 16 by"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_one_rank_that_does_something_else(step: Step, row: str, via: str) -> None:
+    ranks = ranks_of(step, ranks=(0, 1), via=via)
+    for check in (ranks.assert_same_graphs, ranks.assert_same_collectives):
+        text = message(check)
+        assert "rank 1 (dp=0, tp=1) beside rank 0 (dp=0, tp=0):" in text
+        assert ORDER in text
+        assert row in text
+        assert "0 of rank 0 is %" in text
+        assert "test_agreement.py:" in text
+    matching = message(ranks.assert_matching_collectives)
+    assert "rank 0 waits in" in matching
+    assert "over tp, 16 bytes for rank 1: %" in matching
+    assert "test_agreement.py:" in matching
+
+
+def test_whether_they_would_wait_for_ever_is_said_where_it_is_known() -> None:
+    """Each rank goes on to the next group when all of the one that it is in have come."""
+
+    def turned(x: Tensor, group: Any) -> Tensor:
+        names = ("dp", "tp") if dist.get_rank() in others else ("tp", "dp")
+        return reduce(reduce(x, group(names[0])), group(names[1]))
+
+    others = {0, 3}
+    waiting = ranks_of(turned)
+    assert WAITING in message(waiting.assert_same_graphs)
+    text = message(waiting.assert_matching_collectives)
+    assert text.count("waits in") == 4
+    assert "rank 0 waits in all_reduce over dp, 16 bytes for rank 2: %" in text
+    assert "rank 1 waits in all_reduce over tp, 16 bytes for rank 0: %" in text
+    others = {3}  # 0 and 1 reduce over tp, then 1 and 3 over dp, 2 and 3 over tp, 0 and 2 over dp
+    going = ranks_of(turned)
+    text = message(going.assert_same_graphs)
+    assert WAITING not in text
+    assert f"{ORDER}, a deadlock in waiting where they are in one group, from collective 0" in text
+    going.assert_matching_collectives()
+
+
+def test_ranks_that_share_no_group_do_not_wait_for_each_other() -> None:
+    def half(x: Tensor, group: Any) -> Tensor:
+        return reduce(x, group("tp")) if dist.get_rank() < 2 else x + 1
+
+    ranks = ranks_of(half)
+    assert WAITING not in message(ranks.assert_same_collectives)
+    ranks.assert_matching_collectives()
+    ranks.assert_same_collectives(across="tp")
+
+
+@pytest.mark.parametrize("build", [tensor_parallel, in_place])
+def test_ranks_that_agree_match(build: Any) -> None:
+    ranks = capture_ranks(build, dp=2, tp=2, via="dispatch")
+    ranks.assert_matching_collectives()
+    ranks.assert_same_collectives()
+
+
+def test_roots_have_more_tensors_than_others_and_agree() -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        tp = group("tp")
+        root = tp.rank() == 0
+        y = x * 2
+        dist.scatter(y, [x, x] if root else None, group_src=0, group=tp)
+        dist.gather(y, [torch.empty(4), torch.empty(4)] if root else None, group_dst=0, group=tp)
+        return y + 1
+
+    ranks = ranks_of(step, tp=2)
+    assert [[each.bytes for each in made.collectives] for made in ranks] == [[32, 32], [16, 16]]
+    ranks.assert_same_collectives()
+    ranks.assert_matching_collectives()
+
+
+def test_what_goes_to_all_may_be_uneven() -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        rows = [1, 3] if dist.get_rank() == 0 else [3, 3]
+        x = torch.ones(sum(rows)) * x.sum()
+        return functional.all_to_all_single(x, rows, rows, group("tp"))
+
+    ranks = ranks_of(step, tp=2)
+    assert [made.collectives[0].bytes for made in ranks] == [16, 24]
+    ranks.assert_matching_collectives()
+    assert "24 bytes  beside  all_to_all over tp, 16 b" in message(ranks.assert_same_collectives)
+
+
+# -- sends and receives ----------------------------------------------------------------------------
+
+
+def test_a_pipeline_whose_stages_are_not_alike_matches() -> None:
+    ranks = capture_ranks(stages, dp=4, via="dispatch")
+    ranks.assert_matching_collectives()
+    assert [[each.peer for each in made.collectives] for made in ranks] == [
+        [1],
+        [0, 2],
+        [1, 3],
+        [2],
+    ]
+    text = message(ranks.assert_same_collectives)
+    assert f"{ORDER}, from collective 0 on" in text  # and nothing of waiting
+
+
+def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
+    def step(x: Tensor, group: Any) -> Tensor:
+        if dist.get_rank() == 0:
+            for _ in range(sends):
+                dist.send(x, group_dst=1, group=group("pp"))
+        else:
+            for _ in range(receives):
+                dist.recv(x[:size], group_src=0, group=group("pp"))
+        return x + 1
+
+    return ranks_of(step, pp=2)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_both_ends_in_one_batch(via: str) -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        pp, y = group("pp"), torch.empty_like(x)
+        other = 1 - dist.get_rank()
+        ends = [dist.P2POp(dist.isend, x, group_peer=other, group=pp)]
+        ends.append(dist.P2POp(dist.irecv, y, group_peer=other, group=pp))
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+        return x + y
+
+    ranks = ranks_of(step, via=via, pp=2)
+    ranks.assert_matching_collectives()
+    assert [[each.peer for each in made.collectives] for made in ranks] == [[1, 1], [0, 0]]
+
+
+def test_what_is_sent_and_not_received() -> None:
+    exchanged(sends=2, receives=2).assert_matching_collectives()
+    text = message(exchanged(sends=2, receives=1).assert_matching_collectives)
+    assert "1 sent from rank 0 to rank 1 and not received, the first of 16 bytes float32:" in text
+    assert "test_agreement.py:" in text
+    text = message(exchanged(sends=0, receives=2).assert_matching_collectives)
+    assert "2 received from rank 0 to rank 1 and not sent" in text
+    text = message(exchanged(sends=1, receives=1, size=2).assert_matching_collectives)
+    assert "send 0 from rank 0 to rank 1 is of another size than what is received:" in text
+    assert "16 bytes float32: %send" in text
+    assert "8 bytes float32: %recv_" in text
+
+
+def test_nothing_to_match_is_no_success() -> None:
+    def apart(x: Tensor, group: Any) -> Tensor:
+        return reduce(x, group("tp"))
+
+    with pytest.raises(ValueError, match="no two of these ranks communicate with each other"):
+        ranks_of(apart, ranks=(0, 2)).assert_matching_collectives()
+    with pytest.raises(AssertionError, match="no rank communicates"):
+        ranks_of(lambda x, group: x + 1).assert_matching_collectives()
