@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from .agreement import meeting, orders, place, sent, stuck
+from .agreement import Stuck, meeting, orders, place, sent, stuck
 from .fake_group import coordinates
 from .pairing import channels, unpaired
 
@@ -137,12 +137,7 @@ class Ranks(Sequence["Capture"]):
         if not channels(self._captures) and not meeting(self._captures):
             raise ValueError(f"no two of these ranks communicate with each other: {self!r}")
         waiting = stuck(self._captures)
-        problems = [
-            f"  rank {each.capture.rank} waits in {sent(each.collective).text} for "
-            f"{format_ranks([rank for rank in each.ranks if rank != each.capture.rank])}: "
-            f"{place(each.collective)}"
-            for each in waiting[:MOST_STUCK]
-        ]
+        problems = [f"  {format_stuck(each)}" for each in waiting[:MOST_STUCK]]
         if waiting[MOST_STUCK:]:
             problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
         problems += unpaired(self._captures)
@@ -228,6 +223,13 @@ def classes_of(
         else:
             classes.append((key, [each]))
     return [those for _, those in classes]
+
+
+def format_stuck(each: Stuck) -> str:
+    """Where a rank waits for ever, and for which ranks."""
+    others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
+    what = sent(each.collective).text
+    return f"rank {each.capture.rank} waits in {what} for {others}: {place(each.collective)}"
 
 
 def format_mesh(numbers: Mapping[str, int]) -> str:

@@ -93,8 +93,7 @@ function badges(test) {
   const counts = [];
   if (findings) counts.push(plural(findings, "finding"));
   if (breaks) counts.push(plural(breaks, "break"));
-  const apart = test.ranks.filter((each) => each.classes.some((one) => one.order && one.order.blocks)).length;
-  if (apart) counts.push("ranks disagree");
+  if (test.ranks.some(disagree)) counts.push("ranks disagree");
   if (recompiles) counts.push(plural(recompiles, "recompile"));
   return counts.map((text) => element("span", { class: "badge" }, text));
 }

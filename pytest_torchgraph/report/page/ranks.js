@@ -49,7 +49,8 @@ function ranks(each) {
     element("h3", {}, "Ranks of ", name(each.mesh)),
     element("p", {}, `${plural(each.world, "rank")}; captured: ${all}${alike}.`),
     alone ? null : grid(each.grid),
-    ...each.classes.filter((one) => one.order && one.order.blocks).map((one) => disagreement(each.classes[0], one)),
+    each.problems.length ? problems(each) : null,
+    ...each.classes.filter((one) => one.order && one.order.danger).map((one) => disagreement(each.classes[0], one)),
     ...each.classes.flatMap((one) => capture(one.capture, [
       ...(alone ? [] : [letter(one.name), " "]), name(one.ranks), " via ", name(one.capture.via)], true)),
     each.count > each.classes.length
@@ -71,15 +72,26 @@ function grid(each) {
       element("td", { class: text ? null : "other" }, `${rank} `, text ? letter(text) : null)))))));
 }
 
+function disagree(each) {
+  return each.classes.some((one) => one.order && one.order.danger) || Boolean(each.problems && each.problems.length);
+}
+
+// Which ranks wait for ever, in what and for whom, and what is sent and not received.
+function problems(each) {
+  return element("div", { class: "card orders" },
+    element("strong", {}, each.waiting ? `${plural(each.waiting, "rank")} would wait for ever.`
+      : "What ranks send to each other does not fit."),
+    element("pre", {}, each.problems.join("\n")));
+}
+
 // The orders of two classes side by side, around the first collective that differs.
 function disagreement(first, other) {
-  const { start, rows, more } = other.order;
+  const { waits, danger, start, rows, more } = other.order;
   const side = (text, number) => element("td", { class: number === start ? "first" : null },
-    number === start ? element("strong", {}, "✗ ") : null, text ? name(text) : element("em", {}, "nothing"));
+    number === start ? element("strong", {}, "✗ ") : null, name(text));
   return element("div", { class: "card orders" },
-    element("strong", {}, "A deadlock in waiting: "), letter(first.name), " ", name(first.ranks), " and ",
-    letter(other.name), " ", name(other.ranks), ` do not communicate in the same order, from collective ${start} on. `,
-    "Ranks that wait for each other in different collectives wait for ever.",
+    element("strong", {}, waits ? "A deadlock: " : "Another order: "), letter(first.name), " ", name(first.ranks), " and ",
+    letter(other.name), " ", name(other.ranks), ` do not communicate in the same order, ${danger}, from collective ${start} on.`,
     element("div", { class: "wide" }, element("table", {},
       element("thead", {}, element("tr", {}, element("th", { scope: "col", class: "number" }, "#"),
         [first, other].map((each) => element("th", { scope: "col" }, letter(each.name), " ", name(each.ranks))))),

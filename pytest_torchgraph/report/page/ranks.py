@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import CaptureError
-from ...graph.collective_table import format_bytes
 from .collect import Data, capture_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
-    from ...graph.collectives import Collective
     from ...ranks.ranks import Ranks
 
 MOST_CLASSES = 8
@@ -21,8 +18,8 @@ BEFORE = 2
 """How many collectives on which two classes agree are shown before the first that differs."""
 AFTER = 10
 """How many are shown from there on."""
-PAIRED = frozenset({"send", "recv"})
-"""Kinds that one rank runs and another one answers, so that orders with them differ."""
+MOST_PROBLEMS = 40
+"""How many lines say which ranks wait, and what is sent and not received."""
 LARGEST_GRID = 256
 """The most ranks of a mesh that is drawn as a grid."""
 
@@ -36,19 +33,21 @@ def ranks_data(ranks: Ranks) -> Data:
     from ...ranks.ranks import classes_of, format_mesh, format_ranks
 
     classes = classes_of(ranks)
-    first = classes[0][0]
+    waiting, problems = _problems(ranks)
     return {
         "mesh": format_mesh(ranks.mesh),
         "captured": len(ranks),
         "world": ranks.world_size,
         "count": len(classes),
         "grid": _grid(ranks, classes),
+        "waiting": len(waiting),
+        "problems": problems[:MOST_PROBLEMS],
         "classes": [
             {
                 "name": name_of(number),
                 "ranks": format_ranks([each.rank for each in alike]),
                 "capture": capture_data(alike[0]),
-                "order": _order(first, alike[0]) if number else None,
+                "order": _order(classes[0], alike, waiting) if number else None,
             }
             for number, alike in enumerate(classes[:MOST_CLASSES])
         ],
@@ -75,25 +74,41 @@ def _grid(ranks: Ranks, classes: Sequence[Sequence[Capture]]) -> Data | None:
     }
 
 
-def _order(first: Capture, other: Capture) -> Data | None:
-    """Where a class communicates in another order than the first one; None where it does not."""
+def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
+    """The ranks that would wait for ever, and lines about these and about what is not received."""
+    from ...ranks.agreement import stuck
+    from ...ranks.pairing import unpaired
+    from ...ranks.ranks import format_stuck
+
     try:
-        both = first.collectives, other.collectives
+        waiting = stuck(ranks)
+        lines = [
+            *map(format_stuck, waiting),
+            *(line.removeprefix("  ") for line in unpaired(ranks)),
+        ]
     except CaptureError:  # the graphs do not say what they send
+        return frozenset(), []
+    return frozenset(each.capture.rank for each in waiting), lines
+
+
+def _order(
+    first: Sequence[Capture], other: Sequence[Capture], waiting: Container[int | None]
+) -> Data | None:
+    """Where a class communicates in another order than the first one; None where it does not."""
+    from ...ranks.agreement import order_difference
+
+    waits = any(each.rank in waiting for each in other)
+    try:
+        found = order_difference(first[0], other[0], waits=waits)
+    except CaptureError:
         return None
-    pairs = list(zip_longest(*(map(_sent, each) for each in both), fillvalue=""))
-    start = next((number for number, (one, two) in enumerate(pairs) if one != two), None)
-    if start is None:
+    if found is None:
         return None
-    begin, end = max(0, start - BEFORE), start + AFTER
-    of_groups = ([_sent(each) for each in side if each.kind not in PAIRED] for side in both)
+    begin, end = max(0, found.start - BEFORE), found.start + AFTER
     return {
-        "blocks": next(of_groups) != next(of_groups),
-        "start": start,
-        "rows": [[number, *pairs[number]] for number in range(begin, min(end, len(pairs)))],
-        "more": max(0, len(pairs) - end),
+        "waits": waits,
+        "danger": found.danger,
+        "start": found.start,
+        "rows": [[number, *row] for number, row in enumerate(found.rows[begin:end], begin)],
+        "more": max(0, len(found.rows) - end),
     }
-
-
-def _sent(each: Collective) -> str:
-    return f"{each.kind} over {each.group or '?'}, {format_bytes(each)} bytes"

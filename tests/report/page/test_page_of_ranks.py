@@ -71,7 +71,9 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
     assert found["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
     assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
     order = found["classes"][1]["order"]
-    assert (order["blocks"], order["start"]) == (True, 5)
+    assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
+    assert order["danger"] == "a deadlock in waiting where they are in one group"
+    assert found["problems"] == []
     assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
     assert order["rows"][BEFORE][1:] == [
         "all_reduce over tp, 16 bytes",
@@ -80,16 +82,37 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
     assert order["more"] == 27 - 5 - AFTER
 
 
+def another_group(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Rank 1 waits over `dp` for one that never comes there."""
+    group = mesh.get_group("dp" if dist.get_rank() == 1 else "tp")
+    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
+
+
+def test_ranks_that_wait_for_ever_are_named() -> None:
+    found = data(another_group, dp=2, tp=2)
+    assert found["waiting"] == 2
+    first, second = found["problems"]
+    assert first.startswith("rank 0 waits in all_reduce over tp, 16 bytes for rank 1: %all_reduce")
+    assert second.startswith("rank 1 waits in all_reduce over dp, 16 bytes for rank 3: ")
+    order = found["classes"][1]["order"]
+    assert (order["waits"], order["start"]) == (True, 0)
+
+
+def last_is_silent(mesh: DeviceMesh) -> tuple[Any, ...]:
+    step, args = stages(mesh)
+    return (torch.relu if dist.get_rank() == 2 else step), args
+
+
 def test_stages_of_a_pipeline_are_no_deadlock() -> None:
     found = data(stages, dp=3)
     assert found["count"] == 3
-    assert [one["order"] and one["order"]["blocks"] for one in found["classes"]] == [
-        None,
-        False,
-        False,
-    ]
+    assert [one["order"] and one["order"]["danger"] for one in found["classes"]] == [None, "", ""]
     assert found["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
     assert found["grid"]["down"] == ""
+    assert (found["waiting"], found["problems"]) == (0, [])
+    silent = data(last_is_silent, dp=3)
+    assert silent["waiting"] == 0
+    assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 and not received")
 
 
 def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
@@ -122,15 +145,18 @@ def test_what_is_not_known_of_collectives() -> None:
 def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None:
     alike = one_test("test_alike", ranks=[data(tensor_parallel, dp=2, tp=2)])
     apart = one_test("test_apart", "failed", ranks=[data(reduces(before=1), dp=2, tp=4)])
+    waits = one_test("test_waits", "failed", ranks=[data(another_group, dp=2, tp=2)])
     opened.page.set_viewport_size({"width": width, "height": 900})
-    page = opened.open(written(tmp_path, alike, apart))
+    page = opened.open(written(tmp_path, alike, apart, waits))
 
     assert page.locator("main h2").inner_text() == "failed test_apart"
-    assert page.locator("nav .badge").all_inner_texts() == ["ranks disagree"]
+    assert page.locator("nav .badge").all_inner_texts() == ["ranks disagree"] * 2
     main = page.locator("main").inner_text()
     assert "8 ranks; captured: all of them, in 2 classes" in main
-    assert "A deadlock in waiting: A ranks 0-6 and B rank 7 do not communicate in the same" in main
-    assert "from collective 1 on" in main
+    assert (
+        "Another order: A ranks 0-6 and B rank 7 do not communicate in the same order, a deadlock "
+        "in waiting where they are in one group, from collective 1 on."
+    ) in main
     cells = page.locator(".orders td.first").all_inner_texts()
     assert cells == ["✗ all_reduce over tp, 16 bytes", "✗ all_reduce over dp, 16 bytes"]
     marks = page.locator("table.mesh td").all_inner_texts()
@@ -148,6 +174,12 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
         assert [box["y"] for box in sent] == sorted({box["y"] for box in sent})
         assert table.locator(".exposed").all_inner_texts() == ["at once"] * 3
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+    page.locator("nav ol button").nth(2).click()
+    main = page.locator("main").inner_text()
+    assert "2 ranks would wait for ever." in main
+    assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
+    assert "A deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
 
     page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
     assert page.locator("nav ol li").count() == 1
