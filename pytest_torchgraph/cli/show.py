@@ -129,9 +129,10 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     Raises:
         CaptureError: where the graphs do not say it.
     """
+    from ..graph.collective_table import format_collectives
     from ..graph.collectives import collectives_of
 
-    return str(collectives_of(graphs))
+    return format_collectives(collectives_of(graphs))
 
 
 def _heading(graph: Graph) -> str:

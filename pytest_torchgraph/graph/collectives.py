@@ -73,13 +73,13 @@ class Collectives(tuple[Collective, ...]):
         return format_collectives(self)
 
 
-def collectives_of(graphs: Iterable[Graph]) -> Collectives:
+def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     """The collectives of graphs and of their bodies, in the order of the nodes.
 
     Raises:
         CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
     """
-    return Collectives(
+    return tuple(
         found for top in graphs for graph in top.walk() for found in _of_graph(graph, top.name)
     )
 

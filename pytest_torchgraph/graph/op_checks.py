@@ -193,9 +193,9 @@ class OpChecks:
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
         """
-        from .collectives import collectives_of
+        from .collectives import Collectives, collectives_of
 
-        return collectives_of(self._to_check())
+        return Collectives(collectives_of(self._to_check()))
 
     def assert_collectives(
         self,

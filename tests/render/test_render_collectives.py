@@ -98,6 +98,12 @@ def test_a_graph_that_hides_what_it_sends_is_drawn(look):
     assert any("Tensor.redistribute" in text for text in seen.boxes)
 
 
+def test_what_inductor_orders_later_is_not_said_to_overlap(look):
+    seen = look(to_dot(Graph.from_text(TEXT.replace("@ aot", "@ post_grad"))))
+    assert any("over dp, 256 B" in text for text in seen.boxes)
+    assert not any("overlap" in text for text in seen.boxes)
+
+
 def test_a_collective_too_many_has_its_group(look):
     subject = Graph.from_text(TEXT)
     (box,) = [

@@ -19,14 +19,17 @@ NOT_OVERLAPPED = "not overlapped"
 def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
     """Lines for the boxes of collectives and of the first wait for each, by names of nodes.
 
-    There are none where a graph of torch functions does not say what it sends.
+    There are none where a graph of torch functions does not say what it sends. What overlaps is not
+    said of a graph that inductor lowers: it orders collectives later, when it writes code.
     """
     own: dict[str, list[Collective]] = {}
     for each in _own(folded.graph):
         own.setdefault(each.node.name, []).append(each)
     lines = {name: list(_sent(parts)) for name, parts in own.items()}
+    if folded.graph.level == "post_grad":
+        return lines
     waited: set[str] = set()
-    for name, wait in folded.nodes.items() if own else ():
+    for name, wait in folded.nodes.items():
         if wait.node.op not in WAITS:
             continue
         for start in {value.producer.name for value in wait.operands} & own.keys() - waited:

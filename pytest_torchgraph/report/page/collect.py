@@ -36,7 +36,7 @@ def capture_data(capture: Capture) -> Data:
         "rank": capture.rank,
         "note": note,
         "cost": cost_data(graphs, capture.by_module),
-        "collectives": collectives_data(graphs),
+        "collectives": collectives_data(capture),
         "graphs": [
             {
                 "name": graph.name,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
 from ...graph.collective_table import format_bytes, format_tensor, format_wait
-from ...graph.collectives import Collective, collectives_of
-from ...graph.model import Graph
 from ...words import amount, counted
+
+if TYPE_CHECKING:
+    from ...api.result import Capture
+    from ...graph.collectives import Collective
 
 MOST = 200
 """How many collectives are listed at most: each capture of a run has its list in the page."""
@@ -20,14 +21,10 @@ Data = dict[str, Any]
 collective; `more`, how many it leaves out."""
 
 
-def collectives_data(graphs: Sequence[Graph]) -> Data | None:
-    """The collectives of a capture; None where there are none, or where its graphs hide them.
-
-    Args:
-        graphs: its program.
-    """
+def collectives_data(capture: Capture) -> Data | None:
+    """The collectives of a capture; None where there are none, or where its graphs hide them."""
     try:
-        found = collectives_of(graphs)
+        found = capture.collectives
     except CaptureError:
         return None
     if not found:

@@ -130,10 +130,10 @@ def test_what_is_not_known_of_collectives() -> None:
     captured: Any = Captured(of_text("%a = aten.relu.default(%x) : f32[s0, 8]"))
     assert collect.capture_data(captured)["collectives"] is None
     hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
-    assert collectives.collectives_data([hidden]) is None
+    assert collectives.collectives_data(Captured(hidden)) is None
     reduce = '_c10d_functional.all_reduce.default(%x, "sum", "tp") : f32[s0, 8]'
     many = of_text(*(f"%r{k} = {reduce}" for k in range(collectives.MOST + 3)))
-    found = collectives.collectives_data([many])
+    found = collectives.collectives_data(Captured(many))
     assert found is not None
     assert found["about"] == "203 collectives, 0 B and what is not known: 203 over tp"
     assert len(found["rows"]) == collectives.MOST
