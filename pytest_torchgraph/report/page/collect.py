@@ -101,8 +101,9 @@ def difference_data(
     drawing: Drawing | None = None,
     svg: str = "",
     note: str = "",
+    ranks: str = "",
 ) -> Data:
-    """The data of a comparison that failed.
+    """The data of a comparison that failed; of one of several ranks, those of a part of these.
 
     Args:
         file: the stored file, as the user would type it.
@@ -113,10 +114,12 @@ def difference_data(
         drawing: the drawing of the difference, for the `id`s of its elements.
         svg: the text of its SVG, "" where there is none.
         note: why there is no drawing, or what it lacks.
+        ranks: which ranks it is of, "" where it is not of ranks.
     """
     findings = diff.findings if diff else ()
     return {
         "file": file,
+        "ranks": ranks,
         "headline": headline,
         "accept": accept,
         "diff": list(lines),

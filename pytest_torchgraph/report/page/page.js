@@ -192,7 +192,7 @@ function detail(test) {
   return [
     element("h2", {}, ...title(test)),
     element("p", { class: "where" }, name(test.where), ` · ${test.seconds.toFixed(2)} s`),
-    ...test.differences.flatMap(difference),
+    ...test.differences.flatMap((each, number) => difference(each, test.differences[number - 1])),
     ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
     ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
     ...test.ranks.flatMap(ranks),
@@ -237,17 +237,18 @@ function findings(each, view) {
   return element("ul", { class: "findings" }, buttons.map((button) => element("li", {}, button)));
 }
 
-function difference(each) {
+// A comparison that failed; of several ranks each class has its own, and what is of all is said once.
+function difference(each, before) {
+  const again = each.ranks && before && before.file === each.file;
   const view = each.svg ? viewer(each) : null;
+  const changes = findings(each, view);
+  const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
   const lines = each.diff.map((line) => element("span", {
     class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
   }, line + "\n"));
   return [
-    element("h3", {}, "Difference from ", name(each.file)),
-    element("p", {}, name(each.headline)),
-    findings(each, view),
-    element("p", {}, "Is it intended? Then store it:"),
-    command(each.accept),
+    ...(again ? [] : [element("h3", {}, "Difference from ", name(each.file)), element("p", {}, name(each.headline))]),
+    ...(each.ranks ? [...accept, element("h3", {}, name(each.ranks)), changes] : [changes, ...accept]),
     element("div", { class: "beside" },
       element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),

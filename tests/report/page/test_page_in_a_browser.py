@@ -42,7 +42,7 @@ def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]
     return {**found, "captures": [], "ranks": [], "differences": [], "pictures": [], **parts}
 
 
-def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
+def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") -> dict[str, Any]:
     diff = diff_graphs((before,), (after,))
     drawing = drawing_of(diff)
     drawn = draw(drawing.digraph, directory / "difference.svg")
@@ -60,6 +60,7 @@ def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
         drawing=drawing,
         svg=drawn.path.read_text(),
         note=drawn.note or "",
+        ranks=ranks,
     )
 
 

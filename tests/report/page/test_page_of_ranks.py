@@ -13,7 +13,7 @@ import torch.distributed._functional_collectives as functional
 from projects import Run
 from ranks.parallel_models import stages, tensor_parallel
 from report.page.captured import Captured
-from report.page.test_page_in_a_browser import one_test, written
+from report.page.test_page_in_a_browser import difference, network, one_test, written
 from report.page.test_page_of_a_run import data_of
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -189,6 +189,24 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     assert page.locator(".orders, table.mesh").count() == 0
     assert page.locator(".collectives tr.graph").all_inner_texts() == ["forward", "backward"]
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
+    parts = [
+        difference(network(6), network(6, changed=layer), tmp_path, ranks)
+        for layer, ranks in ((2, "ranks 0-2"), (4, "rank 3"))
+    ]
+    page = opened.open(written(tmp_path, one_test("test_apart", "failed", differences=parts)))
+    headings = page.locator("main h3").all_inner_texts()
+    assert headings == [f"Difference from {parts[0]['file']}", "ranks 0-2", "rank 3"]
+    assert page.locator("main .command").count() == 1
+    for number, layer in enumerate((2, 4)):
+        assert f"layers.{layer}" in page.locator(".findings").nth(number).inner_text()
+        assert "gelu" in page.locator(".view").nth(number).locator(".chosen").first.text_content()
+    other = [parts[0], {**parts[1], "file": "other.tgraph"}]
+    page = opened.open(written(tmp_path, one_test("test_apart", "failed", differences=other)))
+    page.reload()
+    assert page.locator("main .command").count() == 2
 
 
 def reported(gatherer: Gatherer, when: str = "call") -> dict[str, Any]:
