@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, overload
 
 from ..graph.collectives import Collective
+from ..words import format_ranks
 from .fake_group import coordinates
 
 if TYPE_CHECKING:
@@ -183,19 +184,6 @@ def classes_of(
         else:
             classes.append([each])
     return classes
-
-
-def format_ranks(ranks: Sequence[int | None]) -> str:
-    """Numbers of ranks with their ranges: `ranks 0-3, 7`."""
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
 
 
 def _rank(capture: Capture) -> int:
