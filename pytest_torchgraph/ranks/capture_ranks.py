@@ -12,11 +12,12 @@ from .. import torch_private
 from ..api import listeners
 from ..api.capture import capture
 from ..errors import CaptureError
+from ..graph.text.ranks import format_mesh
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import output_leaves
 from ..torch_release import need_torch
 from .fake_group import coordinates, fake_rank, refuse_other_group
-from .ranks import Ranks, format_mesh
+from .ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

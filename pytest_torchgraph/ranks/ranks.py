@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
+from ..graph.text.ranks import format_mesh
+from ..words import format_ranks
 from .agreement import Stuck, meeting, orders, place, sent, stuck
 from .fake_group import coordinates
 from .pairing import channels, unpaired
@@ -230,24 +232,6 @@ def format_stuck(each: Stuck) -> str:
     others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
     what = sent(each.collective).text
     return f"rank {each.capture.rank} waits in {what} for {others}: {place(each.collective)}"
-
-
-def format_mesh(numbers: Mapping[str, int]) -> str:
-    """Numbers by dimensions of a mesh, sizes or coordinates: `dp=2, tp=4`."""
-    return ", ".join(f"{name}={number}" for name, number in numbers.items())
-
-
-def format_ranks(ranks: Sequence[int | None]) -> str:
-    """Numbers of ranks with their ranges: `ranks 0-3, 7`."""
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
 
 
 def _rank(capture: Capture) -> int:

@@ -51,8 +51,9 @@ function ranks(each) {
     alone ? null : grid(each.grid),
     each.problems.length ? problems(each) : null,
     ...each.classes.filter((one) => one.order && one.order.danger).map((one) => disagreement(each.classes[0], one)),
-    ...each.classes.flatMap((one) => capture(one.capture, [
-      ...(alone ? [] : [letter(one.name), " "]), name(one.ranks), " via ", name(one.capture.via)], true)),
+    ...each.classes.flatMap((one, number) => capture(one.capture, [
+      ...(alone ? [] : [letter(one.name), " "]), name(one.ranks), " via ", name(one.capture.via)],
+    !number || one.order)), // what a class sends is closed where it is what the first one sends
     each.count > each.classes.length
       ? element("p", { class: "note" }, `${each.count - each.classes.length} classes more`) : null,
   ].filter((part) => part !== null);

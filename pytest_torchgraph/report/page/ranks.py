@@ -6,6 +6,8 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import CaptureError
+from ...graph.text.ranks import format_mesh
+from ...words import format_ranks
 from .collect import Data, capture_data
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def ranks_data(ranks: Ranks) -> Data:
     Ranks with equal graphs are one class, which the capture of its first rank stands for; classes
     are called A, B, ... in the order of these.
     """
-    from ...ranks.ranks import classes_of, format_mesh, format_ranks
+    from ...ranks.ranks import classes_of
 
     classes = classes_of(ranks)
     waiting, problems = _problems(ranks)

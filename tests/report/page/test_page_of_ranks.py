@@ -244,7 +244,8 @@ def test_ranks_are_gathered_together_and_once() -> None:
 def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
-        import pytest
+        import os
+
         import torch
         import torch.distributed as dist
         import torch.distributed._functional_collectives as functional
@@ -265,13 +266,21 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
                 return build(mesh)
             graph_ranks(raising, tp=4, via="dispatch")
 
+        def test_stored(graph_ranks, graph_snapshot):
+            def another(mesh):
+                step, args = build(mesh)
+                edited = os.environ.get("EDIT") and dist.get_rank() % 2
+                return (lambda x: step(x).relu() if edited else step(x).tanh()), args
+            assert graph_ranks(another, dp=2, tp=2, via="dispatch") == graph_snapshot
+
         def test_odd(graph_ranks, monkeypatch):
             import pytest_torchgraph.report.page.ranks as shown
             monkeypatch.setattr(shown, "capture_data", lambda capture: 1 / 0)
             graph_ranks(build, tp=2, via="dispatch")
         """
     )
-    run("--torchgraph-report=page.html").assert_outcomes(passed=2, failed=1)
+    run("--torchgraph-update", "-k", "stored").assert_outcomes(passed=1, deselected=3)
+    run("--torchgraph-report=page.html", EDIT="1").assert_outcomes(passed=2, failed=2)
     tests = {test["id"].partition("::")[2]: test for test in data_of(pytester)["tests"]}
     both = tests["test_ranks"]
     assert [each["mesh"] for each in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
@@ -281,3 +290,8 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
     assert [each["rank"] for each in raised["captures"]] == [0, 1]
     (note,) = [each["note"] for each in tests["test_odd"]["ranks"]]
     assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
+    (part,) = tests["test_stored"]["differences"]
+    assert part["ranks"] == "ranks 1, 3"
+    assert part["headline"].startswith("ranks 1, 3 differ from what is stored")
+    assert [finding["sign"] for finding in part["findings"]] == ["~"]
+    assert any(line.startswith("+") and "relu" in line for line in part["diff"])
