@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,10 +14,12 @@ from .. import torch_private
 from ..api import listeners
 from ..api.capture import capture
 from ..errors import CaptureError
+from ..graph.checks import device_types
 from ..graph.text.ranks import format_mesh
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import output_leaves
 from ..torch_release import need_torch
+from .arguments import chosen_ranks, device_type, dimensions_and_options, what_was_built
 from .fake_group import coordinates, fake_rank, refuse_other_group
 from .ranks import Ranks
 
@@ -24,22 +28,20 @@ if TYPE_CHECKING:
 
     from ..api.result import Capture
 
-OPTIONS = frozenset({"via", "loss_fn", "backward", "fake"})
-"""The options of `capture` that each capture takes."""
-
 
 def capture_ranks(
     build: Callable[[DeviceMesh], tuple[Any, ...]],
     *,
     ranks: Sequence[int] | None = None,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     **mesh: Any,
 ) -> Ranks:
     """Capture a model as several ranks see it, in this process and without any other one.
 
     For each rank there is a fake process group (torch's own, whose collectives do nothing) and a
     device mesh over it; `build` makes what that rank runs. Each one begins with the same random
-    numbers, and the generators are afterwards what they were.
+    numbers and default dtype and device, which are afterwards what they were, and has the variables
+    `RANK`, `WORLD_SIZE`, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` of `torchrun`.
 
     `capture_ranks(build, dp=2, tp=4)` captures the eight ranks of a mesh of two dimensions.
 
@@ -47,7 +49,8 @@ def capture_ranks(
         build: called with the mesh, once for each rank; returns `(target, args)` or `(target, args,
             kwargs)`, as `capture` takes them.
         ranks: the ranks to capture, as (0, 1, 1023); None for all of the mesh.
-        device: type of the mesh's device. The group is a fake one there as well.
+        device: type of the mesh's device, which torch has to have here. The group is a fake one
+            there as well.
         **mesh: the sizes of the mesh by the names of its dimensions, in order; besides, options of
             `capture`: `via`, `loss_fn`, `backward`, `fake`, which are no names of dimensions.
 
@@ -57,13 +60,15 @@ def capture_ranks(
     Raises:
         TypeError: without a dimension, for another option, for a size that is no int, and where
             `build` returns something else.
-        ValueError: for a rank that the mesh does not have, and a size below 1.
-        CaptureError: as `capture`; where this process has a process group, which is left alone; and
-            where `build` ends that of the rank.
+        ValueError: for a rank that the mesh does not have, a size below 1, and an unknown device.
+        CaptureError: as `capture`; for a device that is absent, or on which nothing runs; where
+            this process has a process group, which is left alone; where `build` ends that of the
+            rank; and where torch's fake group cannot do what is asked of it.
     """
     need_torch()
-    dimensions, options = _split(mesh)
-    chosen = _chosen(ranks, math.prod(dimensions.values()))
+    dimensions, options = dimensions_and_options(mesh)
+    device = device_type(device)
+    chosen = chosen_ranks(ranks, math.prod(dimensions.values()))
     if not callable(build):
         raise TypeError(f"build must be callable with a mesh, not {type(build).__name__}")
     if not torch.distributed.is_available():
@@ -72,9 +77,10 @@ def capture_ranks(
     random = RandomState()
     captures: list[Capture] = []
     for rank in chosen:
-        random.restore()
         try:
-            captures.append(_of_rank(build, rank, dimensions, device, options))
+            random.restore()
+            with _defaults_restored():
+                captures.append(_of_rank(build, rank, dimensions, device, options))
         except Exception as error:
             _note_rank(error, rank, dimensions)
             raise
@@ -93,24 +99,76 @@ def _of_rank(
     options: Mapping[str, Any],
 ) -> Capture:
     with fake_rank(rank, dimensions, device) as mesh:
-        target, args, kwargs = _built(build(mesh))
-        if not torch.distributed.is_initialized():
-            raise CaptureError(
-                "build(mesh) ended the process group, so that nothing could communicate: leave it "
-                "to graph_ranks, which ends it behind each rank"
-            )
+        group = torch.distributed.group.WORLD
         try:
+            target, args, kwargs = what_was_built(build(mesh))
+            if torch.distributed.group.WORLD is not group:
+                raise CaptureError(
+                    "build(mesh) ended the process group, or made another one in which this is no "
+                    "rank of the mesh: leave it to graph_ranks, which ends it behind each rank"
+                )
             made = capture(target, *args, **options, **kwargs)
-        except RuntimeError as error:
+        except Exception as error:
+            _refuse_objects(error)
             _refuse_reducer(error)
             raise
         made.settle(rank)
+        _refuse_other_device(made, device)
         for leaf in output_leaves(made.output):
             torch_private.wait(leaf)  # else torch warns when the process ends
         return made
 
 
-def _refuse_reducer(error: RuntimeError) -> None:
+@contextlib.contextmanager
+def _defaults_restored() -> Iterator[None]:
+    """Give torch's defaults, which a build may set, their former values."""
+    dtype, device, grad = (
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_grad_enabled(),
+    )
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _refuse_other_device(made: Capture, device: str) -> None:
+    """Refuse a rank that runs elsewhere than its mesh.
+
+    Raises:
+        CaptureError: where nothing is on the accelerator that was asked for.
+    """
+    found = device_types(made.program)
+    if device not in ("cpu", "meta") and device not in found:
+        raise CaptureError(
+            f"the mesh is on {device!r}, and nothing that was captured is (only "
+            f"{', '.join(sorted(found)) or 'no tensor'}): make target and inputs on "
+            "mesh.device_type in build(mesh)"
+        )
+
+
+def _refuse_objects(error: Exception) -> None:
+    """Say what it means that a collective of Python objects raised; nothing for any other error.
+
+    Raises:
+        CaptureError: for one of objects, to which the fake group gives memory that nobody wrote.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_name
+        of_torch = frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
+        if of_torch and name.endswith(("_object", "_object_list")):
+            raise CaptureError(
+                f"torch.distributed.{name} does not run under torch's fake process group, in which "
+                "nothing arrives from other ranks: give the objects to each rank in build(mesh), "
+                "or run the test under torchrun with gloo and capture each rank with graph_capture"
+            ) from error
+
+
+def _refuse_reducer(error: Exception) -> None:
     """Say what an internal assertion of torch's means; nothing for any other error.
 
     Raises:
@@ -124,60 +182,6 @@ def _refuse_reducer(error: RuntimeError) -> None:
             "of a future, or run the test under torchrun with gloo and capture each rank with "
             "graph_capture"
         ) from error
-
-
-def _split(mesh: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """The dimensions of the mesh, and the options of `capture`."""
-    options = {name: value for name, value in mesh.items() if name in OPTIONS}
-    dimensions: dict[str, int] = {}
-    for name, size in mesh.items():
-        if name in OPTIONS:
-            continue
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(
-                f"{name}={size!r} is no size of a mesh dimension, which is an int, and no option "
-                f"of graph_capture that ranks take: {', '.join(sorted(OPTIONS))}"
-            )
-        if size < 1:
-            raise ValueError(f"{name}={size}: a dimension of a mesh has at least one rank")
-        dimensions[name] = size
-    if not dimensions:
-        raise TypeError("name the dimensions of the mesh and their sizes, as dp=2, tp=4")
-    return dimensions, options
-
-
-def _chosen(ranks: Sequence[int] | None, world: int) -> tuple[int, ...]:
-    if ranks is None:
-        return tuple(range(world))
-    chosen = tuple(ranks)
-    if not chosen:
-        raise ValueError("ranks=() captures nothing: name at least one rank, or leave it out")
-    for rank in chosen:
-        if isinstance(rank, bool) or not isinstance(rank, int):
-            raise TypeError(f"ranks holds {rank!r}, which is no number of a rank")
-        if not 0 <= rank < world:
-            raise ValueError(f"there is no rank {rank}: the mesh has {world}, from 0 on")
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"ranks={chosen} names a rank twice")
-    return chosen
-
-
-def _built(made: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    if isinstance(made, tuple) and len(made) in (2, 3):
-        target, args, *rest = made
-        kwargs = rest[0] if rest else {}
-        if isinstance(args, tuple) and isinstance(kwargs, dict):
-            return target, args, kwargs
-    raise TypeError(
-        "build(mesh) must return (target, args) or (target, args, kwargs), where args is a tuple "
-        f"and kwargs a dict, not {_form(made)}"
-    )
-
-
-def _form(made: Any) -> str:
-    if isinstance(made, tuple):
-        return f"a tuple of ({', '.join(type(each).__name__ for each in made)})"
-    return type(made).__name__
 
 
 def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> None:

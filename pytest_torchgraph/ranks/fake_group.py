@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -18,12 +20,46 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
+_RUNNING: ContextVar[bool] = ContextVar("_RUNNING", default=False)
+"""Whether a process group of ours is open."""
+
+_OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+
+
+@contextlib.contextmanager
+def launched(rank: int, world: int, device: str) -> Iterator[None]:
+    """Set the variables that `torchrun` gives a process, and put back what they were.
+
+    Else a model that reads `RANK` would be the same on each rank. All ranks are on one machine; on
+    an accelerator each has its only device, as with `torchrun --virtual-local-rank`.
+    """
+    names = (*_OF_LAUNCHERS, *_ADDRESS)
+    before = {name: os.environ.get(name) for name in names}
+    local = rank if device == "cpu" else 0
+    values = map(str, (rank, world, local, world))
+    try:
+        os.environ.update(zip(_OF_LAUNCHERS, values, strict=True))
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def refuse_other_group() -> None:
     """Refuse to work beside a process group of the user's.
 
     Raises:
         CaptureError: if there is one; it is left alone.
     """
+    if _RUNNING.get():
+        raise CaptureError(
+            "graph_ranks runs inside of another graph_ranks, and torch knows one process group at "
+            "a time: capture the one behind the other"
+        )
     if dist.is_initialized():
         raise CaptureError(
             f"this process has a process group already (backend {dist.get_backend()!r}, rank "
@@ -37,8 +73,8 @@ def refuse_other_group() -> None:
 def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator[DeviceMesh]:
     """The mesh as one rank sees it; its collectives do nothing.
 
-    The process group ends with the block, also when the block raises, and what torch remembers of
-    the mesh is forgotten.
+    The process group ends with the block, also when the block raises, what torch remembers of the
+    mesh is forgotten, and variables of the environment are as they were.
 
     Args:
         rank: the number of the rank in the whole mesh.
@@ -50,16 +86,18 @@ def fake_rank(rank: int, dimensions: Mapping[str, int], device: str) -> Iterator
     store = torch_private.get("fake_store")()
     torch_private.forget_meshes()
     hook = sys.excepthook  # to which torch adds the rank
+    world = math.prod(dimensions.values())
+    token = _RUNNING.set(True)
     try:
-        dist.init_process_group(
-            "fake", rank=rank, world_size=math.prod(dimensions.values()), store=store
-        )
-        mesh = init_device_mesh(
-            device, tuple(dimensions.values()), mesh_dim_names=tuple(dimensions)
-        )
-        with dimensions_named(lambda: dimensions_of_meshes([mesh])):
-            yield mesh
+        with launched(rank, world, device):
+            dist.init_process_group("fake", rank=rank, world_size=world, store=store)
+            mesh = init_device_mesh(
+                device, tuple(dimensions.values()), mesh_dim_names=tuple(dimensions)
+            )
+            with dimensions_named(lambda: dimensions_of_meshes([mesh])):
+                yield mesh
     finally:
+        _RUNNING.reset(token)
         if dist.is_initialized():
             dist.destroy_process_group()
         sys.excepthook = hook

@@ -84,6 +84,8 @@ def forget_meshes() -> None:
     get("transform_cache").cache_clear()
     planners = getattr(sys.modules["torch.distributed.tensor._redistribute"], "_planner_cache", {})
     planners.clear()
+    # What draws the random numbers of a DTensor on an accelerator, and knows the mesh.
+    sys.modules["torch.distributed.tensor._random"]._rng_tracker = None  # type: ignore[attr-defined]
     # The part of the cache that is written in C++, since torch 2.11.
     getattr(torch._C, "_clear_DTensor_sharding_propagator_cache", lambda: None)()
 

@@ -169,6 +169,12 @@ def stages(mesh: DeviceMesh) -> tuple[Any, ...]:
     return step, (torch.randn(ROWS, DIM),)
 
 
+def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """One all_reduce over `tp` and no module."""
+    group = mesh.get_group("tp")
+    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
+
+
 MODELS: dict[str, Build] = {
     "tensor parallel": tensor_parallel,
     "sequence parallel": sequence_parallel,

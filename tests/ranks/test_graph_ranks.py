@@ -17,17 +17,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from ranks.parallel_models import MLP, MODELS, tensor_parallel
+from ranks.parallel_models import MLP, MODELS, reduced, tensor_parallel
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pytest_torchgraph import CaptureError, Ranks, capture, capture_ranks, from_fx
-
-
-def reduced(mesh: DeviceMesh) -> tuple[Any, ...]:
-    group = mesh.get_group("tp")
-    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
 
 
 @pytest.fixture
@@ -61,60 +56,6 @@ def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
     for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):
         ranks = capture_ranks(reduced, ranks=(1, 3), via="aot", **mesh)
         assert [each.group for made in ranks for each in made.collectives] == ["tp", "tp"]
-
-
-def over(*groups: Any) -> Any:
-    """A step that reduces over each group in turn."""
-
-    def step(x: Tensor) -> Tensor:
-        for group in groups:
-            x = functional.all_reduce(x * 2, "sum", group)
-        return x + 1
-
-    return step, (torch.ones(4),)
-
-
-def groups_of(build: Any, **mesh: int) -> list[str]:
-    (made,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
-    return [each.group for each in made.collectives]
-
-
-def test_a_mesh_of_the_builds_own_takes_no_name_away() -> None:
-    """A model that makes its mesh by itself, beside the one that it is given."""
-
-    def alike(mesh: DeviceMesh) -> Any:
-        own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        return over(own.get_group("tp"), mesh.get_group("tp"), own.get_group("dp"))
-
-    def another(mesh: DeviceMesh) -> Any:
-        own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "cp"))
-        return over(own.get_group("tp"), mesh.get_group("tp"), own.get_group("cp"))
-
-    assert groups_of(alike, dp=2, tp=2) == ["tp", "tp", "dp"]
-    assert groups_of(another, dp=2, tp=2) == ["g0", "tp", "cp"]
-
-
-def test_flattened_dimensions_have_their_names() -> None:
-    def build(mesh: DeviceMesh) -> Any:
-        flat = mesh["dp", "tp"]._flatten("both").get_group()  # of all ranks: torch's default group
-        part = mesh["pp", "dp"]._flatten().get_group() if "pp" in names else flat
-        return over(flat, part)
-
-    names: tuple[str, ...] = ()
-    assert groups_of(build, dp=2, tp=2) == ["both", "both"]
-    names = ("pp",)
-    assert groups_of(build, pp=2, dp=2, tp=2) == ["both", "pp_dp"]
-
-
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_a_dimension_over_which_nothing_runs(via: str) -> None:
-    (made,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
-    for each in (made, made.graphs[0]):
-        each.assert_collectives({}, group="dp")
-        each.assert_collectives({"all_reduce": 1}, group="tp")
-        with pytest.raises(ValueError, match="there is dp, tp"):
-            each.assert_collectives({}, group="dpp")
-    assert made.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -403,6 +344,10 @@ def test_a_rank_has_no_eager_run_to_compare_with() -> None:
         ({"dp": 2, "ranks": ()}, ValueError, "captures nothing"),
         ({"dp": 2, "ranks": (0, 0)}, ValueError, "twice"),
         ({"dp": 2, "ranks": (True,)}, TypeError, "no number of a rank"),
+        ({"dp": 2, "ranks": 1}, TypeError, r"ranks=1 names no ranks.*ranks=\(0, 7\)"),
+        ({"dp": 2, "device": "gpu"}, ValueError, "unknown device 'gpu': choose from cpu, cuda"),
+        ({"dp": 2, "device": "cpu:0"}, ValueError, "a mesh has a type of device, as 'cpu'"),
+        ({"dp": 2, "device": 0}, TypeError, "device=0 is no device"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:

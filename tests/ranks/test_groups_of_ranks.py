@@ -1,0 +1,68 @@
+"""The names of process groups: dimensions of meshes, whatever a build makes besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed._functional_collectives as functional
+from ranks.parallel_models import reduced
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from pytest_torchgraph import capture_ranks
+
+
+def over(*groups: Any) -> Any:
+    """A step that reduces over each group in turn."""
+
+    def step(x: Tensor) -> Tensor:
+        for group in groups:
+            x = functional.all_reduce(x * 2, "sum", group)
+        return x + 1
+
+    return step, (torch.ones(4),)
+
+
+def groups_of(build: Any, **mesh: int) -> list[str]:
+    (made,) = capture_ranks(build, ranks=(1,), via="dispatch", **mesh)
+    return [each.group for each in made.collectives]
+
+
+def test_a_mesh_of_the_builds_own_takes_no_name_away() -> None:
+    """A model that makes its mesh by itself, beside the one that it is given."""
+
+    def alike(mesh: DeviceMesh) -> Any:
+        own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        return over(own.get_group("tp"), mesh.get_group("tp"), own.get_group("dp"))
+
+    def another(mesh: DeviceMesh) -> Any:
+        own = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "cp"))
+        return over(own.get_group("tp"), mesh.get_group("tp"), own.get_group("cp"))
+
+    assert groups_of(alike, dp=2, tp=2) == ["tp", "tp", "dp"]
+    assert groups_of(another, dp=2, tp=2) == ["g0", "tp", "cp"]
+
+
+def test_flattened_dimensions_have_their_names() -> None:
+    def build(mesh: DeviceMesh) -> Any:
+        flat = mesh["dp", "tp"]._flatten("both").get_group()  # of all ranks: torch's default group
+        part = mesh["pp", "dp"]._flatten().get_group() if "pp" in names else flat
+        return over(flat, part)
+
+    names: tuple[str, ...] = ()
+    assert groups_of(build, dp=2, tp=2) == ["both", "both"]
+    names = ("pp",)
+    assert groups_of(build, pp=2, dp=2, tp=2) == ["both", "pp_dp"]
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_a_dimension_over_which_nothing_runs(via: str) -> None:
+    (made,) = capture_ranks(reduced, dp=2, tp=2, ranks=(3,), via=via)
+    for each in (made, made.graphs[0]):
+        each.assert_collectives({}, group="dp")
+        each.assert_collectives({"all_reduce": 1}, group="tp")
+        with pytest.raises(ValueError, match="there is dp, tp"):
+            each.assert_collectives({}, group="dpp")
+    assert made.graphs[0].groups == {"dp": (1, 3), "tp": (2, 3)}

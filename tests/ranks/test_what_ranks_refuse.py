@@ -1,0 +1,80 @@
+"""What cannot be captured as several ranks is refused, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks.parallel_models import MLP, reduced
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from pytest_torchgraph import CaptureError, capture_ranks
+
+
+def test_a_build_that_makes_another_process_group() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        dist.destroy_process_group()
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        return MLP(), (torch.ones(2, 8),)
+
+    with pytest.raises(CaptureError, match="or made another one in which this is no rank"):
+        capture_ranks(build, dp=4, ranks=(3,), via="dispatch")
+    assert not dist.is_initialized()
+
+
+def test_one_inside_of_another() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        capture_ranks(reduced, tp=2, via="dispatch")
+        return MLP(), (torch.ones(2, 8),)
+
+    with pytest.raises(CaptureError, match="inside of another graph_ranks"):
+        capture_ranks(build, dp=2, via="dispatch")
+    capture_ranks(reduced, tp=2, via="dispatch")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is there")
+def test_an_absent_device() -> None:
+    with pytest.raises(CaptureError, match="device 'cuda' is absent: "):
+        capture_ranks(reduced, tp=2, device="cuda")
+    capture_ranks(reduced, tp=2, device=torch.device("cpu"), via="dispatch")
+
+
+def test_a_mesh_on_another_device_than_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would be checked where somebody believes that it is."""
+    monkeypatch.setattr("pytest_torchgraph.devices.why_absent", lambda device: None)
+    with pytest.raises(CaptureError, match=r"the mesh is on 'mtia'.*only cpu"):
+        capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="mtia")
+    assert not dist.is_initialized()
+
+
+def objects_to_all(mesh: DeviceMesh) -> tuple[Any, ...]:
+    found: list[Any] = ["for all" if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found, group_src=0, group=mesh.get_group("tp"))
+    return torch.relu, (torch.ones(2),)
+
+
+def objects_to_each(mesh: DeviceMesh) -> tuple[Any, ...]:
+    group = mesh.get_group("tp")
+
+    def step(x: Tensor) -> Tensor:
+        dist.scatter_object_list([None], [1, 2] if group.rank() == 0 else None, 0, group)
+        return x + 1
+
+    return step, (torch.ones(2),)
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [(objects_to_all, "broadcast_object_list"), (objects_to_each, "scatter_object_list")],
+)
+def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> None:
+    """What comes is memory that nobody wrote."""
+    with pytest.raises(
+        CaptureError, match=rf"torch\.distributed\.{name} does not run under"
+    ) as error:
+        capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
+    assert error.value.__cause__ is not None
