@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from .result import Capture
 
-_listeners: list[Callable[[Capture], None]] = []
+Made: TypeAlias = "Capture | Sequence[Capture]"
+"""A capture; or the `Ranks` of a model, of which each was made before as a capture."""
+
+_listeners: list[Callable[[Made], None]] = []
 
 
-def notify(capture: Capture) -> None:
-    """A capture was made, or a watch was closed."""
+def notify(made: Made) -> None:
+    """A capture was made, a watch was closed, or all ranks of a model are captured."""
     for listener in _listeners:
-        listener(capture)
+        listener(made)
 
 
 @contextmanager
-def subscribed(listener: Callable[[Capture], None]) -> Iterator[None]:
+def subscribed(listener: Callable[[Made], None]) -> Iterator[None]:
     """Have `listener` called with every capture that is made in the meantime."""
     _listeners.append(listener)
     try:

@@ -1,4 +1,4 @@
-"""`show FILE`: print the graphs of a file as text or a table, their op counts, or their cost."""
+"""`show FILE`: print the graphs of a file, as text or otherwise, their cost or collectives."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="one line a node, also where the file has repeated modules once",
     )
+    form.add_argument(
+        "--collectives",
+        action="store_true",
+        help="what is sent between ranks, in order: kind, group, bytes, module",
+    )
     parser.add_argument(
         "--cost",
         action="store_true",
@@ -52,17 +57,17 @@ def run(options: argparse.Namespace) -> int:
     """Print the graphs.
 
     Raises:
-        TorchGraphError: for a graph that the file does not have, a table or the cost of a file that
-            holds op counts alone, where costs are asked for and not known, and for a size that
-            no symbol can have.
+        TorchGraphError: for a graph that the file does not have; for a table, the cost or the
+            collectives of a file that holds op counts alone; where costs are asked for and not
+            known; and for a size that no symbol can have.
     """
     from ..graph.text.format import format_document, with_runs
 
-    if options.cost and (options.ops or options.flat):
+    if options.cost and (options.ops or options.flat or options.collectives):
         raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
     document = read_document(options.file)
     if document.counts and not document.graphs:
-        if options.table or options.cost:
+        if options.table or options.cost or options.collectives:
             raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
         counted = [each for each in document.counts if options.graph in (None, each[0])]
         _print_counts([(with_runs(name, document.runs.get(name, 1)), c) for name, c in counted])
@@ -73,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
     if options.table:
         tables = [f"{_heading(graph)}\n{graph.to_table(options.cost)}" for graph in graphs]
         print("\n\n".join(tables))
+    elif options.collectives:
+        print(_collectives(graphs))
     elif options.cost:
         print(_cost_table(graphs))
     elif options.ops:
@@ -114,6 +121,18 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     from ..graph.cost.table import format_cost_table
 
     return format_cost_table(graphs, by_module(graphs))
+
+
+def _collectives(graphs: Sequence[Graph]) -> str:
+    """What the graphs of the file send between ranks.
+
+    Raises:
+        CaptureError: where the graphs do not say it.
+    """
+    from ..graph.collective_table import format_collectives
+    from ..graph.collectives import collectives_of
+
+    return format_collectives(collectives_of(graphs))
 
 
 def _heading(graph: Graph) -> str:

@@ -12,11 +12,12 @@ from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collect
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from .cost.saved import producer_of, viewed_by
+from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Collective:
     """One collective operation of a graph; waiting for one is none.
 
@@ -52,10 +53,25 @@ class Collective:
     peer: int | None = None
 
     def __str__(self) -> str:
-        size = "? bytes" if self.bytes is None else f"{self.bytes:,} bytes"
-        where = f" in {self.module}" if self.module else ""
+        size = f"{format_bytes(self)} bytes"
+        tensor = f" ({found})" if (found := format_tensor(self)) else ""
+        module = f" in {self.module}" if self.module else ""
+        wait = f", waited for {found}" if (found := format_wait(self)) else ""
         line = f" ({self.source})" if self.source is not None else ""
-        return f"{self.kind} over {self.group or 'an unknown group'}, {size}{where}{line}"
+        group = self.group or "an unknown group"
+        return f"{self.kind} over {group}, {size}{tensor}{module}{wait}{line}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class Collectives(tuple[Collective, ...]):
+    """The collectives of graphs, in their order; `print` shows a table with one line for each."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format_collectives(self)
 
 
 def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:

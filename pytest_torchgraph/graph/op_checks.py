@@ -188,12 +188,14 @@ class OpChecks:
     def collectives(self) -> tuple[Collective, ...]:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
+        `print(capture.collectives)` shows a table with one line for each.
+
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
         """
-        from .collectives import collectives_of
+        from .collectives import Collectives, collectives_of
 
-        return collectives_of(self._to_check())
+        return Collectives(collectives_of(self._to_check()))
 
     def assert_collectives(
         self,

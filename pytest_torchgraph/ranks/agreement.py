@@ -65,8 +65,22 @@ def _constants(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
-    """Where two ranks communicate in another order: both orders, from the first difference on.
+class OrderDifference(NamedTuple):
+    """Where two ranks communicate in another order.
+
+    Attributes:
+        start: the number of the first collective that differs.
+        rows: what each of them communicates, in order; "nothing" where the order of one has ended.
+        danger: what it leads to, in words; "" where nothing is known of that.
+    """
+
+    start: int
+    rows: Sequence[tuple[str, str]]
+    danger: str
+
+
+def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDifference | None:
+    """Where two ranks communicate in another order; None where they do not.
 
     Args:
         waits: whether it is known that one of them would wait for ever (`stuck`).
@@ -75,22 +89,37 @@ def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
     pairs = list(zip_longest(left, right))
     start = next((n for n, (one, two) in enumerate(pairs) if _differ(one, two)), None)
     if start is None:
-        return
-    why = ""
+        return None
+    danger = ""
     if waits:
-        why = ", so that they would wait for each other for ever"
+        danger = "so that they would wait for each other for ever"
     elif not any(each.kind in PAIRED for each in (*left, *right)):
-        why = ", a deadlock in waiting where they are in one group"
+        danger = "a deadlock in waiting where they are in one group"
+    rows = [(_text(one, two), _text(two, one)) for one, two in pairs]
+    return OrderDifference(start, rows, danger)
+
+
+def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
+    """Where two ranks communicate in another order: both orders, from the first difference on.
+
+    Args:
+        waits: as in `order_difference`.
+    """
+    found = order_difference(first, other, waits=waits)
+    if found is None:
+        return
+    start, rows, danger = found
+    why = f", {danger}" if danger else ""
     yield f"they do not communicate in the same order{why}, from collective {start} on:"
-    rows = [(_text(two, one), _text(one, two)) for one, two in pairs[start : start + MOST]]
-    width = max(len(two) for two, _ in rows)
-    for number, (two_, one_) in enumerate(rows, start):
-        yield f"  {number:>3}  {two_:<{width}}  beside  {one_}"
-    if len(pairs) > start + MOST:
-        yield f"  ... and {len(pairs) - start - MOST} more"
-    for capture, found in ((other, right), (first, left)):
-        if start < len(found):
-            yield f"  {start} of rank {capture.rank} is {place(found[start])}"
+    shown = rows[start : start + MOST]
+    width = max(len(two) for _, two in shown)
+    for number, (one, two) in enumerate(shown, start):
+        yield f"  {number:>3}  {two:<{width}}  beside  {one}"
+    if len(rows) > start + MOST:
+        yield f"  ... and {len(rows) - start - MOST} more"
+    for capture in (other, first):
+        if start < len(capture.collectives):
+            yield f"  {start} of rank {capture.rank} is {place(capture.collectives[start])}"
 
 
 def _differ(one: Collective | None, two: Collective | None) -> bool:

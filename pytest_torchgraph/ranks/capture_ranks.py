@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import torch_private
+from ..api import listeners
 from ..api.capture import capture
 from ..errors import CaptureError
 from ..graph.checks import device_types
+from ..graph.text.ranks import format_mesh
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import output_leaves
 from ..torch_release import need_torch
@@ -84,7 +86,9 @@ def capture_ranks(
             raise
         finally:
             random.restore()
-    return Ranks(captures, dimensions)
+    made = Ranks(captures, dimensions)
+    listeners.notify(made)
+    return made
 
 
 def _of_rank(
@@ -188,5 +192,5 @@ def _note_rank(error: Exception, rank: int, dimensions: Mapping[str, int]) -> No
     """Say in an exception which rank it came from, where Python can (from 3.11 on)."""
     add_note = getattr(error, "add_note", None)
     if add_note is not None:
-        at = ", ".join(f"{name}={n}" for name, n in coordinates(rank, dimensions).items())
+        at = format_mesh(coordinates(rank, dimensions))
         add_note(f"while rank {rank} ({at}) was captured")

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from .agreement import meeting, orders, place, sent, stuck
+from ..graph.text.ranks import format_mesh
+from ..words import format_ranks
+from .agreement import Stuck, meeting, orders, place, sent, stuck
 from .fake_group import coordinates
 from .pairing import channels, unpaired
 
@@ -63,8 +65,7 @@ class Ranks(Sequence["Capture"]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        mesh = ", ".join(f"{name}={size}" for name, size in self.mesh.items())
-        return f"<Ranks of {mesh}: {format_ranks(self.ranks)}>"
+        return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
 
     def assert_same_graphs(self, across: str | None = None) -> None:
         """Assert that ranks have the same graphs.
@@ -138,12 +139,7 @@ class Ranks(Sequence["Capture"]):
         if not channels(self._captures) and not meeting(self._captures):
             raise ValueError(f"no two of these ranks communicate with each other: {self!r}")
         waiting = stuck(self._captures)
-        problems = [
-            f"  rank {each.capture.rank} waits in {sent(each.collective).text} for "
-            f"{format_ranks([rank for rank in each.ranks if rank != each.capture.rank])}: "
-            f"{place(each.collective)}"
-            for each in waiting[:MOST_STUCK]
-        ]
+        problems = [f"  {format_stuck(each)}" for each in waiting[:MOST_STUCK]]
         if waiting[MOST_STUCK:]:
             problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
         problems += unpaired(self._captures)
@@ -203,8 +199,7 @@ class Ranks(Sequence["Capture"]):
         ranks = [_rank(each) for each in captures]
         if len(ranks) > 1:
             return format_ranks(ranks)
-        at = ", ".join(f"{name}={n}" for name, n in coordinates(ranks[0], self.mesh).items())
-        return f"rank {ranks[0]} ({at})"
+        return f"rank {ranks[0]} ({format_mesh(coordinates(ranks[0], self.mesh))})"
 
     @property
     def world_size(self) -> int:
@@ -232,17 +227,11 @@ def classes_of(
     return [those for _, those in classes]
 
 
-def format_ranks(ranks: Sequence[int | None]) -> str:
-    """Numbers of ranks with their ranges: `ranks 0-3, 7`."""
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
+def format_stuck(each: Stuck) -> str:
+    """Where a rank waits for ever, and for which ranks."""
+    others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
+    what = sent(each.collective).text
+    return f"rank {each.capture.rank} waits in {what} for {others}: {place(each.collective)}"
 
 
 def _rank(capture: Capture) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..graph.model import Graph
 from .drawing import Drawing
 from .layout.canvas import Canvas, Drawable, Look
+from .layout.communication import NOT_OVERLAPPED
 from .layout.placed_graph import RETURNED, SAVED, PlacedGraph, add_graph
 from .layout.scene import Scene, Segment
 from .look import labels
@@ -38,7 +39,8 @@ def to_dot(
 
     Modules are nested clusters. Parameters, buffers and constants are lines in the boxes of their
     users, not boxes. Colours show categories of ops; edges carry dtype and shape; the tooltip has
-    the full node and the user's line. A value saved for backward has a double border.
+    the full node and the user's line. A value saved for backward has a double border, and a wait
+    that follows its collective at once, so that nothing runs meanwhile, a dashed one.
 
     Args:
         graph: what to draw.
@@ -129,6 +131,9 @@ def category_look(drawable: Drawable, named: bool) -> Look:
         classes.append("saved")
     if RETURNED in drawable.notes:
         attributes["penwidth"] = "2"
+    if NOT_OVERLAPPED in drawable.notes:
+        attributes |= {"style": "filled,rounded,dashed", "penwidth": "2"}
+        classes.append("exposed")
     if node.effects:
         classes.append("effect")
     if not node.is_call:

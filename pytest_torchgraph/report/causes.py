@@ -33,7 +33,7 @@ def difference_data(mismatch: Mismatch) -> dict[str, Any]:
     """The plain data of a failed comparison, of bounded size."""
     from ..graph.diff.described import described
 
-    findings = mismatch.diff.findings if mismatch.diff else ()
+    findings = mismatch.findings
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,

@@ -43,7 +43,7 @@ from .release_files import ReleaseFiles, release_files
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import Mismatch, Subject
+    from .compare import AnySubject, Mismatch
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
@@ -109,7 +109,7 @@ class GraphSnapshot(SnapshotAssertion):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._detail: Detail = "dataflow"
-        self._subject: Subject | None = None
+        self._subject: AnySubject | None = None
         self.mismatch: Mismatch | None = None
         self._settled: set[str] = set()
         self._places: set[Place] = set()
@@ -131,7 +131,7 @@ class GraphSnapshot(SnapshotAssertion):
             ValueError: for an empty name or an unknown detail.
         """
         __tracebackhide__ = True
-        from .compare import DETAILS
+        from .programs import DETAILS
 
         if detail is not None and detail not in DETAILS:
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
@@ -194,13 +194,13 @@ class GraphSnapshot(SnapshotAssertion):
         return self._current.to_text(self._detail)
 
     @property
-    def _current(self) -> Subject:
+    def _current(self) -> AnySubject:
         assert self._subject is not None
         return self._subject
 
     def _assert(self, data: Any) -> bool:
         __tracebackhide__ = True
-        from .compare import subject_of
+        from .subject import subject_of
 
         self.mismatch = None
         self._subject = subject_of(data)
@@ -248,7 +248,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         how, change = "unchanged", ""
         if mismatch is not None:
-            how, change = "created" if mismatch.is_new else "updated", changes.describe(mismatch)
+            how = "created" if mismatch.is_new else "updated"
+            change = changes.describe(mismatch, self._detail)
         elif not same_text:
             change = changes.renamed(str(result.recalled_data), self._current, self._detail)
             how = "renamed" if change else how
@@ -307,7 +308,14 @@ class GraphSnapshot(SnapshotAssertion):
         A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
         """
         __tracebackhide__ = True
-        from .compare import Mismatch, compare, parse_stored, read_stored, same_flat_text
+        from .compare import (
+            Mismatch,
+            compare,
+            differing,
+            parse_stored,
+            read_stored,
+            same_flat_text,
+        )
 
         config, result, files = self.item.config, comparison.result, comparison.files
         path = settings.shown(config, Path(result.snapshot_location))
@@ -344,7 +352,8 @@ class GraphSnapshot(SnapshotAssertion):
         problem, details = found
         if comparison.key in self._settled:
             details = ("this very test stored another graph there: give each a name=", *details)
-        return mismatch(problem, details, document)
+        parts = tuple(differing(document, self._current, self._detail))
+        return mismatch(problem, details, document, parts=parts)
 
     def _under_old_name(self, files: ReleaseFiles) -> tuple[str, ...]:
         from .old_names import under_old_name

@@ -90,6 +90,39 @@ def test_show_gives_what_modules_and_nodes_cost(
     assert "--cost is of modules, or with --table of nodes" in told
 
 
+def test_show_gives_what_is_sent_between_ranks(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reduce = OLD.replace(
+        "  return %relu",
+        '  %sum = _c10d_functional.all_reduce.default(%relu, "sum", "tp") : f32[2, 4]\n'
+        "  %done = _c10d_functional.wait_tensor.default(%sum) : f32[2, 4]\n  return %done",
+    )
+    Path("reduce.tgraph").write_text(reduce)
+    title, _, *rows = run("show", "reduce.tgraph", "--collectives", code=0, capsys=capsys).split(
+        "\n"
+    )
+    assert title.split() == ["#", "kind", "group", "bytes", "tensor", "wait", "graph"]
+    assert [" ".join(row.split()) for row in rows] == [
+        "0 all_reduce tp 32 f32[2, 4] at once forward",
+        "",
+    ]
+    none = run("show", "old.tgraph", "--collectives", code=0, capsys=capsys)
+    assert none == "no collectives\n"
+    told = run("show", "reduce.tgraph", "--collectives", "--cost", code=2, capsys=capsys)
+    assert "--cost is of modules" in told
+    Path("hidden.tgraph").write_text(
+        OLD.replace("via aot", "via dynamo").replace("aten.relu.default", "Tensor.redistribute")
+    )
+    told = run("show", "hidden.tgraph", "--collectives", code=2, capsys=capsys)
+    assert "is decided when it runs: capture via 'aot'" in told
+    Path("counts.tgraph").write_text(
+        "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.relu.default\n}\n"
+    )
+    told = run("show", "counts.tgraph", "--collectives", code=2, capsys=capsys)
+    assert "holds counts of ops alone" in told
+
+
 def test_show_puts_values_in_place_of_symbols(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import Collective, Graph
+from pytest_torchgraph.graph.collectives import Collectives
 from pytest_torchgraph.graph.failures import shown_by
+from pytest_torchgraph.graph.model import Source
 
 TEXT = """torchgraph 1
 via aot, torch 2.13.0
@@ -48,7 +50,24 @@ def test_what_is_known_of_each() -> None:
     assert first.dtype == "bf16"
     assert first.graph == "forward"
     assert first.node is graph()["up/gather"] or first.node.name == "up/gather"
-    assert str(first) == "all_gather over tp, 128 bytes in up"
+    assert str(first) == "all_gather over tp, 128 bytes (bf16[8, 8]) in up, waited for after 1 op"
+    assert repr(first) == f"<{first}>"
+
+
+def test_printed_they_are_a_table_with_one_line_for_each() -> None:
+    assert str(graph().collectives).splitlines() == [
+        "#  kind        group  bytes  tensor      wait        module  graph",
+        "-  ----------  -----  -----  ----------  ----------  ------  -------",
+        "0  all_gather  tp       128  bf16[8, 8]  after 1 op  up      forward",
+        "1  all_reduce  tp       192  bf16[4, 8]  at once     down    forward",
+        "2  all_reduce  dp         2  bf16[]                          forward",
+    ]
+    found = graph(TEXT.replace("[8, 8]", "[s0, 8]")).collectives
+    assert str(found).splitlines()[2].split()[:5] == ["0", "all_gather", "tp", "?", "bf16[s0,"]
+    line = replace(found[0], source=Source("net.py", 31, "x = gather(x)"))
+    assert str(line).endswith("in up, waited for after 1 op (net.py:31)")
+    assert str(Collectives([line])).splitlines()[-1].split()[-2:] == ["net.py:31", "forward"]
+    assert str(Collectives()) == "no collectives"
 
 
 def test_the_wait_may_be_for_a_view() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...graph.model import Graph, Node, SubgraphRef
 from ..look import labels
 from .canvas import Canvas, Drawable, Edge
+from .communication import NOT_OVERLAPPED, collective_lines
 from .fold import FoldedGraph, FoldedNode
 from .scene import ClusterPath, Segment, common_cluster, module_cluster
 
@@ -86,11 +87,15 @@ class _GraphPlacer:
         returned: dict[str, list[str]] = {}
         for path, value in self.folded.returned if many else ():
             returned.setdefault(value.producer.name, []).append(path)
+        sent = collective_lines(self.folded)
         for name, folded in self.folded.nodes.items():
             if folded.node.kind == "output" and many:
                 continue
             drawable = Drawable(self.graph.name, folded, self._cluster(folded.node))
             drawable.no_box = folded.node.op == "saved" and bool(self.users[name])
+            drawable.lines += sent.get(name, ())
+            if NOT_OVERLAPPED in drawable.lines:
+                drawable.notes += (NOT_OVERLAPPED,)
             if name in saved:
                 indices = ", ".join(filter(None, saved[name]))
                 drawable.lines.append(f"{SAVED} {indices}".strip())

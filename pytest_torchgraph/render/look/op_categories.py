@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ...graph.model import Atom, Node
+from ...ops.collectives import WAITS, collective_kinds
 
 
 class Paint(NamedTuple):
@@ -85,8 +86,9 @@ _CATEGORY = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _COLLECTIVES = re.compile(
-    r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|wait_tensor|barrier|isend|irecv)\w*"
+    r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier|isend|irecv)\w*"
 )
+"""Names of ops of somebody's own that communicate, where nothing else says so."""
 _OWN_NAMESPACES = frozenset(
     """aten prims prim torch operator _operator math builtins Tensor higher_order inductor
     quantized quantized_decomposed profiler rngprims symm_mem fsdp
@@ -108,6 +110,8 @@ def op_category(node: Node) -> str:
         return "random"
     if node.op.startswith("higher_order.") and node.args and isinstance(node.args[0], Atom):
         return _category_of(node.args[0].name)  # what it wraps, as auto_functionalized does
+    if node.op in WAITS or collective_kinds(node.op, node.args):
+        return "collective"
     return _category_of(node.op)
 
 
@@ -118,7 +122,9 @@ def _category_of(op: str) -> str:
         name = op.rpartition(".")[2]
     else:
         name = rest.partition(".")[0]
-    if "c10d" in namespace or _COLLECTIVES.fullmatch(name):
+    if "c10d" in namespace:
+        return "collective"
+    if namespace not in _OWN_NAMESPACES and _COLLECTIVES.fullmatch(name):
         return "collective"
     name = name.strip("_")
     base = re.sub(r"_(backward|grad|jvp)\w*$", "", name)

@@ -12,6 +12,7 @@ from ...errors import CaptureError
 from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph, Node, Source
 from ...graph.text.format import format_arg, format_op, format_result
+from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Data = dict[str, Any]
 
 
 def capture_data(capture: Capture) -> Data:
-    """The data of a capture: graphs of its program with op counts, breaks, recompiles."""
+    """The data of a capture: graphs with op counts, cost, collectives, breaks, recompiles."""
     try:
         graphs = capture.program
         note = "" if graphs else "no graph was compiled"
@@ -32,8 +33,10 @@ def capture_data(capture: Capture) -> Data:
         graphs, note = (), str(error)
     return {
         "via": capture.via,
+        "rank": capture.rank,
         "note": note,
         "cost": cost_data(graphs, capture.by_module),
+        "collectives": collectives_data(capture),
         "graphs": [
             {
                 "name": graph.name,
@@ -98,8 +101,9 @@ def difference_data(
     drawing: Drawing | None = None,
     svg: str = "",
     note: str = "",
+    ranks: str = "",
 ) -> Data:
-    """The data of a comparison that failed.
+    """The data of a comparison that failed; of one of several ranks, those of a part of these.
 
     Args:
         file: the stored file, as the user would type it.
@@ -110,10 +114,12 @@ def difference_data(
         drawing: the drawing of the difference, for the `id`s of its elements.
         svg: the text of its SVG, "" where there is none.
         note: why there is no drawing, or what it lacks.
+        ranks: which ranks it is of, "" where it is not of ranks.
     """
     findings = diff.findings if diff else ()
     return {
         "file": file,
+        "ranks": ranks,
         "headline": headline,
         "accept": accept,
         "diff": list(lines),

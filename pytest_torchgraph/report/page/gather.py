@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from .session import ATTRIBUTE
 
 if TYPE_CHECKING:
     from ...api.result import Capture
+    from ...ranks.ranks import Ranks
 
 DIFFERENCES = pytest.StashKey[list[Data]]()
 """The data of a test's failed comparisons, moved into the report of the phase."""
@@ -27,10 +28,12 @@ class Gatherer:
 
     Attributes:
         captures: the captures of the test, each once.
+        ranks: those that are captures of ranks, together.
     """
 
     def __init__(self) -> None:
         self.captures: list[Capture] = []
+        self.ranks: list[Ranks] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -39,11 +42,19 @@ class Gatherer:
             try:
                 return (yield)
             finally:
-                self.captures.clear()
+                self._forget()
 
-    def _keep(self, capture: Capture) -> None:
-        if not any(each is capture for each in self.captures):
-            self.captures.append(capture)
+    def _keep(self, made: Capture | Sequence[Capture]) -> None:
+        if isinstance(made, Sequence):
+            each_of = {id(each) for each in made}
+            self.captures = [each for each in self.captures if id(each) not in each_of]
+            self.ranks.append(cast("Ranks", made))
+        elif not any(each is made for each in self.captures):
+            self.captures.append(made)
+
+    def _forget(self) -> None:
+        self.captures.clear()
+        self.ranks.clear()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -57,7 +68,8 @@ class Gatherer:
         }
         if report.when != "setup":
             data["captures"] = [_data(capture) for capture in self.captures]
-            self.captures.clear()
+            data["ranks"] = [_ranks_data(ranks) for ranks in self.ranks]
+            self._forget()
         for key in (DIFFERENCES, PICTURES):
             if key in item.stash:
                 del item.stash[key]
@@ -75,3 +87,13 @@ def _data(capture: Capture) -> Data:
     except Exception as error:
         note = f"cannot be shown: {brief(error)}"
         return {"via": capture.via, "note": note, "graphs": [], "breaks": [], "recompiles": []}
+
+
+def _ranks_data(ranks: Ranks) -> Data:
+    """The data of ranks, or a note as for a capture."""
+    from .ranks import ranks_data
+
+    try:
+        return ranks_data(ranks)
+    except Exception as error:
+        return {"note": f"{ranks!r} cannot be shown: {brief(error)}", "classes": []}

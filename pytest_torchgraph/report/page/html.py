@@ -30,7 +30,7 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 </html>
 """
 
-SCRIPTS = ("audit.js", "page.js")
+SCRIPTS = ("audit.js", "ranks.js", "page.js")
 """The parts of the script, in their order."""
 
 

@@ -51,12 +51,20 @@ let words = [];
 let current = -1;
 let views = [];
 
+// The captures of a test, and one for each class of equal ranks.
+function capturesOf(test) {
+  return [...test.captures, ...test.ranks.flatMap((each) => each.classes.map((one) => one.capture))];
+}
+
 function searched(test) {
   if (test.searched === undefined) {
     const parts = [test.id, test.message];
-    for (const capture of test.captures) {
+    for (const capture of capturesOf(test)) {
       for (const graph of capture.graphs) {
         parts.push(graph.name, graph.runs ? "eager" : "", ...graph.ops.map(([op]) => op));
+      }
+      for (const each of capture.collectives ? capture.collectives.rows : []) {
+        parts.push(each.kind, each.group, each.module, each.line);
       }
       for (const each of capture.breaks) parts.push(each.kind, each.reason, each.file, each.code);
       for (const each of capture.recompiles) parts.push(each.function, ...each.reasons, ...each.details);
@@ -80,11 +88,12 @@ function title(test) {
 
 function badges(test) {
   const findings = test.differences.reduce((sum, each) => sum + each.findings.length, 0);
-  const breaks = test.captures.reduce((sum, each) => sum + each.breaks.length, 0);
-  const recompiles = test.captures.reduce((sum, each) => sum + each.recompiles.length, 0);
+  const breaks = capturesOf(test).reduce((sum, each) => sum + each.breaks.length, 0);
+  const recompiles = capturesOf(test).reduce((sum, each) => sum + each.recompiles.length, 0);
   const counts = [];
   if (findings) counts.push(plural(findings, "finding"));
   if (breaks) counts.push(plural(breaks, "break"));
+  if (test.ranks.some(disagree)) counts.push("ranks disagree");
   if (recompiles) counts.push(plural(recompiles, "recompile"));
   return counts.map((text) => element("span", { class: "badge" }, text));
 }
@@ -183,10 +192,11 @@ function detail(test) {
   return [
     element("h2", {}, ...title(test)),
     element("p", { class: "where" }, name(test.where), ` · ${test.seconds.toFixed(2)} s`),
-    ...test.differences.flatMap(difference),
+    ...test.differences.flatMap((each, number) => difference(each, test.differences[number - 1])),
     ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
     ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
-    ...test.captures.flatMap(capture),
+    ...test.ranks.flatMap(ranks),
+    ...test.captures.flatMap((each) => capture(each)),
   ];
 }
 
@@ -227,17 +237,18 @@ function findings(each, view) {
   return element("ul", { class: "findings" }, buttons.map((button) => element("li", {}, button)));
 }
 
-function difference(each) {
+// A comparison that failed; of several ranks each class has its own, and what is of all is said once.
+function difference(each, before) {
+  const again = each.ranks && before && before.file === each.file;
   const view = each.svg ? viewer(each) : null;
+  const changes = findings(each, view);
+  const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
   const lines = each.diff.map((line) => element("span", {
     class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
   }, line + "\n"));
   return [
-    element("h3", {}, "Difference from ", name(each.file)),
-    element("p", {}, name(each.headline)),
-    findings(each, view),
-    element("p", {}, "Is it intended? Then store it:"),
-    command(each.accept),
+    ...(again ? [] : [element("h3", {}, "Difference from ", name(each.file)), element("p", {}, name(each.headline))]),
+    ...(each.ranks ? [...accept, element("h3", {}, name(each.ranks)), changes] : [changes, ...accept]),
     element("div", { class: "beside" },
       element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
@@ -254,8 +265,10 @@ function picture(each) {
     nodes(each, view)].filter((part) => part !== null);
 }
 
-function capture(each) {
-  const parts = [element("h3", {}, "Capture ", name(each.via ? `via ${each.via}` : "of a watch"))];
+// A capture, or the one that stands for ranks, which `who` names.
+function capture(each, who = null, open = false) {
+  const parts = [element("h3", {}, who || ["Capture ", Number.isInteger(each.rank) ? `of rank ${each.rank} ` : "",
+    name(each.via ? `via ${each.via}` : "of a watch")])];
   if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
   for (const graphBreak of each.breaks) {
     parts.push(element("div", { class: "card" },
@@ -271,6 +284,7 @@ function capture(each) {
       element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason)))),
       element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
   }
+  if (each.collectives) parts.push(collectives(each.collectives, open));
   if (each.cost) parts.push(cost(each.cost, "Cost"));
   let cause = null;
   for (const graph of each.graphs) {

@@ -22,7 +22,7 @@ from .collect import Data
 ATTRIBUTE = "torchgraph_page"
 """Attribute of a report with the data of its test, from `collect`; a dictionary with `PARTS`."""
 
-PARTS = ("captures", "differences", "pictures")
+PARTS = ("captures", "ranks", "differences", "pictures")
 """Keys of a test's data; each phase can add to their lists."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_torchgraph import Cost, Graph
+from pytest_torchgraph import Collective, Cost, Graph
 
 
 class Captured:
@@ -11,9 +11,14 @@ class Captured:
     via = "aot"
     breaks = ()
     recompiles = ()
+    rank = None
 
     def __init__(self, *program: Graph) -> None:
         self.program = program
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        return tuple(each for graph in self.program for each in graph.collectives)
 
     def by_module(self, depth: int | None = None) -> dict[str, Cost]:
         from pytest_torchgraph.graph.cost.by_module import by_module

@@ -113,7 +113,7 @@ def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:
     test = {"id": "test_a", "outcome": "failed", "seconds": 0.1, "message": "", "where": "a.py:1"}
     captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
-    test |= {"captures": [captured], "differences": [changed()], "pictures": []}
+    test |= {"captures": [captured], "ranks": [], "differences": [changed()], "pictures": []}
     path = tmp_path / "page.html"
     path.write_text(html_of({"about": "pytest", "warning": "", "tests": [test]}), encoding="utf-8")
     opened.page.set_viewport_size({"width": width, "height": 900})

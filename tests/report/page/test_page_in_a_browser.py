@@ -18,7 +18,7 @@ from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.snapshot.compare import subject_of
+from pytest_torchgraph.snapshot.subject import subject_of
 
 LAYER = """\
   %layers.{n}.weight = parameter : f32[8, 8]
@@ -39,10 +39,10 @@ def network(layers: int, changed: int = -1) -> Graph:
 
 def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
     found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
-    return {**found, "captures": [], "differences": [], "pictures": [], **parts}
+    return {**found, "captures": [], "ranks": [], "differences": [], "pictures": [], **parts}
 
 
-def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
+def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") -> dict[str, Any]:
     diff = diff_graphs((before,), (after,))
     drawing = drawing_of(diff)
     drawn = draw(drawing.digraph, directory / "difference.svg")
@@ -60,6 +60,7 @@ def difference(before: Graph, after: Graph, directory: Path) -> dict[str, Any]:
         drawing=drawing,
         svg=drawn.path.read_text(),
         note=drawn.note or "",
+        ranks=ranks,
     )
 
 

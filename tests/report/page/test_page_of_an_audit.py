@@ -30,7 +30,7 @@ def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
 
     def show(outcome: Outcome, *ids: str, **more: Any) -> Any:
         parts = {"outcome": "passed", "seconds": 0.1, "message": "", "where": "test_a.py:1"}
-        lists: dict[str, Any] = {"captures": [], "differences": [], "pictures": []}
+        lists: dict[str, Any] = {"captures": [], "ranks": [], "differences": [], "pictures": []}
         data = {
             "about": "pytest",
             "warning": "",

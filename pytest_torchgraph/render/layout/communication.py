@@ -1,0 +1,58 @@
+"""What boxes say of collectives: their groups and sizes, and what runs until one is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...errors import CaptureError
+from ...graph.collective_table import format_bytes
+from ...graph.collectives import Collective, collectives_of
+from ...graph.model import Graph
+from ...ops.collectives import WAITS
+from ...words import counted
+from .fold import FoldedGraph
+
+NOT_OVERLAPPED = "not overlapped"
+"""The note of a wait that follows its collective at once: nothing runs meanwhile."""
+
+
+def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
+    """Lines for the boxes of collectives and of the first wait for each, by names of nodes.
+
+    There are none where a graph of torch functions does not say what it sends. What overlaps is not
+    said of a graph that inductor lowers: it orders collectives later, when it writes code.
+    """
+    own: dict[str, list[Collective]] = {}
+    for each in _own(folded.graph):
+        own.setdefault(each.node.name, []).append(each)
+    lines = {name: list(_sent(parts)) for name, parts in own.items()}
+    if folded.graph.level == "post_grad":
+        return lines
+    waited: set[str] = set()
+    for name, wait in folded.nodes.items():
+        if wait.node.op not in WAITS:
+            continue
+        for start in {value.producer.name for value in wait.operands} & own.keys() - waited:
+            waited.add(start)
+            lines.setdefault(name, []).append(_overlap(own[start][0]))
+    return lines
+
+
+def _own(graph: Graph) -> Iterator[Collective]:
+    """The collectives of a graph without those of its bodies."""
+    try:
+        found = collectives_of((graph,))
+    except CaptureError:
+        return
+    yield from (each for each in found if graph.by_name.get(each.node.name) is each.node)
+
+
+def _sent(parts: list[Collective]) -> Iterator[str]:
+    for each in parts:
+        kind = f"{each.kind} " if len(parts) > 1 else ""
+        if each.group:
+            yield f"{kind}over {each.group}, {format_bytes(each)} B"
+
+
+def _overlap(each: Collective) -> str:
+    return f"overlaps {counted(each.distance, 'op')}" if each.distance else NOT_OVERLAPPED

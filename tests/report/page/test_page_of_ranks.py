@@ -1,0 +1,297 @@
+"""Ranks and what they send in the page: one test, classes of equal ranks, lanes of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from projects import Run
+from ranks.parallel_models import stages, tensor_parallel
+from report.page.captured import Captured
+from report.page.test_page_in_a_browser import difference, network, one_test, written
+from report.page.test_page_of_a_run import data_of
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from pytest_torchgraph import Graph, capture, capture_ranks
+from pytest_torchgraph.report.page import collect, collectives
+from pytest_torchgraph.report.page.gather import Gatherer
+from pytest_torchgraph.report.page.ranks import AFTER, BEFORE, ranks_data
+from pytest_torchgraph.report.page.session import ATTRIBUTE
+
+
+def reduces(before: int = 0, after: int = 0) -> Any:
+    """Sums over `tp`, then over `dp`, which the last rank does in another order."""
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        is_last = dist.get_rank() == dist.get_world_size() - 1
+        names = ["dp", "tp"] if is_last else ["tp", "dp"]
+        groups = [mesh.get_group(name) for name in ["tp"] * before + names + ["tp"] * after]
+
+        def step(x: Tensor) -> Tensor:
+            for group in groups:
+                x = functional.all_reduce(x * 2, "sum", group)
+            return x + 1
+
+        return step, (torch.ones(4),)
+
+    return build
+
+
+def data(build: Any, **mesh: Any) -> dict[str, Any]:
+    return ranks_data(capture_ranks(build, via="dispatch", **mesh))
+
+
+def test_equal_ranks_are_one_class() -> None:
+    found = data(tensor_parallel, dp=2, tp=2)
+    assert (found["mesh"], found["captured"], found["world"]) == ("dp=2, tp=2", 4, 4)
+    assert found["count"] == 1
+    (only,) = found["classes"]
+    assert (only["name"], only["ranks"], only["order"]) == ("A", "ranks 0-3", None)
+    sent = only["capture"]["collectives"]
+    assert sent["about"] == "2 collectives, 256 B: 2 over tp"
+    assert sent["groups"] == ["tp"]
+    first, second = sent["rows"]
+    assert (first["kind"], first["bytes"], first["tensor"]) == ("all_reduce", "128", "f32[4, 8]")
+    assert (first["graph"], second["graph"]) == ("forward", "backward")
+    assert (first["module"], second["module"]) == ("down", "up")
+    assert first["line"].startswith("tests/ranks/parallel_models.py:")
+    assert "self.down(" in first["code"]
+    assert (second["wait"], second["distance"]) == ("at once", 0)
+
+
+def test_another_order_is_shown_around_the_first_difference() -> None:
+    found = data(reduces(before=5, after=20), dp=2, tp=2)
+    assert [one["ranks"] for one in found["classes"]] == ["ranks 0-2", "rank 3"]
+    assert found["grid"]["rows"] == [[[0, "A"], [1, "A"]], [[2, "A"], [3, "B"]]]
+    assert (found["grid"]["down"], found["grid"]["across"]) == ("dp", "tp")
+    order = found["classes"][1]["order"]
+    assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
+    assert order["danger"] == "a deadlock in waiting where they are in one group"
+    assert found["problems"] == []
+    assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
+    assert order["rows"][BEFORE][1:] == [
+        "all_reduce over tp, 16 bytes",
+        "all_reduce over dp, 16 bytes",
+    ]
+    assert order["more"] == 27 - 5 - AFTER
+
+
+def another_group(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Rank 1 waits over `dp` for one that never comes there."""
+    group = mesh.get_group("dp" if dist.get_rank() == 1 else "tp")
+    return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
+
+
+def test_ranks_that_wait_for_ever_are_named() -> None:
+    found = data(another_group, dp=2, tp=2)
+    assert found["waiting"] == 2
+    first, second = found["problems"]
+    assert first.startswith("rank 0 waits in all_reduce over tp, 16 bytes for rank 1: %all_reduce")
+    assert second.startswith("rank 1 waits in all_reduce over dp, 16 bytes for rank 3: ")
+    order = found["classes"][1]["order"]
+    assert (order["waits"], order["start"]) == (True, 0)
+
+
+def last_is_silent(mesh: DeviceMesh) -> tuple[Any, ...]:
+    step, args = stages(mesh)
+    return (torch.relu if dist.get_rank() == 2 else step), args
+
+
+def test_stages_of_a_pipeline_are_no_deadlock() -> None:
+    found = data(stages, dp=3)
+    assert found["count"] == 3
+    assert [one["order"] and one["order"]["danger"] for one in found["classes"]] == [None, "", ""]
+    assert found["grid"]["rows"] == [[[0, "A"], [1, "B"], [2, "C"]]]
+    assert found["grid"]["down"] == ""
+    assert (found["waiting"], found["problems"]) == (0, [])
+    silent = data(last_is_silent, dp=3)
+    assert silent["waiting"] == 0
+    assert silent["problems"][0].startswith("1 sent from rank 1 to rank 2 and not received")
+
+
+def test_ranks_of_a_large_mesh_are_not_drawn() -> None:
+    found = data(reduces(), dp=128, tp=8, ranks=(0, 1, 1023))
+    assert found["grid"] is None
+    assert (found["captured"], found["world"], found["count"]) == (3, 1024, 2)
+
+
+def of_text(*lines: str, level: str = "aot") -> Graph:
+    text = "\n".join(f"  {line}" for line in ("%x = input : f32[s0, 8]", *lines))
+    return Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{text}\n  return %x\n}}\n")
+
+
+def test_what_is_not_known_of_collectives() -> None:
+    captured: Any = Captured(of_text("%a = aten.relu.default(%x) : f32[s0, 8]"))
+    assert collect.capture_data(captured)["collectives"] is None
+    hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
+    assert collectives.collectives_data(Captured(hidden)) is None
+    reduce = '_c10d_functional.all_reduce.default(%x, "sum", "tp") : f32[s0, 8]'
+    many = of_text(*(f"%r{k} = {reduce}" for k in range(collectives.MOST + 3)))
+    found = collectives.collectives_data(Captured(many))
+    assert found is not None
+    assert found["about"] == "203 collectives, 0 B and what is not known: 203 over tp"
+    assert len(found["rows"]) == collectives.MOST
+    assert found["rows"][0]["bytes"] == "?"
+    assert found["more"] == 3
+
+
+@pytest.mark.parametrize("width", [1280, 600])
+def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None:
+    alike = one_test("test_alike", ranks=[data(tensor_parallel, dp=2, tp=2)])
+    apart = one_test("test_apart", "failed", ranks=[data(reduces(before=1), dp=2, tp=4)])
+    waits = one_test("test_waits", "failed", ranks=[data(another_group, dp=2, tp=2)])
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    page = opened.open(written(tmp_path, alike, apart, waits))
+
+    assert page.locator("main h2").inner_text() == "failed test_apart"
+    assert page.locator("nav .badge").all_inner_texts() == ["ranks disagree"] * 2
+    main = page.locator("main").inner_text()
+    assert "8 ranks; captured: all of them, in 2 classes" in main
+    assert (
+        "Another order: A ranks 0-6 and B rank 7 do not communicate in the same order, a deadlock "
+        "in waiting where they are in one group, from collective 1 on."
+    ) in main
+    cells = page.locator(".orders td.first").all_inner_texts()
+    assert cells == ["✗ all_reduce over tp, 16 bytes", "✗ all_reduce over dp, 16 bytes"]
+    marks = page.locator("table.mesh td").all_inner_texts()
+    assert [mark.split() for mark in marks] == [[str(n), "A"] for n in range(7)] + [["7", "B"]]
+
+    orders = page.locator(".collectives")
+    assert orders.count() == 2
+    for table, expected in zip(orders.all(), (["tp", "tp", "dp"], ["tp", "dp", "tp"]), strict=True):
+        lanes = {lane.inner_text(): lane.bounding_box() for lane in table.locator("th.lane").all()}
+        sent = [chip.bounding_box() for chip in table.locator(".sent").all()]
+        for box, group in zip(sent, expected, strict=True):
+            lane = lanes[group]
+            assert lane["x"] <= box["x"]
+            assert box["x"] + box["width"] <= lane["x"] + lane["width"]
+        assert [box["y"] for box in sent] == sorted({box["y"] for box in sent})
+        assert table.locator(".exposed").all_inner_texts() == ["at once"] * 3
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+    page.locator("nav ol button").nth(2).click()
+    main = page.locator("main").inner_text()
+    assert "2 ranks would wait for ever." in main
+    assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
+    assert "A deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
+
+    page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
+    assert page.locator("nav ol li").count() == 1
+    page.locator("nav ol button").click()
+    main = page.locator("main").inner_text()
+    assert "4 ranks; captured: all of them, which have the same graphs." in main
+    assert page.locator(".orders, table.mesh").count() == 0
+    assert page.locator(".collectives tr.graph").all_inner_texts() == ["forward", "backward"]
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
+    parts = [
+        difference(network(6), network(6, changed=layer), tmp_path, ranks)
+        for layer, ranks in ((2, "ranks 0-2"), (4, "rank 3"))
+    ]
+    page = opened.open(written(tmp_path, one_test("test_apart", "failed", differences=parts)))
+    headings = page.locator("main h3").all_inner_texts()
+    assert headings == [f"Difference from {parts[0]['file']}", "ranks 0-2", "rank 3"]
+    assert page.locator("main .command").count() == 1
+    for number, layer in enumerate((2, 4)):
+        assert f"layers.{layer}" in page.locator(".findings").nth(number).inner_text()
+        assert "gelu" in page.locator(".view").nth(number).locator(".chosen").first.text_content()
+    other = [parts[0], {**parts[1], "file": "other.tgraph"}]
+    page = opened.open(written(tmp_path, one_test("test_apart", "failed", differences=other)))
+    page.reload()
+    assert page.locator("main .command").count() == 2
+
+
+def reported(gatherer: Gatherer, when: str = "call") -> dict[str, Any]:
+    """The data that a gatherer puts into the report of a phase."""
+    hook = gatherer.pytest_runtest_makereport(SimpleNamespace(stash=pytest.Stash()))  # type: ignore[arg-type]
+    report: Any = SimpleNamespace(when=when)
+    next(hook)
+    with pytest.raises(StopIteration):
+        hook.send(report)
+    return dict(vars(report).get(ATTRIBUTE, {}))
+
+
+def test_ranks_are_gathered_together_and_once() -> None:
+    gatherer = Gatherer()
+    running = gatherer.pytest_runtest_protocol()
+    next(running)
+    capture(torch.relu, torch.ones(2), via="dispatch")
+    ranks = capture_ranks(reduces(), dp=2, tp=2, via="dispatch")
+    ranks[:2].assert_same_graphs()
+
+    def raising(mesh: DeviceMesh) -> tuple[Any, ...]:
+        return reduces()(mesh) if dist.get_rank() < 2 else ()
+
+    with pytest.raises(TypeError):
+        capture_ranks(raising, dp=2, tp=2, via="dispatch")
+    assert reported(gatherer, "setup") == {}
+    found = reported(gatherer)
+    assert [(each["captured"], each["count"]) for each in found["ranks"]] == [(4, 2)]
+    assert [each["rank"] for each in found["captures"]] == [None, 0, 1]
+    assert reported(gatherer, "teardown") == {}
+    with pytest.raises(StopIteration):
+        next(running)
+
+
+def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        test_net="""
+        import os
+
+        import torch
+        import torch.distributed as dist
+        import torch.distributed._functional_collectives as functional
+
+        def build(mesh):
+            group = mesh.get_group("tp")
+            return lambda x: functional.all_reduce(x * 2, "sum", group) + 1, (torch.ones(4),)
+
+        def test_ranks(graph_ranks, graph_capture):
+            graph_capture(torch.relu, torch.ones(2), via="dispatch")
+            graph_ranks(build, dp=2, tp=2, via="dispatch")
+            graph_ranks(build, tp=2, via="dispatch").assert_same_graphs()
+
+        def test_a_rank_raises(graph_ranks):
+            def raising(mesh):
+                if dist.get_rank() == 2:
+                    raise RuntimeError("no rank 2")
+                return build(mesh)
+            graph_ranks(raising, tp=4, via="dispatch")
+
+        def test_stored(graph_ranks, graph_snapshot):
+            def another(mesh):
+                step, args = build(mesh)
+                edited = os.environ.get("EDIT") and dist.get_rank() % 2
+                return (lambda x: step(x).relu() if edited else step(x).tanh()), args
+            assert graph_ranks(another, dp=2, tp=2, via="dispatch") == graph_snapshot
+
+        def test_odd(graph_ranks, monkeypatch):
+            import pytest_torchgraph.report.page.ranks as shown
+            monkeypatch.setattr(shown, "capture_data", lambda capture: 1 / 0)
+            graph_ranks(build, tp=2, via="dispatch")
+        """
+    )
+    run("--torchgraph-update", "-k", "stored").assert_outcomes(passed=1, deselected=3)
+    run("--torchgraph-report=page.html", EDIT="1").assert_outcomes(passed=2, failed=2)
+    tests = {test["id"].partition("::")[2]: test for test in data_of(pytester)["tests"]}
+    both = tests["test_ranks"]
+    assert [each["mesh"] for each in both["ranks"]] == ["dp=2, tp=2", "tp=2"]
+    assert [each["rank"] for each in both["captures"]] == [None]
+    raised = tests["test_a_rank_raises"]
+    assert raised["ranks"] == []
+    assert [each["rank"] for each in raised["captures"]] == [0, 1]
+    (note,) = [each["note"] for each in tests["test_odd"]["ranks"]]
+    assert note == "<Ranks of tp=2: ranks 0-1> cannot be shown: ZeroDivisionError: division by zero"
+    (part,) = tests["test_stored"]["differences"]
+    assert part["ranks"] == "ranks 1, 3"
+    assert part["headline"].startswith("ranks 1, 3 differ from what is stored")
+    assert [finding["sign"] for finding in part["findings"]] == ["~"]
+    assert any(line.startswith("+") and "relu" in line for line in part["diff"])
