@@ -1,0 +1,58 @@
+"""How often a rank communicates, by kinds: as a capture says it, and as `CommDebugMode` does."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ranks.parallel_models import Build
+from torch import Tensor
+from torch.distributed.tensor.debug import CommDebugMode
+
+from pytest_torchgraph import Capture, Graph
+from pytest_torchgraph.ops.collectives import collective_kinds
+from pytest_torchgraph.ranks.fake_group import fake_rank
+
+Counts = tuple[Counter[str], Counter[str]]
+"""Of the forward and of the backward."""
+
+
+def by_torch(
+    build: Build,
+    rank: int,
+    mesh: Mapping[str, int],
+    loss_fn: Callable[[Any], Tensor] | None = None,
+) -> Counts:
+    """What torch counts in an eager run; the backward starts at `loss_fn`, else at the sum."""
+    with fake_rank(rank, mesh, "cpu") as device_mesh, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hooks of CommDebugMode make views, and fire early
+        target, args, *rest = build(device_mesh)
+        with CommDebugMode() as forward:
+            output = target(*args, **(rest[0] if rest else {}))
+            loss = loss_fn(output) if loss_fn else output.sum()
+        with CommDebugMode() as backward:
+            if loss.requires_grad:
+                loss.backward()
+        return kinds_of(forward.get_comm_counts()), kinds_of(backward.get_comm_counts())
+
+
+def by_us(made: Capture) -> Counts:
+    """What a capture has, compiled or not."""
+    forward = [graph for graph in made.program if graph.kind != "backward"]
+    backward = [graph for graph in made.program if graph.kind == "backward"]
+    return _collectives(forward), _collectives(backward)
+
+
+def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
+    """The kinds that `CommDebugMode` counted; it counts an op of either API by its packet."""
+    found: Counter[str] = Counter()
+    for packet, count in counts.items():
+        (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())
+        found[kind] += count
+    return found
+
+
+def _collectives(graphs: Iterable[Graph]) -> Counter[str]:
+    return Counter(each.kind for graph in graphs for each in graph.collectives)
