@@ -39,16 +39,18 @@ def assert_collectives(
     exact: bool = True,
     *,
     device: str | None = None,
+    times_run: bool = False,
 ) -> None:
     """See `OpChecks.assert_collectives`.
 
     Args:
+        times_run: see `collectives_of`.
         device: the device type that was asked for.
     """
     __tracebackhide__ = True
     _check_arguments(expected, exact)
     need_any_graph(graphs)
-    everything = collectives_of(graphs)
+    everything = collectives_of(graphs, times_run=times_run)
     found = [each for each in everything if group is None or each.group == group]
     if group is not None:
         _check_group(group, {each.group for each in everything})

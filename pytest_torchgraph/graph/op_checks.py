@@ -24,6 +24,9 @@ class OpChecks:
 
     __slots__ = ()
 
+    _times_run = False
+    """Whether a collective counts as often as its graph ran."""
+
     def _to_check(self) -> Sequence[Graph]:
         """The graphs that are looked at; an error where there are none and should be."""
         raise NotImplementedError
@@ -188,12 +191,15 @@ class OpChecks:
     def collectives(self) -> tuple[Collective, ...]:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
+        Those of a capture are there as often as their graph ran; of one loaded from a file compiled
+        graphs count once.
+
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
         """
         from .collectives import collectives_of
 
-        return collectives_of(self._to_check())
+        return collectives_of(self._to_check(), times_run=self._times_run)
 
     def assert_collectives(
         self,
@@ -222,5 +228,11 @@ class OpChecks:
         from .collective_checks import assert_collectives
 
         assert_collectives(
-            self._to_check(), expected, group, bytes, exact, device=self._checked_device()
+            self._to_check(),
+            expected,
+            group,
+            bytes,
+            exact,
+            device=self._checked_device(),
+            times_run=self._times_run,
         )

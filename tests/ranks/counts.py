@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ranks.parallel_models import Build
@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_torchgraph import Capture, Graph
+from pytest_torchgraph import Capture
 from pytest_torchgraph.ops.collectives import collective_kinds
 from pytest_torchgraph.ranks.fake_group import fake_rank
 
@@ -67,9 +67,11 @@ def by_torch(
 
 def by_us(made: Capture) -> Counts:
     """What a capture has, compiled or not."""
-    forward = [graph for graph in made.program if graph.kind != "backward"]
-    backward = [graph for graph in made.program if graph.kind == "backward"]
-    return _collectives(forward), _collectives(backward)
+    backward = {graph.name for graph in made.program if graph.kind == "backward"}
+    return (
+        Counter(each.kind for each in made.collectives if each.graph not in backward),
+        Counter(each.kind for each in made.collectives if each.graph in backward),
+    )
 
 
 def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
@@ -79,7 +81,3 @@ def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
         (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())
         found[kind] += count
     return found
-
-
-def _collectives(graphs: Iterable[Graph]) -> Counter[str]:
-    return Counter(each.kind for graph in graphs for each in graph.collectives)

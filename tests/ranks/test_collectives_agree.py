@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from ranks.counts import by_torch, by_us
-from ranks.parallel_models import DIM, MODELS, ROWS, stages
+from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 
 from pytest_torchgraph import capture_ranks
 
@@ -33,6 +33,21 @@ def test_as_many_as_torch_counts(name: str, via: str) -> None:
 def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
+    (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
+    assert via == "dispatch" or max(graph.runs for graph in made.graphs) > 1
+    assert by_us(made) == by_torch(broken_blocks, RANK, MESH)
+    made.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
+    with pytest.raises(AssertionError, match="all_reduce: expected 3, found 8"):
+        made.assert_collectives({"all_reduce": 3})
+
+
+def test_a_graph_on_its_own_says_where_collectives_stand() -> None:
+    (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via="aot", **MESH)
+    assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
 
 
 def parameters() -> int:
