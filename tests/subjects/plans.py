@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from pytest_torchgraph.ranks.fake_group import fake_rank
 
 SIZES = (2, 4)
 """Over how many ranks each model is split."""
-MOST_PARAMETERS = 4_000_000
+MOST_PARAMETERS = 8_000_000
 """A model that has more is not tiny: nobody has written a small configuration for it here."""
 
 SMALL: dict[str, Any] = {
@@ -79,15 +80,21 @@ def _rope(*sections: int, **more: Any) -> dict[str, Any]:
 
 
 BESIDES: dict[str, dict[str, Any]] = {
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+    },
     "cosmos3_edge_text": _rope(2, 1, 1),
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
     "diffusion_gemma_text": {"top_k_experts": 2},
+    "embedding_gemma2_text": {"global_head_dim": 8, "num_global_key_value_heads": 4},
+    "ernie4_5_vl_moe_text": {"moe_intermediate_size": [32, 32], **_rope(1, 1, 2)},
     "gemma3n_text": {
         "num_kv_shared_layers": 0,
         "layer_types": ["sliding_attention", "full_attention"],
     },
     "glm4v_moe_text": {"head_dim": 16, **_rope(2, 1, 1, partial_rotary_factor=0.5)},
     "glm4v_text": _rope(2, 1, 1),
+    "glm5_next_text": {"qk_rope_head_dim": 0},
     "glm_image_text": _rope(2, 1, 1),
     "glm_ocr_text": _rope(2, 1, 1),
     "granitemoehybrid": {
@@ -97,11 +104,16 @@ BESIDES: dict[str, dict[str, Any]] = {
     },
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "longcat_flash": {"num_layers": 1, "zero_expert_num": 2},
+    "mimo_v2_flash": {"head_dim": 24},
     "neomme": {"head_dim": 16},
     "paddleocr_vl_text": _rope(2, 1, 1),
     "qwen2_5_omni_text": _rope(2, 1, 1),
     "qwen2_5_vl_text": _rope(2, 1, 1),
     "qwen2_vl_text": _rope(2, 1, 1),
+    "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 32},
+    "step3p5": {"sliding_window": 4},
+    "t5gemma2_decoder": {"dropout_rate": 0.0},
+    "t5gemma2_text": {"dropout_rate": 0.0},
 }
 """What some types get besides."""
 
@@ -125,9 +137,8 @@ def _configuration(name: str) -> Any:
     kind: Any = CONFIG_MAPPING[name]
     fields = getattr(kind, "__dataclass_fields__", None)
     known = fields or inspect.signature(kind.__init__).parameters
-    return kind(
-        **{key: value for key, value in SMALL.items() if key in known}, **BESIDES.get(name, {})
-    )
+    small = {key: value for key, value in SMALL.items() if key in known}
+    return kind(**{**small, **BESIDES.get(name, {})})
 
 
 def _class_for(configuration: Any) -> Any:
@@ -254,5 +265,6 @@ def _shown(forward: Any, backward: Any) -> str:
 
 
 def _said(error: Exception) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}".removesuffix(": ").replace("|", "/")[:200]
+    said = " ".join(str(error).split()).replace("|", "/")
+    said = re.sub(r" from '/[^']+'", "", said)  # a path of this machine
+    return f"{type(error).__name__}: {said}".removesuffix(": ")[:200]

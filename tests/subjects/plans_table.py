@@ -28,10 +28,14 @@ The types of models whose configuration comes with a plan (`base_model_tp_plan`)
 each is split by that plan over 2 and over 4 ranks, and the first and the last one are captured via
 `dispatch`. What the last rank communicates, forward + backward, is what torch's `CommDebugMode`
 counts in an eager run of the same rank, and both ranks communicate in the same order: where not,
-the reason is below the table. "does not run": without the package neither.
+the reason is below the table. A plan is applied as `from_pretrained(..., distributed_config=...)`
+does it, tied weights being tied behind it.
+
+- does not run: on one rank it does, but not when it is split, without the package neither.
+- not run: not even on one rank, in the size and with the tokens that all get here.
 
 A model of several parts, such as one for images and text, has the plans of its parts, whose types
-are listed. What takes more than tokens is not run.
+are listed.
 
 Made by `python tests/subjects/plans_table.py > docs/plans.md`, in about ten minutes; `--check`
 compares. With torch 2.13 and transformers 5.23; figures of other releases may differ.
