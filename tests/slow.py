@@ -10,6 +10,9 @@ CASES = (
     # A small model of each kind is in every run; `tests/subjects/cost_table.py --check` has all.
     r"test_costs\.py::test_an_entry_is_right.*\[(?!(mlp|early_exit|graph_convolution)-)",
     r"test_costs\.py::test_what_a_(policy|budget).*\[(?!(none|products kept|0\.5)\])",
+    # A Llama is in every run; `tests/subjects/plans_table.py --check` has all.
+    r"test_plans\.py::test_an_entry_is_right.*\[(?!llama\])",
+    r"test_plans\.py::test_compiled",
     # The longest models; shorter ones, and the other levels of these, are in every run.
     r"test_printed_agrees\.py::test_graphs_of_dynamo_and_aot_agree\[bert(_dynamic)?\]",
     r"test_printed_agrees\.py::test_graphs_of_inductor_agree\[bert(_dynamic)?\]",

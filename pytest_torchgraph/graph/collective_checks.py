@@ -39,10 +39,12 @@ def assert_collectives(
     exact: bool = True,
     *,
     device: str | None = None,
+    times_run: bool = False,
 ) -> None:
     """See `OpChecks.assert_collectives`.
 
     Args:
+        times_run: see `collectives_of`.
         device: the device type that was asked for.
     """
     __tracebackhide__ = True
@@ -52,7 +54,7 @@ def assert_collectives(
     counts = {kind: bounds(count, place) for kind, count in expected.items()}
     if not exact and (bytes_ is None or not counts):
         _check_limits(counts)
-    everything = collectives_of(graphs)
+    everything = collectives_of(graphs, times_run=times_run)
     found = [each for each in everything if group is None or each.group == group]
     if group is not None:
         known = {name for top in graphs for graph in top.walk() for name in graph.groups}

@@ -74,15 +74,20 @@ class Collectives(tuple[Collective, ...]):
         return format_collectives(self)
 
 
-def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
+def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collective, ...]:
     """The collectives of graphs and of their bodies, in the order of the nodes.
+
+    Args:
+        times_run: whether those of a graph that ran several times are there as often.
 
     Raises:
         CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
     """
-    return tuple(
-        found for top in graphs for graph in top.walk() for found in _of_graph(graph, top.name)
-    )
+    found: list[Collective] = []
+    for top in graphs:
+        inside = [each for graph in top.walk() for each in _of_graph(graph, top.name)]
+        found += inside * (top.runs if times_run else 1)
+    return tuple(found)
 
 
 def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:

@@ -24,6 +24,9 @@ class OpChecks:
 
     __slots__ = ()
 
+    _times_run = False
+    """Whether a collective counts as often as its graph ran."""
+
     def _to_check(self) -> Sequence[Graph]:
         """The graphs that are looked at; an error where there are none and should be."""
         raise NotImplementedError
@@ -190,12 +193,15 @@ class OpChecks:
 
         `print(capture.collectives)` shows a table with one line for each.
 
+        Those of a capture are there as often as their graph ran; of one loaded from a file compiled
+        graphs count once.
+
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
         """
         from .collectives import Collectives, collectives_of
 
-        return Collectives(collectives_of(self._to_check()))
+        return Collectives(collectives_of(self._to_check(), times_run=self._times_run))
 
     def assert_collectives(
         self,
@@ -228,5 +234,11 @@ class OpChecks:
         from .collective_checks import assert_collectives
 
         assert_collectives(
-            self._to_check(), expected, group, bytes, exact, device=self._checked_device()
+            self._to_check(),
+            expected,
+            group,
+            bytes,
+            exact,
+            device=self._checked_device(),
+            times_run=self._times_run,
         )

@@ -44,7 +44,11 @@ REDUCTIONS = frozenset(
 OTHER = "other"
 """The kind of an op that communicates, and whose name does not say how."""
 
-_HIDDEN = re.compile(r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z")
+_HIDDEN = re.compile(
+    r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z"
+    # Functions of DTensor and its methods, as Dynamo wraps them before torch 2.13.
+    r"|torch\._dynamo\.variables\..*\b(redistribute_)?fn_with_prim_types\Z"
+)
 """Functions of graphs that are not dispatched yet, which may communicate or not."""
 
 

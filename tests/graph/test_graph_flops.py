@@ -30,6 +30,26 @@ def test_they_are_what_torch_counts(name: str, via: str) -> None:
     assert made.flops == expected + counter.get_total_flops()
 
 
+class Broken(torch.nn.Module):
+    """A block that is compiled on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return self.linear(x)
+
+
+def test_a_graph_counts_as_often_as_compiled_autograd_ran_it() -> None:
+    """Blocks of one class are one graph of the forward."""
+    blocks = torch.nn.Sequential(Broken(), Broken(), Broken())
+    made = capture(blocks, torch.ones(4, 8), via="compiled_autograd")
+    one = 2 * 4 * 8 * 8
+    assert made.flops == made.at("aot").flops == (3 + 3 + 2) * one
+
+
 def test_a_graph_from_a_text_is_enough() -> None:
     made = capture(torch.nn.Linear(8, 4), torch.ones(2, 8))
     (again,) = (Graph.from_text(graph.to_text()) for graph in made.forwards)

@@ -59,6 +59,25 @@ def tensor_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
     return parallelize_module(MLP(), mesh["tp"], plan), (rows(),)
 
 
+class Broken(nn.Module):
+    """A block that is compiled on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = MLP()
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return self.mlp(x)
+
+
+def broken_blocks(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Blocks of one class: what is compiled for one of them runs for others as well."""
+    plan = {"*.mlp.up": ColwiseParallel(), "*.mlp.down": RowwiseParallel()}
+    blocks = nn.Sequential(Broken(), Broken(), Broken(), Broken())
+    return parallelize_module(blocks, mesh["tp"], plan), (rows(),)
+
+
 class OnShards(nn.Module):
     """Takes the rows of this rank, and gives those of its result."""
 

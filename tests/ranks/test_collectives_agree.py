@@ -2,62 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pytest
-from ranks.parallel_models import DIM, MODELS, ROWS, stages
-from torch.distributed.tensor.debug import CommDebugMode
+from ranks.counts import by_torch, by_us
+from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 
-from pytest_torchgraph import Capture, Graph, capture_ranks
-from pytest_torchgraph.ops.collectives import collective_kinds
-from pytest_torchgraph.ranks.fake_group import fake_rank
+from pytest_torchgraph import capture_ranks
 
 MESH = {"dp": 2, "tp": 4}
 RANK = 6
-
-
-def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
-    """The kinds that `CommDebugMode` counted; it counts an op of either API by its packet."""
-    found: Counter[str] = Counter()
-    for packet, count in counts.items():
-        (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())
-        found[kind] += count
-    return found
-
-
-def by_torch(name: str) -> tuple[Counter[str], Counter[str]]:
-    """What torch counts in the forward and in the backward."""
-    with fake_rank(RANK, MESH, "cpu") as mesh, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hooks of CommDebugMode make views, and fire early
-        target, args = MODELS[name](mesh)
-        with CommDebugMode() as forward:
-            output = target(*args)
-        with CommDebugMode() as backward:
-            if output.requires_grad:
-                output.sum().backward()
-        return kinds_of(forward.get_comm_counts()), kinds_of(backward.get_comm_counts())
-
-
-def by_us(graphs: Iterable[Graph]) -> Counter[str]:
-    return Counter(each.kind for graph in graphs for each in graph.collectives)
-
-
-def counted(made: Capture) -> tuple[Counter[str], Counter[str]]:
-    """What a capture has in the forward and in the backward, compiled or not."""
-    forward = [graph for graph in made.program if graph.kind != "backward"]
-    backward = [graph for graph in made.program if graph.kind == "backward"]
-    return by_us(forward), by_us(backward)
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", MODELS)
 def test_as_many_as_torch_counts(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    forward, backward = counted(made)
-    expected = by_torch(name)
+    forward, backward = by_us(made)
+    expected = by_torch(MODELS[name], RANK, MESH)
     if via == "aot" and "sharded" in name:
         # Compiled blocks keep what they gathered, or gather again, at other places of the step.
         assert forward + backward == expected[0] + expected[1]
@@ -70,7 +32,21 @@ def test_as_many_as_torch_counts(name: str, via: str) -> None:
 @pytest.mark.parametrize("name", ["tensor parallel", "sequence parallel", "experts"])
 def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
-    assert counted(made) == by_torch(name)
+    assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
+    (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
+    assert by_us(made) == by_torch(broken_blocks, RANK, MESH)
+    made.assert_collectives({"all_reduce": 8}, bytes=8 * ROWS * DIM * FLOAT)
+    with pytest.raises(AssertionError, match="all_reduce: expected 3, found 8"):
+        made.assert_collectives({"all_reduce": 3})
+
+
+def test_a_graph_on_its_own_says_where_collectives_stand() -> None:
+    (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via="aot", **MESH)
+    assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
 
 
 def parameters() -> int:

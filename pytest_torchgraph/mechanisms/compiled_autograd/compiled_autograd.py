@@ -21,6 +21,7 @@ from ...convert.compiled_autograd.fold import RunFacts, fold
 from ...convert.from_fx import Converted
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
+from ..islands.capture import Made
 from ..protocol import Captured
 from ..step.step import Step
 from ..torch_compile.run import run_compiled, switched_off
@@ -108,14 +109,19 @@ class _Recorder:
         self.step = step
         self.named = step.invocation.named
         self.canon = canon
-        self.made: list[Converted] = []
-        self.forward = ForwardRecorder(self.named, canon, self.made.append)
+        self.made: list[Made] = []
+        self.forward = ForwardRecorder(self.named, canon, self.note)
         self.calls = ModuleCalls(self.named)
         self.link = _Link(self)
-        self.taken_over: dict[int, Converted] = {}
+        self.taken_over: dict[int, Made] = {}
         self.paths: list[str] = []
         self.why_not_compiled = ""
-        self.known: set[int] = set()
+        self.known: dict[int, Made] = {}
+
+    def note(self, converted: Converted) -> Made:
+        """Keep a graph of the capture, whose runs are to be counted."""
+        self.made.append(Made(converted))
+        return self.made[-1]
 
     def run(self) -> None:
         """Run the step, from and to a fresh Dynamo."""
@@ -158,8 +164,12 @@ class _Recorder:
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
-        if id(module) in self.known or torch_private.get("tracing_context")() is not None:
+        if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+        if id(module) in self.known:
+            self.known[id(module)].runs += 1
+            self.facts(lists[0], lists[3])
+            return module(*lists)
         if self.options.backward_fullgraph or _runs_python(module):
             fullgraph = self.options.backward_fullgraph
             _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
@@ -167,8 +177,9 @@ class _Recorder:
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
-        self.made.append(fold(module, facts, self.canon, self.named.ranks()))
-        self.known.add(id(module))
+        made = self.note(fold(module, facts, self.canon, self.named.ranks()))
+        made.runs += 1
+        self.known[id(module)] = made
         return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
@@ -186,7 +197,7 @@ class _Recorder:
             if taken is not None:
                 number, module = taken
                 facts.backwards[number] = converted = self.forward.backward(module)
-                self.taken_over.setdefault(id(module), converted)
+                self.taken_over.setdefault(id(module), Made(converted)).runs += 1
         return facts
 
     def captured(self) -> Captured:
@@ -195,16 +206,18 @@ class _Recorder:
             return Captured([], why_none=f"no backward ran: {self.why_none()}")
         if self.options.forward == "eager":
             why_none = "backward=False, and an eager forward has no graph of its own"
-            return Captured(self.made, why_none)
-        forwards = [each for each in self.made if each.graph.level == "aot"]
+            return Captured([each.counted for each in self.made], why_none)
+        made = [each.counted for each in self.made]
+        forwards = [each for each in made if each.graph.level == "aot"]
         if not forwards:
             return Captured(
                 [],
                 why_none="the forward was not compiled (forward='eager' asks for that): "
                 + self.why_not_compiled,
             )
-        levels: dict[Level, list[Converted]] = {"aot": [*forwards, *self.taken_over.values()]}
-        return Captured(self.made, levels=levels)
+        backwards = [each.counted for each in self.taken_over.values()]
+        levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
+        return Captured(made, levels=levels)
 
     def why_none(self) -> str:
         """Why no backward ran, in words."""

@@ -15,6 +15,7 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...graph.model import GraphKind
+from ..islands.capture import Made
 from ..step.named_tensors import NamedTensors
 from ..torch_compile.frame import Frame
 
@@ -23,11 +24,11 @@ class ForwardRecorder:
     """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
 
     Attributes:
-        made: called with each forward or inference graph.
+        made: called with each forward or inference graph; gives what counts its runs.
     """
 
     def __init__(
-        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], None]
+        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], Made]
     ):
         self.named = named
         self.canon = canon
@@ -76,10 +77,10 @@ class _Halves:
 
     def compiler(self, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            self.recorder.made(self.frame.lowered(gm, kind, "aot"))
+            made = self.recorder.made(self.frame.lowered(gm, kind, "aot"))
             if self.backward is not None:
                 converted = self.frame.lowered(self.backward, "backward", "aot")
                 self.recorder.note(self.backward, converted)
-            return torch_private.boxed(gm.forward)
+            return torch_private.boxed(made.counting(gm.forward))
 
         return compile

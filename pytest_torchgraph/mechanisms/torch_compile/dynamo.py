@@ -10,10 +10,10 @@ import torch
 import torch.fx
 
 from ...convert.canonical_names import CanonicalNames
-from ...convert.from_fx import Converted
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
 from ...ops.levels import Level
+from ..islands.capture import Made
 from ..protocol import Captured
 from ..step.step import Step
 from .frame import Frame
@@ -43,17 +43,17 @@ class Dynamo:
         off = switched_off()
         if off:
             return Captured([], why_none=off)
-        made: list[Converted] = []
+        made: list[Made] = []
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             frame = Frame(gm, example_inputs, step.invocation.named, canon)
-            made.append(frame.dynamo(gm, _kind(example_inputs)))
-            return runnable(gm).forward
+            made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
+            return made[-1].counting(runnable(gm).forward)
 
         why_none = run_compiled(
             step, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
-        return Captured(made, why_none)
+        return Captured([each.counted for each in made], why_none)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

@@ -1,0 +1,83 @@
+"""How often a rank communicates, by kinds: as a capture says it, and as `CommDebugMode` does."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ranks.parallel_models import Build
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pytest_torchgraph import Capture
+from pytest_torchgraph.ops.collectives import collective_kinds
+from pytest_torchgraph.ranks.fake_group import fake_rank
+
+Counts = tuple[Counter[str], Counter[str]]
+"""Of the forward and of the backward."""
+
+
+class Collectives(TorchDispatchMode):
+    """Counts the ops that communicate, by their names, in nothing but what is dispatched.
+
+    What `CommDebugMode` does as well, but for the hooks that it sets in modules.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def get_comm_counts(self) -> Counter[str]:
+        """As `CommDebugMode`, with names in place of packets."""
+        return self.counts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented
+        name = str(func.overloadpacket)
+        if func.namespace in ("_c10d_functional", "c10d") and not re.search("wait|wrap", name):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def by_torch(
+    build: Build,
+    rank: int,
+    mesh: Mapping[str, int],
+    loss_fn: Callable[[Any], Tensor] | None = None,
+    counting: type[CommDebugMode] | type[Collectives] = CommDebugMode,
+) -> Counts:
+    """What is counted in an eager run; the backward starts at `loss_fn`, else at the sum."""
+    with fake_rank(rank, mesh, "cpu") as device_mesh, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hooks of CommDebugMode make views, and fire early
+        target, args, *rest = build(device_mesh)
+        with counting() as forward:
+            output = target(*args, **(rest[0] if rest else {}))
+            loss = loss_fn(output) if loss_fn else output.sum()
+        with counting() as backward:
+            if loss.requires_grad:
+                loss.backward()
+        return kinds_of(forward.get_comm_counts()), kinds_of(backward.get_comm_counts())
+
+
+def by_us(made: Capture) -> Counts:
+    """What a capture has, compiled or not."""
+    backward = {graph.name for graph in made.program if graph.kind == "backward"}
+    return (
+        Counter(each.kind for each in made.collectives if each.graph not in backward),
+        Counter(each.kind for each in made.collectives if each.graph in backward),
+    )
+
+
+def kinds_of(counts: Mapping[Any, int]) -> Counter[str]:
+    """The kinds that `CommDebugMode` counted; it counts an op of either API by its packet."""
+    found: Counter[str] = Counter()
+    for packet, count in counts.items():
+        (kind,) = collective_kinds(f"{str(packet).replace('::', '.')}.default", ())
+        found[kind] += count
+    return found
