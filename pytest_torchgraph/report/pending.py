@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -75,6 +75,7 @@ def _saved(
 ) -> SavedUpdate:
     from .causes import difference_data
 
+    difference: dict[str, Any]
     if mismatch is None:
         headline = " ".join(pending.problem.split())
         difference = {"problem": headline, "releases": None, "findings": [], "left": 0}

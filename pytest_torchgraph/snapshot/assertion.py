@@ -308,7 +308,8 @@ class GraphSnapshot(SnapshotAssertion):
         result, files = comparison.result, comparison.files
         try:
             text = None if self._is_next(files) else str(result.asserted_data)
-            return pending_update(files, result.recalled_data, text, problem)
+            stored = None if result.recalled_data is None else str(result.recalled_data)
+            return pending_update(files, stored, text, problem)
         except TorchGraphError as error:  # the file of another release cannot be read
             return PendingUpdate(Path(comparison.key), None, {}, problem, str(error))
 
