@@ -71,15 +71,15 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         del item.stash[REPLACED]
     by_file = item.stash.setdefault(MISMATCHES, {})
     mismatches = by_file.values()
-    not_saved = [*save_pending(item, report.failed, by_file, _headline)]
+    not_saved = save_pending(item, report.failed, by_file, _headline)
     item.stash.setdefault(PENDING, {})
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES], item.stash[PENDING]
     if not report.failed:
         return
     vars(report)[DIFFERENCES] = [*filter(None, map(_difference, mismatches))]
     for mismatch in mismatches:
-        report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
-    report.sections += [("torchgraph", line) for line in not_saved]
+        lines = _section(item, report, mismatch, not_saved)
+        report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
@@ -174,7 +174,9 @@ def _headline(mismatch: Mismatch) -> str:
         return f"the graphs differ (finding out how failed: {brief(error)})"
 
 
-def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -> Iterator[str]:
+def _section(
+    item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, not_saved: str
+) -> Iterator[str]:
     headline = _headline(mismatch)
     yield from _release(mismatch)
     if not (mismatch.is_new and headline in report.longreprtext):  # the assertion says it as well
@@ -191,7 +193,7 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
     yield f"file:    {mismatch.path}"
     yield from _accept_lines(item, mismatch)
     if settings.get(item.config).artifacts is not None:
-        yield f"review:  {review_command(item.config)}"
+        yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
     drawn: DrawnDifference | None = None
     try:
         _write_texts(item, mismatch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def save_pending(
     failed: bool,
     mismatches: Mapping[str, Mismatch],
     headline: Callable[[Mismatch], str],
-) -> Iterator[str]:
+) -> str:
     """Leave a file for each comparison of a phase that failed, and remove those that passed.
 
     Args:
@@ -49,13 +49,14 @@ def save_pending(
         mismatches: its failed comparisons, by the path of the file that was compared.
         headline: says what is wrong with one, in one line.
 
-    Yields:
-        a line for each file that could not be written.
+    Returns:
+        why the last one that could not be written was not; "" where all are.
     """
     noted = item.stash.get(PENDING, {})
     directory = artifacts.known_directory(item.config) if noted else None
+    problem = ""
     if directory is None:
-        return
+        return problem
     for name, pending in noted.values():
         file = directory / f"{picture_stem(item.nodeid, name)}{PENDING_SUFFIX}"
         try:
@@ -67,20 +68,24 @@ def save_pending(
             saved = _saved(item, pending, mismatch, headline(mismatch) if mismatch else "")
             artifacts.path(item, name, PENDING_SUFFIX).write_text(saved.to_json(), encoding="utf-8")
         except Exception as error:
-            yield f"not left for `{REVIEW}`: {brief(error)}"
+            problem = brief(error)
+    return problem
 
 
 def _saved(
     item: pytest.Item, pending: PendingUpdate, mismatch: Mismatch | None, headline: str
 ) -> SavedUpdate:
-    from .causes import difference_data
+    from .causes import difference_data, unknown_difference
 
     difference: dict[str, Any]
     if mismatch is None:
         headline = " ".join(pending.problem.split())
         difference = {"problem": headline, "releases": None, "findings": [], "left": 0}
     else:
-        difference = difference_data(mismatch, MAX_FINDINGS)
+        try:
+            difference = difference_data(mismatch, MAX_FINDINGS)
+        except Exception:  # the section says it
+            difference = unknown_difference(mismatch)
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     inside = all(paths.values())
     return SavedUpdate(
