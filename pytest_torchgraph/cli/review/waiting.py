@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from ...errors import TorchGraphError
 from ...graph.diff.described import CauseInWords, Described, causes_in_words, problem_described
+from ...graph.diff.identity import Identity
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest
 from ...words import counted
@@ -167,7 +168,7 @@ def read_waiting(directory: Path, root: Path | None = None) -> Waiting:
     for file in sorted(directory.rglob(f"*{PENDING_SUFFIX}")):
         try:
             update = SavedUpdate.from_json(file.read_bytes(), file)
-            _findings(update)
+            _ = [*_findings(update)]
             saved.append((file, update))
         except (TorchGraphError, OSError) as error:
             unreadable.append(str(error))
@@ -198,9 +199,17 @@ def _findings(update: SavedUpdate) -> Iterator[Described]:
     for finding in difference["findings"]:
         yield Described.from_data(finding)
     if not difference["findings"]:
-        yield problem_described(difference["problem"])
+        # Equal problems may be of different edits: op counts are in the details alone.
+        known = update.digests.get(update.target) is not None
+        yield _problem("; ".join([difference["problem"], *(update.details if known else ())]))
     if difference["left"]:
-        yield problem_described(f"{counted(difference['left'], 'further finding')} not listed")
+        yield _problem(f"{counted(difference['left'], 'further finding')} not listed")
+
+
+def _problem(text: str) -> Described:
+    """A problem in words, which is known again by all of its text."""
+    text = " ".join(text.split())
+    return replace(problem_described(text), identity=Identity(edits=(f"problem {text}",)))
 
 
 def _root(updates: Sequence[SavedUpdate], directory: Path) -> Path:
