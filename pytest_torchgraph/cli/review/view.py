@@ -72,7 +72,9 @@ def _title(session: Session) -> str:
         number = f"graph {session.graph + 1} of {len(cause.updates)}"
         return f"Cause {cause.number}: {number}: {session.update.saved.test}"
     left = sum(session.status(each) != "stored" for each in session.causes)
-    return f"Review of {session.waiting.directory}: {left} of {len(session.causes)} causes wait"
+    return (
+        f"{left} of {counted(len(session.causes), 'cause')} waiting in {session.waiting.directory}"
+    )
 
 
 def _causes(session: Session, width: int, height: int) -> list[Line]:

@@ -118,7 +118,7 @@ def test_the_graphs_of_a_cause_are_shown_one_by_one(session: Session) -> None:
     press(session, "h", "left", "left")
     assert session.message == "this is the first graph of this cause"
     press(session, "escape")
-    assert shown(session).startswith("Review of ")
+    assert shown(session).startswith("4 of 4 causes waiting in ")
 
 
 def test_a_new_graph_is_shown_as_it_will_be_stored(session: Session) -> None:

@@ -20,7 +20,7 @@ from cli.review.left import FIRST, HOME, Left
 
 from pytest_torchgraph.cli.main import main
 
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds after which something does not come any more."""
 OTHERS = {f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)}
 LEAVING = b"\x1b[?1049l"
@@ -109,7 +109,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
 ) -> None:
     before = left.stored()
     review = terminal(left.directory)
-    review.shows(b"4 of 4 causes wait")
+    review.shows(b"4 of 4 causes waiting")
     review.press("ja")
     review.until(lambda: changed(before, left.stored()) == OTHERS)
     review.press("q")
@@ -124,7 +124,7 @@ def test_accepting_everything_leaves_nothing_to_review(
     few: Left, updated: dict[str, bytes], terminal: Callable[..., Terminal]
 ) -> None:
     review = terminal(few.directory, columns=30, lines=8)
-    review.shows(b"causes wait")
+    review.shows(b"causes waiting")
     review.press("yyq")
     assert review.ends() == 0
     assert few.stored().items() <= updated.items()
@@ -142,7 +142,7 @@ def test_an_interrupted_review_loses_nothing(
 ) -> None:
     before = left.stored()
     review = terminal(left.directory)
-    review.shows(b"4 of 4 causes wait")
+    review.shows(b"4 of 4 causes waiting")
     review.press("ja")
     review.until(lambda: changed(before, left.stored()) == OTHERS)
     if isinstance(how, str):
@@ -164,11 +164,11 @@ def test_a_review_follows_the_size_of_its_terminal(
     few: Left, terminal: Callable[..., Terminal]
 ) -> None:
     review = terminal(few.directory)
-    review.shows(b"2 of 2 causes wait")
+    review.shows(b"2 of 2 causes waiting")
     review.resize(15, 3)
     review.shows(b"too small")
     review.resize(100, 30)
-    review.until(lambda: review.seen.count(b"2 of 2 causes wait") == 2)
+    review.until(lambda: review.seen.count(b"2 of 2 causes waiting") == 2)
     review.press("q")
     assert review.ends() == 1
     assert review.is_given_back()
@@ -179,7 +179,7 @@ def test_colours_are_left_out_where_nobody_wants_them(
     few: Left, terminal: Callable[..., Terminal], no_color: str
 ) -> None:
     review = terminal(few.directory, NO_COLOR=no_color)
-    review.shows(b"2 of 2 causes wait")
+    review.shows(b"2 of 2 causes waiting")
     review.press("\r")
     review.shows(b"layer.1/abs")
     review.press("q")
@@ -195,7 +195,7 @@ def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
     [file] = few.directory.glob("*test_other?0*.update.json")
     Path(str(file).replace(".update.json", ".svg")).touch()
     review = terminal(few.directory, columns=200)
-    review.shows(b"2 of 2 causes wait")
+    review.shows(b"2 of 2 causes waiting")
     review.press("o")
     review.shows(b"no desktop here, the picture is ")
     review.press("q")
@@ -220,7 +220,7 @@ def test_causes_keep_their_numbers_from_review_to_review(
 ) -> None:
     main(["accept", f"--from={left.directory}", "--cause=2", f"--cause={FIRST}"])
     review = terminal(left.directory)
-    review.shows(b"2 of 2 causes wait")
+    review.shows(b"2 of 2 causes waiting")
     review.shows(b">  3 ! 2 op counts differ")
     review.press("q")
     assert review.ends() == 1
