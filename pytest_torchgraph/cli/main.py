@@ -3,6 +3,8 @@
     show FILE              print the graphs; as git's textconv
     diff OLD NEW           print the difference; as git's difftool
     compare OLD NEW        the same over all files of two directories, by cause
+    review [DIR]           go through the graphs that differ, by cause, and accept them
+    accept --from=DIR      the same without asking
     audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
 
@@ -22,10 +24,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import audit, compare, diff, render, show
+from . import accept, audit, compare, diff, render, review, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, compare, render, audit)
+COMMANDS = (show, diff, compare, review, accept, render, audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def directory(config: pytest.Config) -> Path:
     if _TEMPORARY not in config.stash:
         config.stash[_TEMPORARY] = Path(tempfile.mkdtemp(prefix="pytest-torchgraph-"))
     return config.stash[_TEMPORARY]
+
+
+def known_directory(config: pytest.Config) -> Path | None:
+    """The same without making it; None for a temporary one, which nobody would look for later."""
+    chosen = settings.get(config).artifacts
+    if chosen is not None or not config.pluginmanager.hasplugin("cacheprovider"):
+        return chosen
+    cache = Path(os.path.expandvars(os.path.expanduser(config.getini("cache_dir"))))
+    return config.rootpath / cache / "d" / "torchgraph"
 
 
 def attach(item: pytest.Item, report: pytest.TestReport, picture: Path, name: str) -> None:

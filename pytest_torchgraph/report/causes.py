@@ -16,6 +16,7 @@ from ..snapshot import DIFFERENCES
 from ..snapshot.changes import brief
 from ..torch_release import running_release
 from ..words import counted
+from .pending import review_command
 
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords, Described
@@ -29,16 +30,21 @@ UPDATE_FAILED = "pytest --lf --torchgraph-update"
 """The command that stores what the failed tests captured."""
 
 
-def difference_data(mismatch: Mismatch) -> dict[str, Any]:
-    """The plain data of a failed comparison, of bounded size."""
+def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> dict[str, Any]:
+    """The plain data of a failed comparison, of bounded size.
+
+    Args:
+        mismatch: the comparison.
+        limit: how many of its findings there are at most; the others are counted.
+    """
     from ..graph.diff.described import described
 
     findings = mismatch.findings
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,
-        "findings": [described(each).data() for each in findings[:MAX_FINDINGS]],
-        "left": max(0, len(findings) - MAX_FINDINGS),
+        "findings": [described(each).data() for each in findings[:limit]],
+        "left": max(0, len(findings) - limit),
     }
 
 
@@ -147,3 +153,5 @@ class FailedComparisons:
         yield from cause_lines(self.causes, "test")
         if accept := self.accept():
             yield f"accept all:  {accept}"
+        if review := review_command(self.config):
+            yield f"review:      {review}"

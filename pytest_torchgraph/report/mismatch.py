@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..settings import config as settings
-from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, REPLACED, STORED
+from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, PENDING, REPLACED, STORED
 from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch, Part, findings_of_ranks
 from ..words import format_ranks
 from . import artifacts
+from .pending import UPDATE, review_command, save_pending
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import GraphDiff
     from ..render.drawing import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
-UPDATE = "--torchgraph-update"
 MAX_LINES = 60
 """Lines of findings in the section of a comparison; the text file beside the picture has all."""
 MAX_CHANGES = 2
@@ -73,13 +73,17 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
             (path, _difference(each) or unknown_difference(each)) for path, each in replaced
         ]
         del item.stash[REPLACED]
-    mismatches = item.stash.setdefault(MISMATCHES, {}).values()
-    del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES]
+    by_file = item.stash.setdefault(MISMATCHES, {})
+    mismatches = by_file.values()
+    not_saved = save_pending(item, report.failed, by_file, _headline)
+    item.stash.setdefault(PENDING, {})
+    del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES], item.stash[PENDING]
     if not report.failed:
         return
     vars(report)[DIFFERENCES] = [*filter(None, map(_difference, mismatches))]
     for mismatch in mismatches:
-        report.sections.append(("torchgraph", "\n".join(_section(item, report, mismatch))))
+        lines = _section(item, report, mismatch, not_saved)
+        report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
@@ -185,7 +189,9 @@ def _what_of_ranks(mismatch: Mismatch) -> str:
     return "; ".join([*([heading(mismatch.findings)] if mismatch.findings else []), *problems])
 
 
-def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -> Iterator[str]:
+def _section(
+    item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, not_saved: str
+) -> Iterator[str]:
     headline = _headline(mismatch)
     yield from _release(mismatch)
     if not (mismatch.is_new and headline in report.longreprtext):  # the assertion says it as well
@@ -201,6 +207,8 @@ def _section(item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch) -
         yield f"... and {len(lines) - MAX_LINES} more lines"
     yield f"file:    {mismatch.path}"
     yield from _accept_lines(item, mismatch)
+    if settings.get(item.config).artifacts is not None:
+        yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
     shown: tuple[Mismatch | Part, ...] = mismatch.parts[:MOST_DRAWN] or (mismatch,)
     drawn: list[DrawnDifference | None] = []
     try:

@@ -4,6 +4,7 @@
     compare      captured graphs against a stored document
     file_names, files, order    names of the files, reading and writing, refused loops
     changes, run, stale, summary    what a run wrote, compared, and may remove
+    pending    what an update would have written, to be made later
 
 A test keeps in its stash, under the keys here, what its report needs. This module imports nothing
 but pytest, so that tests without graphs pay nothing.
@@ -17,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .compare import Mismatch
+    from .pending import PendingUpdate
 
 MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
 """The failed comparisons of a test's running phase, the last one for each stored file."""
@@ -30,6 +32,13 @@ in it, "" for nothing.
 
 REPLACED: pytest.StashKey[list[tuple[str, Mismatch]]] = pytest.StashKey()
 """The stored graphs that an update replaced by others in a test's running phase, by file."""
+
+PENDING: pytest.StashKey[dict[str, tuple[str, PendingUpdate | None]]] = pytest.StashKey()
+"""The comparisons by `==` of a test's running phase.
+
+By the path of the file that an update writes: the file's name without suffix, and what an update
+would do; None where they passed.
+"""
 
 DIFFERENCES = "torchgraph_differences"
 """Attribute of a test's report with the data of its failed comparisons."""

@@ -32,9 +32,9 @@ from syrupy.assertion import AssertionResult, SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
-from ..errors import GraphFormatError
+from ..errors import GraphFormatError, TorchGraphError
 from ..settings import config as settings
-from . import COMPARED, MISMATCHES, REPLACED, STORED, USED
+from . import COMPARED, MISMATCHES, PENDING, REPLACED, STORED, USED
 from .cleanup import SUFFIX
 from .file_names import stem_of
 from .files import read_text, remove_file, write_text
@@ -44,6 +44,7 @@ from .release_files import ReleaseFiles, release_files
 if TYPE_CHECKING:
     from ..graph.model import Detail
     from .compare import AnySubject, Mismatch
+    from .pending import PendingUpdate
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
@@ -111,6 +112,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._detail: Detail = "dataflow"
         self._subject: AnySubject | None = None
         self.mismatch: Mismatch | None = None
+        self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._settled: set[str] = set()
         self._places: set[Place] = set()
 
@@ -153,7 +155,10 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         self.item.stash[USED] = True
         self._need_order(sys._getframe(1))
-        return self._assert(other)
+        try:
+            return self._assert(other)
+        finally:
+            self._note_pending()
 
     def __ne__(self, other: object) -> bool:
         """Whether the stored graph differs. A failure where none is stored; nothing is written."""
@@ -202,7 +207,7 @@ class GraphSnapshot(SnapshotAssertion):
         __tracebackhide__ = True
         from .subject import subject_of
 
-        self.mismatch = None
+        self.mismatch = self._pending = None
         self._subject = subject_of(data)
         result, files = self._look()
         location = os.path.abspath(result.snapshot_location)
@@ -217,6 +222,8 @@ class GraphSnapshot(SnapshotAssertion):
                 result.success = True
             else:
                 self._settle(comparison)
+            pending = None if result.success else self._pending_update(comparison)
+            self._pending = (comparison.key, result.snapshot_name, pending)
             return result.success
         finally:
             self._subject = None
@@ -295,6 +302,30 @@ class GraphSnapshot(SnapshotAssertion):
         self.item.stash[COMPARED].append(location)
         self.item.stash.setdefault(STORED, []).append((how, location, change))
 
+    def _pending_update(self, comparison: Comparison, problem: str = "") -> PendingUpdate:
+        """What an update would do for a comparison that failed."""
+        from .pending import PendingUpdate, pending_update
+
+        result, files = comparison.result, comparison.files
+        try:
+            text = None if self._is_next(files) else str(result.asserted_data)
+            stored = None if result.recalled_data is None else str(result.recalled_data)
+            return pending_update(files, stored, text, problem)
+        except TorchGraphError as error:  # the file of another release cannot be read
+            return PendingUpdate(Path(comparison.key), None, {}, problem, str(error))
+
+    def _note_pending(self) -> None:
+        """Record for the report what an update would do, where a comparison came to an end."""
+        if self._pending is None:
+            return
+        key, name, pending = self._pending
+        noted = self.item.stash.setdefault(PENDING, {})
+        if key in noted and (pending or noted[key][1]):
+            from .pending import joined
+
+            pending = joined(noted[key][1], pending)
+        noted[key] = name, pending
+
     def _may_write(self, result: AssertionResult, files: ReleaseFiles) -> bool:
         """Whether this run writes the file: not twice in one test, the second graph would win."""
         if files.own is None or os.path.abspath(files.own) in self._settled:
@@ -345,7 +376,12 @@ class GraphSnapshot(SnapshotAssertion):
                 was = document.header.detail
                 return mismatch(f"detail {self._detail!r}, was {was!r}")
         else:
-            document = parse_stored(stored, path)
+            try:
+                document = parse_stored(stored, path)
+            except GraphFormatError as error:
+                pending = self._pending_update(comparison, str(error))
+                self._pending = (comparison.key, result.snapshot_name, pending)
+                raise
         found = compare(document, self._current, self._detail)
         if found is None:
             return None

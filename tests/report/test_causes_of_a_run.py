@@ -72,6 +72,7 @@ def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
         "    in test_a.py::test_net[0], test_a.py::test_net[10], test_a.py::test_net[11] "
         "and 37 more",
         "accept all:  pytest --lf --torchgraph-update",
+        "review:      python -m pytest_torchgraph review",
     ]
 
 

@@ -1,0 +1,125 @@
+"""The causes of what waits, printed: with the numbers that `accept --cause` takes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...graph.diff.cause_table import cause_lines
+from ...words import counted
+from ..formats import markdown_code, markdown_table
+from .waiting import NumberedCause, State, Waiting
+
+ACCEPT = "python -m pytest_torchgraph accept"
+
+
+def listing(waiting: Waiting) -> Iterator[str]:
+    """A few lines for each cause that waits, and how to accept one."""
+    states = waiting.states()
+    yield heading(waiting, states)
+    for cause in open_causes(waiting, states):
+        head, *rest = cause_lines([cause.words])
+        yield f"{cause.number:>3}  {head}"
+        yield from (f"   {line}" for line in rest)
+        if note := notes(waiting, cause, states):
+            yield f"       {note}"
+    for update in waiting.updates:
+        state, why = states[update.target]
+        if state == "refused":
+            yield f"!  {update.target}: {why}"
+    yield from (f"!  {problem}" for problem in waiting.unreadable)
+    if waits(states):
+        yield f"accept one:  {accept_command(waiting.directory, '--cause=N')}"
+        yield f"accept all:  {accept_command(waiting.directory)}"
+
+
+def markdown(waiting: Waiting) -> Iterator[str]:
+    """The same as a table."""
+    states = waiting.states()
+    yield f"**{heading(waiting, states)}**"
+    table = markdown_table([cause.words for cause in open_causes(waiting, states)])
+    if table:
+        head, rule, *rows = table
+        numbers = [cause.number for cause in open_causes(waiting, states)]
+        yield from ("", f"| cause {head}", f"|---:{rule}")
+        yield from (f"| {number} {row}" for number, row in zip(numbers, rows, strict=True))
+    refused = [(name, why) for name, (state, why) in states.items() if state == "refused"]
+    problems = [f"{name}: {why}" for name, why in refused] + list(waiting.unreadable)
+    if problems:
+        yield from ("", *(f"- {markdown_code(problem)}" for problem in problems))
+
+
+def data(waiting: Waiting) -> dict[str, Any]:
+    """The same for a program, with all causes."""
+    states = waiting.states()
+    return {
+        "directory": str(waiting.directory),
+        "causes": [
+            {
+                "number": cause.number,
+                **cause.words.to_json(),
+                "waiting": [name for name in cause.words.files if states[name][0] != "stored"],
+            }
+            for cause in waiting.causes
+        ],
+        "updates": [
+            {
+                "test": update.saved.test,
+                "file": update.target,
+                "headline": update.saved.headline,
+                "state": states[update.target][0],
+                "why": states[update.target][1],
+                "causes": sorted(waiting.causes_by_target[update.target]),
+            }
+            for update in waiting.updates
+        ],
+        "unreadable": list(waiting.unreadable),
+    }
+
+
+def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
+    """How much waits, in one line."""
+    kinds = [state for state, _ in states.values()]
+    stored = f"; {counted(kinds.count('stored'), 'graph')} stored already" * ("stored" in kinds)
+    refused = kinds.count("refused")
+    cannot = f", of which {refused} cannot be accepted" if refused else ""
+    open_files = len(kinds) - kinds.count("stored")
+    if not open_files:
+        return f"nothing waits{stored}"
+    causes = counted(len(open_causes(waiting, states)), "cause")
+    return f"{causes} in {counted(open_files, 'stored graph')}{cannot}{stored}"
+
+
+def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]) -> str:
+    """What of a cause is stored already, and which other causes its files have; "" for nothing."""
+    parts = []
+    names = [update.target for update in cause.updates]
+    if stored := sum(states[name][0] == "stored" for name in names):
+        parts.append(f"{stored} of {counted(len(names), 'file')} stored already")
+    several = [waiting.causes_by_target[name] - {cause.number} for name in names]
+    if others := sorted(frozenset().union(*several)):
+        files = counted(sum(map(bool, several)), "file")
+        verb = "has" if files.startswith("1 ") else "have"
+        parts.append(f"{files} {verb} also cause {', '.join(map(str, others))}")
+    return "; ".join(parts)
+
+
+def waits(states: dict[str, tuple[State, str]]) -> bool:
+    """Whether anything waits; what is refused does as well."""
+    return any(state != "stored" for state, _ in states.values())
+
+
+def open_causes(waiting: Waiting, states: dict[str, tuple[State, str]]) -> list[NumberedCause]:
+    """The causes of which not everything is stored."""
+    return [
+        cause
+        for cause in waiting.causes
+        if any(states[update.target][0] != "stored" for update in cause.updates)
+    ]
+
+
+def accept_command(directory: Path, *options: str) -> str:
+    """The command that accepts without asking."""
+    return f"{ACCEPT} {shlex.join([f'--from={directory}', *options])}"

@@ -1,0 +1,239 @@
+"""The updates that runs left in a directory, each with what has become of it, and their causes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from ...errors import TorchGraphError
+from ...graph.diff.described import CauseInWords, Described, causes_in_words, problem_described
+from ...graph.diff.identity import Identity
+from ...snapshot.files import read_text
+from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest
+from ...words import counted
+
+State = Literal["waits", "stored", "refused"]
+DEFAULT = Path(".pytest_cache") / "d" / "torchgraph"
+"""Where a run without `--torchgraph-artifacts` leaves its updates, below the root directory."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update.
+
+    Attributes:
+        file: the file that a run left.
+        root: the directory that paths are relative to.
+        saved: what it holds.
+        findings: what differs, in words; at least one.
+        conflict: why no update of this stored file is made; "" for no reason.
+    """
+
+    file: Path
+    root: Path
+    saved: SavedUpdate
+    findings: tuple[Described, ...]
+    conflict: str = ""
+
+    @property
+    def target(self) -> str:
+        """The stored file, relative to `root`."""
+        return self.saved.target
+
+    @property
+    def path(self) -> Path:
+        """The stored file."""
+        return self.root / self.target
+
+    def state(self) -> tuple[State, str]:
+        """What has become of it, as the files are now; where it is refused, why."""
+        saved = self.saved
+        if self.conflict or saved.refused:
+            return "refused", self.conflict or saved.refused
+        try:
+            now = {name: digest(read_text(self.root / name)) for name in saved.digests}
+        except TorchGraphError as error:
+            return "refused", str(error)
+        if now[self.target] == digest(saved.text):
+            return "stored", ""
+        test_file = saved.test.partition("::")[0]
+        if not (self.root / test_file).exists():
+            return "refused", f"there is no {test_file} any more"
+        for name, was in saved.digests.items():
+            if now[name] != was:
+                return "refused", f"{name} is no longer the one that was compared: run the test"
+        return "waits", ""
+
+    def beside(self, suffix: str) -> Path | None:
+        """Another file of the same comparison, as `.svg`; None where the run left none."""
+        path = self.file.with_name(f"{self.file.name.removesuffix(PENDING_SUFFIX)}{suffix}")
+        return path if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class NumberedCause:
+    """A cause of what waits.
+
+    Attributes:
+        number: by which `accept --cause` knows it, from 1; the same as long as no run leaves other
+            updates in the directory, whatever was accepted.
+        words: the cause; its files are the stored files.
+        updates: the updates that it is found in.
+    """
+
+    number: int
+    words: CauseInWords
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """All updates of a directory.
+
+    Attributes:
+        directory: the directory.
+        updates: the updates, by stored file.
+        unreadable: why a file that a run left there cannot be used, one line for each.
+    """
+
+    directory: Path
+    updates: tuple[Update, ...]
+    unreadable: tuple[str, ...] = ()
+
+    @cached_property
+    def causes(self) -> tuple[NumberedCause, ...]:
+        """The causes, those in most stored files first."""
+        by_target = {update.target: update for update in self.updates}
+        items = [(update.target, each) for update in self.updates for each in update.findings]
+        upgraded = [
+            update.target for update in self.updates if update.saved.difference.get("releases")
+        ]
+        return tuple(
+            NumberedCause(number, words, tuple(by_target[name] for name in words.files))
+            for number, words in enumerate(causes_in_words(items, upgraded=upgraded), 1)
+        )
+
+    @cached_property
+    def causes_by_target(self) -> Mapping[str, frozenset[int]]:
+        """The numbers of the causes of each stored file."""
+        found: dict[str, set[int]] = {}
+        for cause in self.causes:
+            for update in cause.updates:
+                found.setdefault(update.target, set()).add(cause.number)
+        return {target: frozenset(numbers) for target, numbers in found.items()}
+
+    def states(self) -> dict[str, tuple[State, str]]:
+        """What has become of each update, by stored file."""
+        return {update.target: update.state() for update in self.updates}
+
+
+def find_directory(given: Path | None) -> Path:
+    """The directory to look in: the one that was given, or that of the last run without any.
+
+    Raises:
+        TorchGraphError: where there is none.
+    """
+    if given is not None:
+        if not given.is_dir():
+            given.stat()
+            raise TorchGraphError(f"{given} is a file: name the directory that a run wrote")
+        return given
+    here = Path.cwd()
+    for directory in (here, *here.parents):
+        if (directory / DEFAULT).is_dir():
+            return Path(os.path.relpath(directory / DEFAULT))
+    raise TorchGraphError(
+        f"there is no {DEFAULT} here: run the tests first, or name the directory that "
+        "`pytest --torchgraph-artifacts=DIR` wrote"
+    )
+
+
+def read_waiting(directory: Path, root: Path | None = None) -> Waiting:
+    """The updates that runs left in a directory and those below it.
+
+    Args:
+        directory: the directory.
+        root: the directory that paths are relative to; None for the nearest one, from here
+            upwards, that has a test file, or a stored one, of one of the updates.
+
+    Raises:
+        TorchGraphError: where no run left anything, and where no checkout is found.
+    """
+    saved: list[tuple[Path, SavedUpdate]] = []
+    unreadable: list[str] = []
+    for file in sorted(directory.rglob(f"*{PENDING_SUFFIX}")):
+        try:
+            update = SavedUpdate.from_json(file.read_bytes(), file)
+            _ = [*_findings(update)]
+            saved.append((file, update))
+        except (TorchGraphError, OSError) as error:
+            unreadable.append(str(error))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            unreadable.append(f"{file}: its findings cannot be read: {error!r}")
+    if not saved:
+        raise TorchGraphError(unreadable[0] if unreadable else _why_none(directory))
+    home = root or _root([update for _, update in saved], directory)
+    return Waiting(directory, tuple(_updates(saved, home)), tuple(unreadable))
+
+
+def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
+    """The updates by stored file: several shards or releases may have left the same one."""
+    by_target: dict[str, list[tuple[Path, SavedUpdate]]] = {}
+    for file, update in saved:
+        by_target.setdefault(update.target, []).append((file, update))
+    for _, same in sorted(by_target.items()):
+        file, update = same[0]
+        conflict = ""
+        for other_file, other in same[1:]:
+            if (other.text, other.digests) != (update.text, update.digests):
+                conflict = f"{file} and {other_file} have different graphs for it"
+        yield Update(file, root, update, tuple(_findings(update)), conflict)
+
+
+def _findings(update: SavedUpdate) -> Iterator[Described]:
+    difference = update.difference
+    for finding in difference["findings"]:
+        yield Described.from_data(finding)
+    if not difference["findings"]:
+        # Equal problems may be of different edits: op counts are in the details alone.
+        known = update.digests.get(update.target) is not None
+        yield _problem("; ".join([difference["problem"], *(update.details if known else ())]))
+    if difference["left"]:
+        yield _problem(f"{counted(difference['left'], 'further finding')} not listed")
+
+
+def _problem(text: str) -> Described:
+    """A problem in words, which is known again by all of its text."""
+    text = " ".join(text.split())
+    return replace(problem_described(text), identity=Identity(edits=(f"problem {text}",)))
+
+
+def _root(updates: Sequence[SavedUpdate], directory: Path) -> Path:
+    here = Path.cwd()
+    names = dict.fromkeys(
+        name for update in updates for name in (update.test.partition("::")[0], update.target)
+    )
+    for root in (here, *here.parents):
+        if any((root / name).exists() for name in names):
+            return root
+    raise TorchGraphError(
+        f"neither here nor in a directory above is any test file of {directory} "
+        f"({next(iter(names))}): go to the checkout, or name pytest's root directory with --root"
+    )
+
+
+def _why_none(directory: Path) -> str:
+    if any(directory.rglob("*.received.tgraph")):
+        return (
+            f"{directory} has texts of graphs and no *{PENDING_SUFFIX}: an older release of "
+            "pytest-torchgraph wrote it. Run the tests again with this one; `compare` shows the "
+            "causes all the same"
+        )
+    return (
+        f"nothing waits in {directory}: `pytest --torchgraph-artifacts=DIR` leaves a file "
+        f"*{PENDING_SUFFIX} there for each comparison that fails"
+    )

@@ -1,0 +1,84 @@
+"""What one run left: 40 stored graphs that differ by two edits, and one graph that is new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli.review.left import EDITED, TESTS, Left, stored_in
+from projects import GRAPHS
+
+
+def run_tests(project: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a project, without drawing: `dot` is not found."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "GITHUB_"))}
+    plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "--tb=no", *plugins, *options],
+        cwd=project,
+        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The project, with the old graphs and what the run with other ones left in `out`; a copy of
+    it, in which an update stored the other ones."""
+    project = tmp_path_factory.mktemp("machine") / "project"
+    project.mkdir()
+    for name, text in (("graphs", GRAPHS), ("test_a", TESTS)):
+        (project / f"{name}.py").write_text(text)
+    (project / "pytest.ini").touch()
+    first = run_tests(project, "--torchgraph-update")
+    assert "40 passed" in first.stdout, first.stdout + first.stderr
+    updated = project.with_name("updated")
+    shutil.copytree(project, updated)
+    second = run_tests(project, "--torchgraph-artifacts=out", **EDITED)
+    assert "41 failed" in second.stdout, second.stdout + second.stderr
+    assert "review:      python -m pytest_torchgraph review out" in second.stdout
+    third = run_tests(updated, "--torchgraph-update", **EDITED)
+    assert "41 passed" in third.stdout, third.stdout + third.stderr
+    return project, updated
+
+
+@pytest.fixture
+def left(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
+    """A checkout of its own, which is the working directory, and the artifacts outside of it."""
+    return checkout(built[0], tmp_path, monkeypatch)
+
+
+def checkout(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *without: str) -> Left:
+    """Copies of a project and what a run left in it, but for files of these names."""
+    root, directory = home / "checkout", home / "downloaded"
+    ignored = shutil.ignore_patterns("out", ".pytest_cache", *without)
+    shutil.copytree(project, root, ignore=ignored)
+    shutil.copytree(project / "out", directory, ignore=ignored)
+    monkeypatch.chdir(root)
+    return Left(root, directory)
+
+
+@pytest.fixture
+def few(built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
+    """The same of the tests test_other and test_new alone: two updates and a new file."""
+    return checkout(built[0], tmp_path, monkeypatch, "test_net*", "*.test_net*")
+
+
+@pytest.fixture
+def updated(built: tuple[Path, Path]) -> dict[str, bytes]:
+    """What an update stores."""
+    return stored_in(built[1])
+
+
+@pytest.fixture
+def changed() -> Callable[[dict[str, bytes], dict[str, bytes]], set[str]]:
+    """The names of the files that differ, came or went."""
+    return lambda before, after: {
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    }

@@ -1,0 +1,72 @@
+"""A project of 40 tests, and what one run of it left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = '''
+"""38 tests have the edit of OP, of which two have that of OTHER as well; two have only that."""
+import os
+
+import pytest
+from graphs import Capture, graph
+
+OP, OTHER = os.environ.get("OP", "gelu"), os.environ.get("OTHER", "log")
+
+
+@pytest.mark.parametrize("k", range(38))
+def test_net(graph_snapshot, k):
+    ops = ["sin", *["cos", "exp"] * (k % 4), OP, "tan"]
+    if k >= 36:
+        ops.append(OTHER)
+    elif k == 35:
+        ops = [OP] * 12
+    detail = {33: "ops", 34: "full"}.get(k, "dataflow")
+    stride = " stride [16, 1]" if detail == "full" else ""
+    assert Capture(graph(*ops, stride=stride)) == graph_snapshot(detail=detail)
+
+
+@pytest.mark.parametrize("k", range(2))
+def test_other(graph_snapshot, k):
+    assert Capture(graph(*["neg"] * (k + 1), OTHER)) == graph_snapshot(name="last")
+
+
+if "NEW" in os.environ:
+
+    def test_new(graph_snapshot):
+        assert Capture(graph("abs")) == graph_snapshot
+'''
+EDITED = {"OP": "relu", "OTHER": "abs", "NEW": "1"}
+"""The environment in which the tests capture other graphs."""
+
+FIRST, SECOND, COUNTS, NEW = 1, 2, 3, 4
+"""The numbers of the causes: of OP, of OTHER, of OP where op counts are stored, and that nothing
+is stored."""
+
+
+HOME = "__snapshots__/test_a"
+
+
+class Left(NamedTuple):
+    """A checkout with what a run on another machine left in it.
+
+    Attributes:
+        root: the checkout.
+        directory: what the run left.
+    """
+
+    root: Path
+    directory: Path
+
+    def stored(self) -> dict[str, bytes]:
+        """All stored files of the checkout and everything that lies beside them."""
+        return stored_in(self.root)
+
+
+def stored_in(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in (root / "__snapshots__").rglob("*")
+        if path.is_file()
+    }

@@ -1,0 +1,322 @@
+"""`accept --from=DIR` and `review --list`: without a terminal, without running a test."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
+
+from pytest_torchgraph.cli.main import main
+
+Output = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Output:
+    """Run a command that ends with a code; what it prints."""
+
+    def run(*words: object, code: int) -> str:
+        assert main([str(word) for word in words]) == code
+        out, err = capsys.readouterr()
+        return err if code == 2 and not out else out
+
+    return run
+
+
+def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
+    left: Left, updated: dict[str, bytes], run: Output
+) -> None:
+    before = left.stored()
+    told = run("accept", f"--from={left.directory}", f"--cause={SECOND}", code=1)
+    new = {f"{HOME}/test_other[{k}][last].tgraph": None for k in range(2)}
+    assert left.stored() == {**before, **{name: updated[name] for name in new}}
+    assert told.splitlines() == [
+        *(
+            f"updated  {name}: 1 edit: aten.log -> aten.abs in layer.{k}"
+            for k, name in enumerate(new, 1)
+        ),
+        *(
+            f"waits  {HOME}/test_net[{k}].tgraph: it has cause 1 as well, and is written whole"
+            for k in (36, 37)
+        ),
+    ]
+
+
+def test_a_file_with_two_causes_is_written_once_both_are_accepted(
+    left: Left, updated: dict[str, bytes], run: Output
+) -> None:
+    causes = [f"--cause={number}" for number in (FIRST, SECOND, COUNTS)]
+    run("accept", f"--from={left.directory}", *causes, code=0)
+    assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
+
+
+def test_what_is_stored_are_the_bytes_of_an_update(
+    left: Left, updated: dict[str, bytes], run: Output
+) -> None:
+    told = run("accept", f"--from={left.directory}", code=0)
+    assert left.stored() == updated
+    assert told.count("updated  ") == 40
+    assert f"created  {HOME}/test_new.tgraph: no graph is stored" in told
+    folded = updated[f"{HOME}/test_net[35].tgraph"]
+    assert b"each layer.* {" in folded
+    assert b"detail ops" in updated[f"{HOME}/test_net[33].tgraph"]
+    told = run("accept", f"--from={left.directory}", code=0)
+    assert told == "nothing to write: all of it is stored already\n"
+
+
+def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
+    def numbers() -> dict[int, list[str]]:
+        data = json.loads(run("review", left.directory, "--format=json", code=1))
+        return {cause["number"]: cause["waiting"] for cause in data["causes"]}
+
+    before = numbers()
+    assert [len(before[k]) for k in (FIRST, SECOND, COUNTS, NEW)] == [37, 4, 1, 1]
+    run("accept", f"--from={left.directory}", f"--cause={FIRST}", code=1)
+    assert [len(numbers()[k]) for k in (FIRST, SECOND, COUNTS, NEW)] == [2, 4, 1, 1]
+    run("accept", f"--from={left.directory}", f"--cause={NEW}", code=0)
+    listed = run("review", left.directory, "--list", code=1)
+    assert listed.startswith("3 causes in 5 stored graphs; 36 graphs stored already\n  1  ~ aten.g")
+    assert "35 of 37 files stored already; 2 files have also cause 2" in listed
+    run("accept", f"--from={left.directory}", code=0)
+    assert run("review", left.directory, "--list", code=0).startswith("nothing waits")
+    assert run("review", left.directory, code=0).startswith("nothing waits")
+
+
+def test_the_causes_are_listed_with_their_numbers(left: Left, run: Output) -> None:
+    listed = run("review", "--list", left.directory, code=1)
+    heads = [line for line in listed.splitlines() if line[:3].strip().isdigit()]
+    assert [line.partition(" in ")[0] for line in heads[:2]] == [
+        "  1  ~ aten.gelu -> aten.relu",
+        "  2  ~ aten.log -> aten.abs",
+    ]
+    assert heads[2:] == [
+        "  3  ! 2 op counts differ; forward: aten.gelu.default 1 -> 0; forward: aten.relu.default "
+        "0 -> 1  (1 place, 1 file)",
+        "  4  ! no graph is stored for this comparison yet  (1 place, 1 file)",
+    ]
+    assert f"accept --from={left.directory} --cause=N" in listed
+    table = run("review", "--format=markdown", left.directory, code=1)
+    assert "| 2 | `~ aten.log -> aten.abs` |" in table
+
+
+@pytest.mark.parametrize(
+    ("test", "files"),
+    [
+        ("test_a.py::test_other", {f"test_other[{k}][last]" for k in range(2)}),
+        ("test_a.py::test_net[7]", {"test_net[7]"}),
+        ("test_a.py::test_new", {"test_new"}),
+    ],
+)
+def test_a_test_is_named_by_its_id(
+    left: Left,
+    updated: dict[str, bytes],
+    run: Output,
+    test: str,
+    files: set[str],
+) -> None:
+    before = left.stored()
+    run("accept", f"--from={left.directory}", f"--test={test}", code=0)
+    stored = {name: updated[name] for name in (f"{HOME}/{each}.tgraph" for each in files)}
+    assert left.stored() == {**before, **stored}
+
+
+def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
+    before = left.stored()
+    told = run("accept", f"--from={left.directory}", "--cause=4", "--dry-run", code=0)
+    assert told.startswith(f"would be created  {HOME}/test_new.tgraph: ")
+    assert left.stored() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--cause=5"], "there is no cause 5: * has 1 to 4, see *"),
+        (["--cause=0"], "there is no cause 0: *"),
+        (["--test=test_b.py"], "* has nothing of a test test_b.py"),
+        (["--test=test_a.py::test_ne"], "* has nothing of a test test_a.py::test_ne"),
+        (["--cause=4", "--test=test_a.py::test_net"], "no stored file has such a cause and *"),
+    ],
+)
+def test_what_means_nothing_is_trouble(
+    left: Left, run: Output, options: list[str], problem: str
+) -> None:
+    before = left.stored()
+    told = run("accept", f"--from={left.directory}", *options, code=2)
+    assert fnmatch(told.strip(), f"pytest_torchgraph: {problem}")
+    assert left.stored() == before
+
+
+def test_a_stored_file_that_has_changed_since_is_refused(
+    left: Left, changed: Callable[..., set[str]], run: Output
+) -> None:
+    edited = left.root / HOME / "test_other[0][last].tgraph"
+    edited.write_text(edited.read_text().replace("log", "sqrt"))
+    appeared = left.root / HOME / "test_new.tgraph"
+    appeared.write_text(edited.read_text())
+    before = left.stored()
+    told = run("accept", f"--from={left.directory}", "--cause=2", "--cause=4", code=1)
+    assert changed(before, left.stored()) == {f"{HOME}/test_other[1][last].tgraph"}
+    for name in ("test_other[0][last]", "test_new"):
+        assert (
+            f"refused  {HOME}/{name}.tgraph: {HOME}/{name}.tgraph is no longer the one that was "
+            "compared: run the test" in told
+        )
+    assert "of which 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
+
+
+def test_line_ends_of_windows_are_no_change(left: Left, run: Output) -> None:
+    stored = left.root / HOME / "test_other[0][last].tgraph"
+    stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
+    run("accept", f"--from={left.directory}", "--test=test_a.py::test_other[0]", code=0)
+    assert b"aten.abs" in stored.read_bytes()
+
+
+def test_a_test_file_that_is_gone_is_refused(left: Left, run: Output) -> None:
+    before = left.stored()
+    (left.root / "test_a.py").unlink()
+    told = run("accept", f"--from={left.directory}", code=1)
+    assert told.count("there is no test_a.py any more") == 41
+    assert left.stored() == before
+
+
+def test_a_file_that_cannot_be_written_is_refused_and_the_others_are_written(
+    left: Left, run: Output
+) -> None:
+    path = left.root / HOME / "test_new.tgraph"
+    path.mkdir()
+    told = run("accept", f"--from={left.directory}", code=1)
+    assert told.count("updated  ") == 40
+    assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in told
+
+
+def test_shards_are_read_together(left: Left, run: Output) -> None:
+    one, other = left.directory / "one", left.directory / "other"
+    for directory in (one, other):
+        directory.mkdir()
+    for k, file in enumerate(sorted(left.directory.glob("*.update.json"))):
+        file.rename((one, other)[k % 2] / file.name)
+    again = next(one.glob("*test_new*"), None) or next(other.glob("*test_new*"))
+    shutil.copy(again, left.directory)
+    assert "41 stored graphs" in run("review", "--list", left.directory, code=1)
+    data = json.loads(again.read_text())
+    again.write_text(json.dumps({**data, "text": data["text"].replace("abs", "neg")}))
+    told = run("accept", f"--from={left.directory}", "--cause=4", code=1)
+    assert told.startswith(f"refused  {HOME}/test_new.tgraph: ")
+    assert "have different graphs for it" in told
+    assert not (left.root / HOME / "test_new.tgraph").exists()
+
+
+def test_the_root_is_found_from_below_or_named(
+    left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (left.root / "docs").mkdir()
+    monkeypatch.chdir(left.root / "docs")
+    run("accept", f"--from={left.directory}", "--cause=4", code=0)
+    assert (left.root / HOME / "test_new.tgraph").exists()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    told = run("accept", f"--from={left.directory}", code=2)
+    assert "neither here nor in a directory above is any test file" in told
+    assert not [*elsewhere.iterdir()]
+    run("accept", f"--from={left.directory}", f"--root={left.root}", code=0)
+
+
+def test_a_directory_without_anything_that_waits_is_trouble(
+    left: Left, run: Output, tmp_path: Path
+) -> None:
+    for command in (["review"], ["review", "--list"], ["accept", "--from"]):
+        assert "No such file" in run(*command, tmp_path / "nowhere", code=2)
+        assert "is a file" in run(*command, left.root / "test_a.py", code=2)
+        empty = tmp_path / "empty"
+        empty.mkdir(exist_ok=True)
+        assert f"nothing waits in {empty}: `pytest --torchgraph-art" in run(*command, empty, code=2)
+
+
+def test_a_directory_of_an_older_release_is_named(left: Left, run: Output) -> None:
+    for file in left.directory.glob("*.update.json"):
+        file.unlink()
+    told = run("review", "--list", left.directory, code=2)
+    assert "an older release of pytest-torchgraph wrote it" in told
+
+
+def saved(left: Left) -> tuple[Path, dict[str, Any]]:
+    [file] = left.directory.glob("*test_new*.update.json")
+    return file, json.loads(file.read_text())
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "../__snapshots__/test_a/test_new.tgraph",
+        "__snapshots__/../../test_new.tgraph",
+        "/tmp/__snapshots__/test_new.tgraph",
+        "C:/__snapshots__/test_new.tgraph",
+        "__snapshots__/test_new.py",
+        "test_new.tgraph",
+        "__snapshots__\\..\\x.tgraph",
+    ],
+)
+def test_nothing_but_stored_graphs_of_the_checkout_is_written(
+    few: Left, run: Output, target: str
+) -> None:
+    file, data = saved(few)
+    file.write_text(json.dumps({**data, "target": target, "digests": {target: None}}))
+    before = set(few.root.parent.rglob("*"))
+    told = run("accept", f"--from={few.directory}", "--test=test_a.py::test_other", code=2)
+    assert f"{target!r} is no path of a stored graph below the root directory" in told
+    assert set(few.root.parent.rglob("*")) == before
+    others = json.loads(run("review", "--format=json", few.directory, code=2))
+    assert len(others["updates"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"torchgraph_update": 2}, "is of version 2, and this release reads 1"),
+        ({"text": "import os"}, "its text is not one of graphs"),
+        ({"text": 3}, "the graphs or the findings are missing"),
+        ({"test": None}, "a text is missing"),
+        ({"digests": {}}, "nothing is known of"),
+        ({"digests": {f"{__name__}": 3}}, "has no digest"),
+        ({"difference": {"findings": []}}, "its findings cannot be read: KeyError"),
+        ({"difference": None}, "the graphs or the findings are missing"),
+        ({"more": 1}, "is not a whole file of a run: TypeError"),
+        (None, "is not a whole file of a run: JSONDecodeError"),
+    ],
+)
+def test_a_broken_file_is_said_and_the_others_are_accepted(
+    few: Left, run: Output, change: dict[str, Any] | None, problem: str
+) -> None:
+    file, data = saved(few)
+    torn = file.read_text()[:200]
+    file.write_text(torn if change is None else json.dumps({**data, **change}))
+    told = run("accept", f"--from={few.directory}", code=2)
+    assert f"! {file}" in told
+    assert problem in told
+    assert told.count("updated  ") == 2
+    assert not (few.root / HOME / "test_new.tgraph").exists()
+
+
+def test_review_needs_a_terminal_and_says_what_does_not(few: Left, run: Output) -> None:
+    before = few.stored()
+    told = run("review", few.directory, code=2)
+    assert told.startswith("pytest_torchgraph: review needs a terminal: `python -m ")
+    assert f"accept --from={few.directory} --cause=N" in told
+    assert few.stored() == before
+
+
+@pytest.mark.parametrize("command", ["review", "accept"])
+def test_help_says_what_the_exit_codes_are(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert "Exit codes: 0 if" in " ".join(capsys.readouterr().out.split())

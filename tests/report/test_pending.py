@@ -1,0 +1,154 @@
+"""What a failed comparison leaves for `review`, and when it is removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Run, files
+
+from pytest_torchgraph.cli.main import main
+
+TESTS = """
+    import os
+
+    import pytest
+    from graphs import Capture, graph
+
+    EDIT = os.environ.get("EDIT", "relu")
+
+    def test_equal(graph_snapshot):
+        assert graph(EDIT) == graph_snapshot
+
+    def test_another_failure(graph_snapshot):
+        assert graph("sin") == graph_snapshot
+        assert "EDIT" not in os.environ
+
+    def test_not_equal(graph_snapshot):
+        assert graph("cos") == graph_snapshot(name="a")
+        assert graph("exp") != graph_snapshot(name="a")
+        if "EDIT" in os.environ:
+            assert graph("cos") != graph_snapshot(name="a")
+
+    @pytest.mark.xfail(condition="EDIT" in os.environ, reason="not done yet")
+    def test_expected(graph_snapshot):
+        assert graph(EDIT) == graph_snapshot
+
+    @pytest.mark.parametrize("first, second", [("relu", EDIT), (EDIT, "relu"), (EDIT, "abs")])
+    def test_several(graph_snapshot, first, second):
+        equal = [graph(op) == graph_snapshot(name="x") for op in (first, second)]
+        assert all(equal) or EDIT == "relu"
+
+    def test_the_same_again(graph_snapshot):
+        for _ in range(2):
+            graph(EDIT) == graph_snapshot(name="x")
+
+    def test_unreadable(graph_snapshot):
+        assert graph("tan") == graph_snapshot
+"""
+
+
+def left(directory: Path) -> dict[str, dict[str, Any]]:
+    """What is left, by the name of the test."""
+    found = map(json.loads, map(Path.read_text, directory.glob("*.update.json")))
+    return {data["test"].partition("::")[2]: data for data in found}
+
+
+def test_what_an_update_would_store_is_left_and_nothing_else(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    home = pytester.path / "__snapshots__" / "test_a"
+    (home / "test_unreadable.tgraph").write_text("torchgraph 1\n\nwhat\n")
+    before = files(pytester)
+    result = run("--torchgraph-artifacts=out", EDIT="gelu")
+    assert files(pytester) == before
+    found = left(pytester.path / "out")
+    refused = {name for name, data in found.items() if data["refused"]}
+    assert refused == {name for name in found if name.startswith("test_several")}
+    assert len(refused) == 3
+    assert all("several graphs with this file" in found[name]["refused"] for name in refused)
+    assert found.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
+    assert found["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
+    assert "<test>" not in found["test_unreadable"]["headline"]
+    assert "__snapshots__/test_a/test_unreadable.tgraph:3:1" in found["test_unreadable"]["headline"]
+    result.stdout.fnmatch_lines(["review:  python -m pytest_torchgraph review out"])
+    result.stdout.fnmatch_lines(["review:      python -m pytest_torchgraph review out"])
+
+    assert main(["accept", "--from=out", "--test=test_a.py::test_unreadable"]) == 0
+    assert main(["accept", "--from=out"]) == 1
+    accepted = files(pytester)
+    for name in ("equal", "the_same_again[[]x[]]", "unreadable"):
+        [file] = home.glob(f"test_{name}.tgraph")
+        file.unlink()
+    run("--torchgraph-update", "-k", "equal and not not or again or unreadable", EDIT="gelu")
+    assert accepted == files(pytester)
+    run("--torchgraph-artifacts=out", "-k", "test_equal or test_several", EDIT="gelu")
+    assert "test_equal" not in left(pytester.path / "out")
+    assert len(left(pytester.path / "out")) == 5
+
+
+def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
+    pytester: pytest.Pytester, project: Run, stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = pytester.path / ".pytest_cache" / "d" / "torchgraph"
+    project(OP="gelu")
+    assert left(cache).keys() == {"test_step"}
+    capsys.readouterr()
+    assert main(["review", "--list"]) == 1
+    told = capsys.readouterr().out
+    assert "~ aten.relu -> aten.gelu in layer.0" in told
+    project("--torchgraph-update", OP="gelu")
+    assert not left(cache)
+    stored.unlink()
+    project()
+    assert left(cache)["test_step"]["digests"] == {
+        stored.relative_to(pytester.path).as_posix(): None
+    }
+    project("-p", "no:cacheprovider", OP="relu")
+    assert main(["accept", "--from", str(cache)]) == 0
+    project().assert_outcomes(passed=1)
+    assert not left(cache)
+
+
+def test_a_passing_run_makes_no_directory(pytester: pytest.Pytester, project: Run) -> None:
+    project("--torchgraph-artifacts=out").assert_outcomes(passed=1)
+    assert not (pytester.path / "out").exists()
+    assert not (pytester.path / ".pytest_cache" / "d" / "torchgraph").exists()
+
+
+CONFTEST = """
+    import importlib.metadata
+    import os
+
+    real = importlib.metadata.version
+    importlib.metadata.version = lambda name: os.environ["RELEASE"] if name == "torch" else real(name)
+"""
+
+
+def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
+    pytester: pytest.Pytester, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.makeconftest(CONFTEST)
+    pytester.makeini("[pytest]\ntorchgraph_releases = 2.13 2.15\n")
+    pytester.makepyfile(
+        test_a="from graphs import graph\ndef test_x(graph_snapshot): assert graph() == graph_snapshot"
+    )
+    base, own = (f"__snapshots__/test_a/test_x{tag}.tgraph" for tag in ("", "@torch-2.15"))
+    run("--torchgraph-update", RELEASE="2.13.0", OP="relu")
+    for op, expected in (("gelu", {base, own}), ("relu", {base})):
+        run("--torchgraph-artifacts=out", RELEASE="2.15.0", OP=op).assert_outcomes(failed=1)
+        assert left(pytester.path / "out")["test_x"]["target"] == own
+        before = files(pytester)
+        assert main(["accept", "--from=out"]) == 0
+        assert files(pytester).keys() == expected
+        assert files(pytester)[base] == before[base]
+        run("--torchgraph-artifacts=out", RELEASE="2.15.0", OP=op).assert_outcomes(passed=1)
+        assert not left(pytester.path / "out")
+    run("--torchgraph-artifacts=out", RELEASE="2.14.0", OP="tanh").assert_outcomes(failed=1)
+    capsys.readouterr()
+    assert main(["accept", "--from=out"]) == 1
+    assert "is not in torchgraph_releases" in capsys.readouterr().out
