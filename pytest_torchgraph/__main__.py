@@ -1,7 +1,12 @@
 """`python -m pytest_torchgraph`: see `cli`."""
 
+import io
 import sys
 
 from .cli.main import main
+
+for stream in (sys.stdout, sys.stderr):
+    if isinstance(stream, io.TextIOWrapper):  # that of Windows may lack characters of a name
+        stream.reconfigure(errors="backslashreplace")
 
 sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def run(
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            if "new_interpreter" not in request.fixturenames:
+            # On macOS its libraries do not survive a fork, on Windows there is none.
+            if "new_interpreter" not in request.fixturenames and sys.platform == "linux":
                 parent = template(pytester.path)
                 if read_at_start(os.environ) == parent.started:
                     patch.setattr(pytester, "popen", parent.popen)

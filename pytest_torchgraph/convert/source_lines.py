@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 import re
 import sys
 import sysconfig
@@ -73,12 +74,13 @@ def torch_file(rest: str) -> str:
 def relative(file: str) -> str:
     """`file` relative to the directory that it is under; its bare name where it is under none.
 
+    With `/` on Windows too: baselines are read on other systems.
     Directories are tried in this order: installed packages, the root, the working directory, the
     import path.
     """
     for base in (*_SITE, *_root, str(Path.cwd()), *sorted(filter(None, sys.path), key=len)[::-1]):
         if rest := below(file, base):
-            return rest
+            return rest.replace(os.sep, "/")
     return Path(file).name
 
 

@@ -299,7 +299,10 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
     if not (file.exists() and file.samefile(item.path)):  # --pyargs, outside of the root directory
         path = str(item.path)
     elif here != item.config.rootpath:
-        path = os.path.relpath(file, here)
+        try:
+            path = os.path.relpath(file, here)
+        except ValueError:  # on another drive of Windows
+            path = str(file)
     import shlex
     import subprocess
 

@@ -335,6 +335,20 @@ def test_git_shows_and_compares_with_it(files: Path) -> None:
     assert "1 edit: aten.relu -> aten.tanh" in git("difftool", "--no-prompt", "--tool=tgraph")
 
 
+def test_a_console_that_lacks_a_character_gets_it_escaped(files: Path) -> None:
+    """As that of Windows does, where output goes into a file."""
+    Path("three.tgraph").write_text(OLD.replace("%relu", '%"h→/relu"'), encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_torchgraph", "show", "three.tgraph"],
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    assert done.stderr == b""
+    assert b'%"h\\u2192/relu" = aten.relu' in done.stdout
+
+
 def test_torch_is_not_imported(files: Path) -> None:
     code = (
         "import sys; from pytest_torchgraph.cli.main import main;"

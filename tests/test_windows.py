@@ -1,0 +1,30 @@
+"""What is different on Windows, as far as it can be tried anywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph.convert.source_lines import relative
+from pytest_torchgraph.settings.config import rerun_command
+
+
+def test_a_source_file_has_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sep", "\\")
+    monkeypatch.setattr(sys, "path", [r"D:\a\nets"])
+    assert relative(r"D:\a\nets\layers\gate.py") == "layers/gate.py"
+
+
+def test_the_command_for_a_test_on_another_drive_has_its_whole_path(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def relpath(path: str, start: str) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    invoked = pytest.Config.InvocationParams(args=(), plugins=None, dir=tmp_path)
+    monkeypatch.setattr(request.config, "invocation_params", invoked)
+    monkeypatch.setattr(os.path, "relpath", relpath)
+    assert rerun_command(request.node) == f"pytest {__file__}::{request.node.name}"

@@ -1,0 +1,203 @@
+"""What runs on GitHub: `.ci/run` and the other scripts, with few rights; what the action shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTION = ROOT / "action" / "action.yml"
+
+Data = dict[str, Any]
+
+
+def read(path: Path) -> Data:
+    data: Data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return data
+
+
+def jobs(path: Path) -> dict[str, Data]:
+    found: dict[str, Data] = read(path)["jobs"]
+    return found
+
+
+def steps(path: Path) -> list[Data]:
+    return [step for job in jobs(path).values() for step in job.get("steps", ())]
+
+
+def commands(path: Path) -> list[str]:
+    return [step["run"] for step in steps(path) if "run" in step]
+
+
+def test_there_are_workflows() -> None:
+    assert {path.stem for path in WORKFLOWS} == {"tests", "nightly", "release"}
+
+
+def test_linux_runs_all_of_ci() -> None:
+    job = jobs(ROOT / ".github" / "workflows" / "tests.yml")["linux"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_no_commands_of_its_own(path: Path) -> None:
+    """Whatever it runs is a script that anybody can run."""
+    assert commands(path)
+    for command in commands(path):
+        shell, script = shlex.split(command)
+        assert shell == "bash"
+        assert re.fullmatch(r"\.ci/\w+", script)
+        assert (ROOT / script).is_file()
+
+
+def test_every_script_runs_somewhere_on_github_or_in_ci_run() -> None:
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    used = [command for path in WORKFLOWS for command in commands(path)]
+    for script in (ROOT / ".ci").iterdir():
+        assert f"bash .ci/{script.name}" in used or f"bash .ci/{script.name}\n" in run, script
+
+
+def test_what_portable_runs_is_there() -> None:
+    text = (ROOT / ".ci" / "portable").read_text(encoding="utf-8")
+    named = re.findall(r"\btests/[\w/.]+", text)
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_jobs_end_and_may_do_little(path: Path) -> None:
+    workflow = read(path)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    assert "group" in workflow["concurrency"]
+    for name, job in jobs(path).items():
+        assert "timeout-minutes" in job or "uses" in job, name
+        allowed = {"contents": "read"} if name != "publish" else {"id-token": "write"}
+        assert job.get("permissions", {"contents": "read"}) == allowed, name
+    text = path.read_text(encoding="utf-8")
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.stem)
+def test_actions_are_pinned_to_a_release(path: Path) -> None:
+    used = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+    assert used
+    for name in used:
+        assert re.search(r"@v\d+$|@release/v\d+$|:\d+\.\d+\.\d+$|^\./", name), name
+
+
+def test_a_release_is_published_after_its_tests_only() -> None:
+    release = jobs(ROOT / ".github" / "workflows" / "release.yml")
+    assert set(release["publish"]["needs"]) == {"test", "build"}
+    assert release["test"]["uses"] == "./.github/workflows/tests.yml"
+    assert release["publish"]["environment"]  # where people can be asked first
+
+
+@pytest.mark.parametrize("name", ["wrong-graph", "failing-run"])
+def test_a_report_asks_for_what_is_needed_to_repeat_it(name: str) -> None:
+    form = read(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")
+    required = {
+        field["id"] for field in form["body"] if field.get("validations", {}).get("required")
+    }
+    assert required >= {"test", "versions"}
+
+
+# -- the action ------------------------------------------------------------------------------------
+
+GRAPH = """torchgraph 1
+via aot, torch 2.13.0
+
+forward {
+  %x = input : f32[2, 4]
+  %relu = aten.relu.default(%x) : f32[2, 4]
+  return %relu
+}
+"""
+
+
+def summarise(directory: Path, python: str = sys.executable) -> tuple[str, str]:
+    """What the action's step adds to the summary, and what it prints."""
+    (step,) = (each for each in read(ACTION)["runs"]["steps"] if "run" in each)
+    summary = directory / "summary.md"
+    summary.write_text("of a step before\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "GITHUB_ACTION_PATH": str(ACTION.parent),
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "ARTIFACTS": "torchgraph",
+        "PYTHON": python,
+        "PYTHONPATH": str(ROOT),
+    }
+    assert step["env"].keys() == {"ARTIFACTS", "PYTHON"}
+    done = subprocess.run(
+        ["bash", "-c", step["run"]],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        check=True,  # a failed step would hide how the tests went
+        text=True,
+    )
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("of a step before\n")
+    return text.partition("\n")[2], done.stdout
+
+
+def artifacts(directory: Path, **graphs: tuple[str, str]) -> Path:
+    made = directory / "torchgraph"
+    made.mkdir()
+    for name, (stored, captured) in graphs.items():
+        (made / f"{name}.expected.tgraph").write_text(stored, encoding="utf-8")
+        (made / f"{name}.received.tgraph").write_text(captured, encoding="utf-8")
+    return made
+
+
+def test_the_summary_has_each_cause_once(tmp_path: Path) -> None:
+    changed = GRAPH, GRAPH.replace("relu", "tanh")
+    artifacts(tmp_path, one=changed, two=changed)
+    text, printed = summarise(tmp_path)
+    assert text.startswith("### Graphs that differ\n\n**")
+    assert text.count("aten.relu -> aten.tanh") == 1
+    assert "| 2: `one`, `two` |" in text
+    assert printed == ""
+
+
+def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
+    artifacts(tmp_path, one=(GRAPH, GRAPH.replace("relu", "tanh")), two=(GRAPH, "no graph"))
+    text, printed = summarise(tmp_path)
+    assert "aten.relu -> aten.tanh" in text
+    assert "cannot be read" in text
+    assert printed.startswith("::warning title=torchgraph::")
+
+
+def test_a_summary_that_github_would_not_show_is_a_file(tmp_path: Path) -> None:
+    made = artifacts(tmp_path)
+    long = tmp_path / "prints-much"
+    long.write_text("#!/bin/sh\necho '**many causes**'\nyes '| a row |' | head -n 200000\nexit 1\n")
+    long.chmod(0o755)
+    text, _ = summarise(tmp_path, str(long))
+    assert "**many causes**" in text
+    assert "`causes.md` in the artifact" in text
+    assert len(text) < 1000
+    assert (made / "causes.md").read_text().count("| a row |") == 200_000
+
+
+def test_without_artifacts_nothing_is_added(tmp_path: Path) -> None:
+    text, printed = summarise(tmp_path)
+    assert text == ""
+    assert "there is no directory 'torchgraph'" in printed
+
+
+def test_where_no_comparison_failed_nothing_is_added(tmp_path: Path) -> None:
+    artifacts(tmp_path)
+    (tmp_path / "torchgraph" / "test_x.svg").touch()
+    text, _ = summarise(tmp_path)
+    assert text == ""
