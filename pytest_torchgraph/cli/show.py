@@ -152,7 +152,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     from ..graph.collective_table import format_collectives
     from ..graph.collectives import collectives_of
 
-    return format_collectives(collectives_of(graphs))
+    return format_collectives(collectives_of(graphs, times_run=True))
 
 
 def _heading(graph: Graph) -> str:

@@ -11,8 +11,8 @@ from ..errors import CaptureError
 from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives, peers_of
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
-from .cost.saved import producer_of, viewed_by
 from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
+from .cost.saved import producer_of, viewed_by
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
 
