@@ -155,7 +155,7 @@ class PrintedGraphs:
 
     @cached_property
     def _compilations(self) -> list[_CompilationGraphs]:
-        names = CanonicalNames()
+        names = CanonicalNames(self.record.mesh_dimensions)
         result = [
             _CompilationGraphs(each, self.record.runs, names) for each in self.record.compiled
         ]
