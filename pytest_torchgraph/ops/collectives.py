@@ -44,6 +44,8 @@ REDUCTIONS = frozenset(
 OTHER = "other"
 """The kind of an op that communicates, and whose name does not say how."""
 
+_WRITES = re.compile(r"(_out|_)\Z")
+
 _HIDDEN = re.compile(r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z")
 """Functions of graphs that are not dispatched yet, which may communicate or not."""
 
@@ -63,11 +65,11 @@ def collective_kinds(
         args: its positional arguments.
         communicates: whether it is known to communicate: an op of somebody's own.
     """
-    namespace, _, rest = op.partition(".")
+    _, _, rest = op.partition(".")
     if op in WAITS:
         return ()
     name = rest.partition(".")[0]
-    if namespace not in _FUNCTIONAL and namespace != "c10d":
+    if not is_functional(op):
         return (_kind(name) or OTHER,) if communicates else ()
     if name == _BATCH:
         listed = args[0] if args and isinstance(args[0], tuple) else ()
@@ -101,6 +103,17 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
         listed = args[position : position + 1] if position is not None else ()
     found = [each if isinstance(each, int) else None for each in listed]
     return found if len(found) == parts else [None] * parts
+
+
+def packet_of(op: str) -> str:
+    """The op, whatever its overload, and whether it writes in place or into an argument."""
+    return _WRITES.sub("", ".".join(op.split(".")[:2]))
+
+
+def is_functional(op: str) -> bool:
+    """Whether an op is one of torch's own that communicate between ranks, and no wait."""
+    namespace = op.partition(".")[0]
+    return (namespace in _FUNCTIONAL or namespace == "c10d") and op not in WAITS
 
 
 def _kind(name: str) -> str:

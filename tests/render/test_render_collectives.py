@@ -53,6 +53,13 @@ def test_what_became_overlapped_is_no_longer_dashed(look):
     assert any("overlaps 1 op" in text.split("\n") for text in seen.boxes)
 
 
+def test_a_view_overlaps_nothing(look):
+    views = TEXT.replace("aten.mm.default(%x, %x)", "aten.alias.default(%x)")
+    views = views.replace("aten.relu.default", "aten.alias.default")
+    seen = look(to_dot(Graph.from_text(views)))
+    assert sum("not overlapped" in text for text in seen.boxes) == 2
+
+
 def test_groups_of_ops_count_what_is_not_overlapped(look):
     lines = TEXT.replace("%one", "%m/one").replace("%both", "%m/both").replace("%two", "%m/two")
     seen = look(to_dot(Graph.from_text(lines), limit=3))

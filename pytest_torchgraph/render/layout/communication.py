@@ -13,7 +13,7 @@ from ...words import counted
 from .fold import FoldedGraph
 
 NOT_OVERLAPPED = "not overlapped"
-"""The note of a wait that follows its collective at once: nothing runs meanwhile."""
+"""The note of a wait for a collective beside which nothing computes."""
 
 
 def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
@@ -55,4 +55,4 @@ def _sent(parts: list[Collective]) -> Iterator[str]:
 
 
 def _overlap(each: Collective) -> str:
-    return f"overlaps {counted(each.distance, 'op')}" if each.distance else NOT_OVERLAPPED
+    return NOT_OVERLAPPED if each.exposed else f"overlaps {counted(len(each.overlap), 'op')}"

@@ -53,5 +53,5 @@ def _row(each: Collective) -> Data:
         "line": str(each.source or ""),
         "code": each.source.code.strip() if each.source else "",
         "wait": format_wait(each),
-        "distance": each.distance,
+        "exposed": each.exposed,
     }

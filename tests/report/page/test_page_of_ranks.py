@@ -62,7 +62,7 @@ def test_equal_ranks_are_one_class() -> None:
     assert (first["module"], second["module"]) == ("down", "up")
     assert first["line"].startswith("tests/ranks/parallel_models.py:")
     assert "self.down(" in first["code"]
-    assert (second["wait"], second["distance"]) == ("at once", 0)
+    assert (second["wait"], second["exposed"]) == ("at once", True)
 
 
 def test_another_order_is_shown_around_the_first_difference() -> None:
