@@ -35,7 +35,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     counts = (
         HEAD.replace("13.0", "13.0, detail ops")
-        + "\n{}\n\nforward {{\n  {} aten.relu.default\n}}\n"
+        + "\nranks 0-7\n\nforward {{\n  {} aten.relu.default\n}}\n"
     )
     every = {
         "old": OLD,
