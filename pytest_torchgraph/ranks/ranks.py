@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from ..graph.text.ranks import format_mesh
+from ..errors import GraphFormatError
+from ..graph.text.files import parse_any_file, read_text
+from ..graph.text.ranks import RanksDocument, format_mesh
 from ..words import format_ranks
 from .agreement import Stuck, meeting, orders, place, sent, stuck
 from .fake_group import coordinates
@@ -35,6 +38,31 @@ class Ranks(Sequence["Capture"]):
         self._captures = tuple(captures)
         self.mesh = dict(mesh)
         self.ranks = tuple(each.rank for each in captures)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ranks:
+        """The ranks that a stored file holds; of `load`, the graphs of one capture.
+
+        Raises:
+            GraphFormatError: if the file is malformed, with line and column; and if it holds the
+                graphs of one capture, or op counts only.
+            OSError: if it cannot be read.
+        """
+        from ..api.existing import loaded
+
+        file = Path(path)
+        document = parse_any_file(read_text(file), file)
+        if not isinstance(document, RanksDocument):
+            raise GraphFormatError(
+                "the graphs of one capture, no ranks: read them with pytest_torchgraph.load",
+                path=str(path),
+            )
+        captures = []
+        for rank in document.ranks:
+            made = loaded(document.of_rank[rank], file)
+            made.settle(rank)
+            captures.append(made)
+        return cls(captures, document.mesh)
 
     @overload
     def __getitem__(self, index: int) -> Capture: ...

@@ -68,7 +68,8 @@ class GraphExtension(SingleFileSnapshotExtension):
     @classmethod
     def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
         """The file's name without its suffix, for the test and the number of the comparison."""
-        return stem_of(test_location.item, index)
+        item = test_location.item
+        return stem_of(item, index, rank=settings.get(item.config).rank)
 
     @classmethod
     def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
@@ -79,9 +80,10 @@ class GraphExtension(SingleFileSnapshotExtension):
     def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
         """The files in which the graph of a comparison may be stored."""
         item, home = test_location.item, Path(cls.dirname(test_location=test_location))
+        chosen = settings.get(item.config)
         return release_files(
-            settings.get(item.config).releases,
-            lambda release: home / f"{stem_of(item, index, release)}.{SUFFIX}",
+            chosen.releases,
+            lambda release: home / f"{stem_of(item, index, release, chosen.rank)}.{SUFFIX}",
         )
 
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:

@@ -162,13 +162,9 @@ def _diff(stored: Document, subject: Subject) -> GraphDiff | None:
 
 def findings_of_ranks(parts: tuple[Part, ...]) -> list[tuple[Finding, tuple[int, ...]]]:
     """Each finding once, with the ranks that have it."""
-    from ..graph.diff.described import described
+    from ..graph.diff.ranks import findings_of_ranks
 
-    found: dict[object, tuple[Finding, list[int]]] = {}
-    for part in parts:
-        for finding in part.diff.findings if part.diff else ():
-            found.setdefault(described(finding), (finding, []))[1].extend(part.ranks)
-    return [(finding, tuple(sorted(ranks))) for finding, ranks in found.values()]
+    return findings_of_ranks((part.ranks, part.diff) for part in parts)
 
 
 def same_text(stored: str, text: str) -> bool:
