@@ -13,6 +13,7 @@ from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from ..ops.no_work import NO_WORK
 from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
+from .cost.saved import producer_of, viewed_by
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
 
@@ -142,11 +143,18 @@ def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
     for position, node in enumerate(counted):
         if node.op in WAITS:
             for ref in node.refs:
-                producer = graph.by_name[ref]
-                if producer.op == "operator.getitem" and producer.refs:
-                    ref = producer.refs[0]
-                waits.setdefault(ref, position)
+                waits.setdefault(_started(graph, graph.by_name[ref]).name, position)
     return waits
+
+
+def _started(graph: Graph, node: Node) -> Node:
+    """The collective that a value is waited for as: it may be a view of one of its results."""
+    while not collective_kinds(node.op, node.args):
+        base = producer_of(graph, node) or viewed_by(graph, node)
+        if base is None or base.op in WAITS:
+            break
+        node = base
+    return node
 
 
 def _collective(

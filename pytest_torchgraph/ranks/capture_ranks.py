@@ -122,18 +122,22 @@ def _of_rank(
 @contextlib.contextmanager
 def _defaults_restored() -> Iterator[None]:
     """Give torch's defaults, which a build may set, their former values."""
-    dtype, device, grad = (
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.is_grad_enabled(),
-    )
+    dtype, device = torch.get_default_dtype(), _default_device()
+    grad = torch.is_grad_enabled()
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        if torch.get_default_device() != device:
+        if _default_device() != device:
             torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _default_device() -> torch.device:
+    try:
+        return torch.get_default_device()
+    except AttributeError:  # before torch 2.10, where it was set back to None
+        return torch.device("cpu")
 
 
 def _refuse_other_device(made: Capture, device: str) -> None:

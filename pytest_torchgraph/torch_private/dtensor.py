@@ -62,10 +62,15 @@ def flattened(mesh: Any) -> list[Any]:
     """The meshes of one dimension that dimensions of a mesh were flattened to."""
     root = getattr(mesh, "_get_root_mesh", lambda: mesh)()
     known = getattr(root, "_flatten_mapping", None)
-    if known is None:  # before torch 2.10
-        resources = getattr(sys.modules["torch.distributed.device_mesh"], "_mesh_resources", None)
-        known = getattr(resources, "root_to_flatten_mapping", {}).get(mesh, {})
+    if known is None:
+        known = _shared_by_equal_meshes("root_to_flatten_mapping").get(mesh, {})
     return list(known.values())
+
+
+def _shared_by_equal_meshes(name: str) -> dict[Any, Any]:
+    """What torch remembers of a mesh for all that are equal to it: nothing since torch 2.10."""
+    module = sys.modules.get("torch.distributed.device_mesh")
+    return getattr(getattr(module, "_mesh_resources", None), name, {})
 
 
 def process_groups() -> list[Any]:
@@ -77,7 +82,9 @@ def process_groups() -> list[Any]:
 
 
 def forget_meshes() -> None:
-    """Empty what `DTensor` remembers of meshes: of an equal one it would use the groups again."""
+    """Empty what torch remembers of meshes: of an equal one it would use the groups again."""
+    for name in ("root_to_flatten_mapping", "flatten_name_to_root_dims", "child_to_root_mapping"):
+        _shared_by_equal_meshes(name).clear()
     if "torch.distributed.tensor" not in sys.modules:
         return
     get("sharding_cache").cache_clear()

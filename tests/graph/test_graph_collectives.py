@@ -72,6 +72,17 @@ def test_printed_they_are_a_table_with_one_line_for_each() -> None:
     assert str(Collectives()) == "no collectives"
 
 
+def test_the_wait_may_be_for_a_view() -> None:
+    """Of a part of it, where rows were padded."""
+    text = TEXT.replace(
+        "%up/wait = _c10d_functional.wait_tensor.default(%up/gather) : bf16[8, 8]",
+        "%up/part = aten.slice.Tensor(%up/gather, 0, 0, 8) : bf16[8, 8]\n"
+        "  %up/view = aten.view.default(%up/part, [8, 8]) : bf16[8, 8]\n"
+        "  %up/wait = _c10d_functional.wait_tensor.default(%up/view) : bf16[8, 8]",
+    )
+    assert graph(text).collectives[0].distance == 3
+
+
 def test_several_sends_and_receives_as_one_op() -> None:
     (text,) = [
         TEXT.replace(

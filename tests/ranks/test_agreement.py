@@ -190,8 +190,7 @@ def exchanged(*, sends: int, receives: int, size: int = 4) -> Ranks:
     return ranks_of(step, pp=2)
 
 
-@pytest.mark.parametrize("via", ["dispatch", "aot"])
-def test_both_ends_in_one_batch(via: str) -> None:
+def test_both_ends_in_one_batch() -> None:
     def step(x: Tensor, group: Any) -> Tensor:
         pp, y = group("pp"), torch.empty_like(x)
         other = 1 - dist.get_rank()
@@ -201,7 +200,7 @@ def test_both_ends_in_one_batch(via: str) -> None:
             work.wait()
         return x + y
 
-    ranks = ranks_of(step, via=via, pp=2)
+    ranks = ranks_of(step, pp=2)
     ranks.assert_matching_collectives()
     assert [[each.peer for each in made.collectives] for made in ranks] == [[1, 1], [0, 0]]
 

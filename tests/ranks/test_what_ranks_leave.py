@@ -38,7 +38,8 @@ def test_variables_of_the_launcher_and_defaults(monkeypatch: pytest.MonkeyPatch)
     numbers.clear()
     ranks = capture_ranks(by_environment, dp=2, via="dispatch")
     assert dict(os.environ) == before
-    assert (torch.get_default_dtype(), str(torch.get_default_device())) == (torch.float32, "cpu")
+    made = torch.empty(0)
+    assert (made.dtype, str(made.device)) == (torch.float32, "cpu")
     assert torch.is_grad_enabled()
     assert numbers == [dict(zip(LAUNCHED, (rank, 2, rank, 2), strict=True)) for rank in (0, 1)]
     with pytest.raises(AssertionError, match=r"rank 1 .*beside rank 0"):

@@ -46,8 +46,8 @@ def test_an_absent_device() -> None:
 def test_a_mesh_on_another_device_than_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing would be checked where somebody believes that it is."""
     monkeypatch.setattr("pytest_torchgraph.devices.why_absent", lambda device: None)
-    with pytest.raises(CaptureError, match=r"the mesh is on 'mtia'.*only cpu"):
-        capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="mtia")
+    with pytest.raises(CaptureError, match=r"the mesh is on 'hpu'.*only cpu"):
+        capture_ranks(lambda mesh: (torch.relu, (torch.ones(2),)), tp=2, device="hpu")
     assert not dist.is_initialized()
 
 
