@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -116,7 +117,7 @@ def over_group(everything: Sequence[Collective], group: str | None) -> list[Coll
         there = ", ".join(sorted(known - {""})) or "no group"
         raise ValueError(
             f"no collective runs over a group {group!r}, so that a check of it would say nothing: "
-            f"there is {there}"
+            + "\n".join([f"there is {there}", *listed(everything)])
         )
     return [each for each in everything if group is None or each.group == group]
 
@@ -137,11 +138,18 @@ def _wrong_bytes(
 
 
 def listed(found: Sequence[Collective]) -> Iterator[str]:
-    """Lines that say what collectives are and where."""
-    for each in found[:MOST]:
-        yield f"      {each.kind} of {each.graph} over {each.group or 'an unknown group'}, " + (
-            "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-        )
-        yield from (f"          {line}" for line in format_locations([each.node]))
-    if len(found) > MOST:
-        yield f"      ... and {len(found) - MOST} more"
+    """Lines that say what collectives are and where; those that say the same are counted."""
+    equal: Counter[tuple[str, ...]] = Counter(map(_described, found))
+    for (what, *where), count in list(equal.items())[:MOST]:
+        yield f"      {what}" + (f"  ({count} times)" if count > 1 else "")
+        yield from (f"          {line}" for line in where)
+    rest = sum(list(equal.values())[MOST:])
+    if rest:
+        yield f"      ... and {rest} more"
+
+
+def _described(each: Collective) -> tuple[str, ...]:
+    """What a collective is, and where, as lines."""
+    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
+    over = each.group or "an unknown group"
+    return f"{each.kind} of {each.graph} over {over}, {size}", *format_locations([each.node])
