@@ -45,6 +45,10 @@ CASES = (
     r"test_break_stacks\.py::test_run_by_the_command",
     r"test_repeatable\.py::test_a_second_capture_is_equal.*\[inductor\]",
     r"test_state\.py::test_everything_has_its_former_value_afterwards\[inductor-\]",
+    # Each check fails once for each defect with the others; in every run for the quicker models.
+    r"test_many_ranks\.py::test_(another_group|a_larger_payload)\[(sequence|column|float8)",
+    r"test_many_ranks\.py::test_weights_that_are_sent",
+    r"test_watched_collectives\.py::test_what_inductor_makes",
     # The same without workers, or in the same process, is in every run.
     r"test_snapshot_kept\.py::test_nothing_is_lost_whatever_did_not_run\[(?!one test-).*n2\]",
     r"test_snapshot_releases\.py::test_what_a_release_compares_with.*\[(?!2\.11 2\.13 2\.15\])",

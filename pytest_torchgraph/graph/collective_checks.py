@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -126,7 +127,8 @@ def over_group(
         there = ", ".join(sorted(known - {""})) or "no group"
         raise ValueError(
             f"no collective runs over a group {group!r}, and no mesh is known that has such a "
-            f"dimension, so that a check of it would say nothing: there is {there}"
+            "dimension, so that a check of it would say nothing: "
+            + "\n".join([f"there is {there}", *listed(everything)])
         )
     return [each for each in everything if group is None or each.group == group]
 
@@ -147,11 +149,18 @@ def _wrong_bytes(
 
 
 def listed(found: Sequence[Collective]) -> Iterator[str]:
-    """Lines that say what collectives are and where."""
-    for each in found[:MOST]:
-        yield f"      {each.kind} of {each.graph} over {each.group or 'an unknown group'}, " + (
-            "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-        )
-        yield from (f"          {line}" for line in format_locations([each.node]))
-    if len(found) > MOST:
-        yield f"      ... and {len(found) - MOST} more"
+    """Lines that say what collectives are and where; those that say the same are counted."""
+    equal: Counter[tuple[str, ...]] = Counter(map(_described, found))
+    for (what, *where), count in list(equal.items())[:MOST]:
+        yield f"      {what}" + (f"  ({count} times)" if count > 1 else "")
+        yield from (f"          {line}" for line in where)
+    rest = sum(list(equal.values())[MOST:])
+    if rest:
+        yield f"      ... and {rest} more"
+
+
+def _described(each: Collective) -> tuple[str, ...]:
+    """What a collective is, and where, as lines."""
+    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
+    over = each.group or "an unknown group"
+    return f"{each.kind} of {each.graph} over {over}, {size}", *format_locations([each.node])

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import CaptureError
 from ..ops.levels import ATEN_LEVELS
 from .checks import bounds, device_of, format_bounds, need_any_graph
-from .collective_checks import MOST, check_kind, listed, over_group
+from .collective_checks import check_kind, listed, over_group
 from .collectives import Collective
 from .failures import UnexpectedOps, failed
 from .model import Graph
@@ -69,19 +69,20 @@ def _need_known_views(graphs: Sequence[Graph]) -> None:
 
 def _explained(bare: Sequence[Collective], at_least: int) -> Iterator[str]:
     """Each collective, where it is, and what is between its start and its wait."""
-    for each in bare[:MOST]:
-        yield from listed([each])
-        yield f"          {_between(each, at_least)}"
-    if len(bare) > MOST:
-        yield f"      ... and {len(bare) - MOST} more"
+    alike: dict[str, list[Collective]] = {}
+    for each in bare:
+        alike.setdefault(_between(each, at_least), []).append(each)
+    for between, those in alike.items():
+        yield f"  {between}:"
+        yield from listed(those)
 
 
 def _between(each: Collective, at_least: int) -> str:
     if each.distance is None:
-        return "no wait for it was found: it is waited for at once, or outside of the graph"
+        return "no wait was found, for it is at once, or outside of the graph"
     if each.overlap:
         computed = f"{', '.join(each.overlap)}, which is fewer than {at_least}"
-        return f"until it is waited for, this computes: {computed}"
+        return f"until the wait this computes: {computed}"
     if each.distance:
-        return f"of the {each.distance} calls until it is waited for, none computes"
-    return "it is waited for directly after its start"
+        return f"of {each.distance} calls until the wait none computes"
+    return "waited for directly after the start"

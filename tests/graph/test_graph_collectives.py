@@ -197,6 +197,19 @@ def test_fails_and_lists_what_is_there(
     )
 
 
+def test_equal_ones_are_listed_once() -> None:
+    call = '_c10d_functional.all_reduce_.default(%sum, "sum", "dp") : bf16[] !communicates\n'
+    made = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
+    line = Source("step.py", 7, "reduce(x)")
+    placed = replace(made, nodes=tuple(replace(node, source=line) for node in made.nodes))
+    with pytest.raises(AssertionError) as error:
+        placed.assert_collectives({}, group="dp", bytes=0)
+    *_, listed, place, size = str(error.value).splitlines()
+    assert listed.strip() == "all_reduce of forward over dp, 2 bytes  (2 times)"
+    assert place.endswith("step.py:7: reduce(x)")
+    assert size.strip() == "bytes: expected 0, found 4"
+
+
 def test_a_failure_has_a_picture_of_what_is_too_much() -> None:
     with pytest.raises(AssertionError) as error:
         graph().assert_collectives({})

@@ -50,13 +50,17 @@ def test_holds() -> None:
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        (graph(), {}, r"(?s)expected 0, found 1 of 1\n.*directly after its start"),
-        (graph(VIEW), {}, "of the 1 calls until it is waited for, none computes"),
-        (graph(OTHER), {"kind": "all_gather"}, "of the 1 calls .* none computes"),
-        (graph(MM), {"at_least": 2}, r"this computes: aten\.mm\.default, which is fewer than 2"),
+        (graph(), {}, r"(?s)expected 0, found 1 of 1\n.*directly after the start:\n +all_gather"),
+        (graph(VIEW), {}, "of 1 calls until the wait none computes"),
+        (graph(OTHER), {"kind": "all_gather"}, "of 1 calls until the wait none computes"),
+        (
+            graph(MM),
+            {"at_least": 2},
+            r"this computes: aten\.mm\.default, which is fewer than 2",
+        ),
         (graph(MM), {"exposed": 1}, "expected 1, found 0 of 1"),
-        (graph(MM, wait=""), {}, "no wait for it was found"),
-        (graph(MM, OTHER), {}, r"found 1 of 2\n +all_reduce of forward over dp"),
+        (graph(MM, wait=""), {}, "no wait was found"),
+        (graph(MM, OTHER), {}, r"(?s)found 1 of 2\n.*all_reduce of forward over dp"),
         (graph(MM, OTHER), {"group": "dp"}, r"exposed collectives \(group dp\)"),
         (graph(MM), {"kind": "all_reduce"}, r"(?s)\(kind all_reduce\).*all_gather of forward"),
     ],

@@ -64,9 +64,9 @@ def test_waited_for_at_once_where_inductor_does_not_reorder() -> None:
     assert [each.distance for each in made.collectives] == [0, 0]
     with pytest.raises(AssertionError) as error:
         made.assert_overlapped()
-    (first, *_, last) = str(error.value).splitlines()
+    first, why, *_ = str(error.value).splitlines()
     assert first == "exposed collectives: expected 0, found 2 of 2"
-    assert last.strip() == "it is waited for directly after its start"
+    assert why.strip() == "waited for directly after the start:"
     assert "  first.down  " in str(error.value)
     assert "parallel_models.py:" in str(error.value)
 
