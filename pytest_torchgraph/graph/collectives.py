@@ -141,10 +141,16 @@ def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
     """The position, among the calls that count, of the first wait for each node."""
     waits: dict[str, int] = {}
     for position, node in enumerate(counted):
-        if node.op in WAITS:
-            for ref in node.refs:
-                waits.setdefault(_started(graph, graph.by_name[ref]).name, position)
+        for name in awaited(graph, node):
+            waits.setdefault(name, position)
     return waits
+
+
+def awaited(graph: Graph, node: Node) -> list[str]:
+    """The names of the collectives that a node waits for; none for any other op than a wait."""
+    if node.op not in WAITS:
+        return []
+    return [_started(graph, graph.by_name[ref]).name for ref in node.refs]
 
 
 def _started(graph: Graph, node: Node) -> Node:
