@@ -24,9 +24,14 @@ def path(item: pytest.Item, name: str, suffix: str) -> Path:
         name: tells several files of one test apart.
         suffix: the end of the file's name, with its dot.
     """
+    return directory(item.config) / file_name(item, name, suffix)
+
+
+def file_name(item: pytest.Item, name: str, suffix: str) -> str:
+    """The name of such a file, see `path`."""
     rank = settings.get(item.config).rank
     tag = f"@{rank}" if rank else ""
-    return directory(item.config) / f"{picture_stem(item.nodeid, name)}{tag}{suffix}"
+    return f"{picture_stem(item.nodeid, name)}{tag}{suffix}"
 
 
 def directory(config: pytest.Config) -> Path:

@@ -331,7 +331,7 @@ class GraphSnapshot(SnapshotAssertion):
             refused=files.why_not_written(),
         )
         if result.recalled_data is None:
-            known = () if comparison.may_write else self._under_old_name(files)
+            known = () if comparison.may_write else self._why_missing(files)
             return mismatch("no graph is stored for this comparison yet", known, is_new=True)
         mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
@@ -357,10 +357,13 @@ class GraphSnapshot(SnapshotAssertion):
         parts = tuple(differing(document, self._current, self._detail))
         return mismatch(problem, details, document, parts=parts)
 
-    def _under_old_name(self, files: ReleaseFiles) -> tuple[str, ...]:
+    def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
         from .old_names import under_old_name
 
-        return under_old_name(self.item, files, self._current, self._detail)
+        rank = settings.get(self.item.config).rank
+        process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"
+        found = under_old_name(self.item, files, self._current, self._detail)
+        return (process, *found) if rank else found
 
 
 @dataclass(frozen=True, slots=True)
