@@ -62,7 +62,8 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     """The collectives of graphs and of their bodies, in the order of the nodes.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
+            that calls a hook, or a module that communicates.
     """
     return tuple(
         found for top in graphs for graph in top.walk() for found in _of_graph(graph, top.name)
@@ -75,12 +76,13 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
     for node in graph.nodes:
         if not _counts(graph, node):
             continue
-        if graph.level not in ATEN_LEVELS and hides_collectives(node.op):
+        communicates = any(effect.kind == "communicates" for effect in node.effects)
+        hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
+        if hidden or (communicates and node.kind == "call_module"):
             raise CaptureError(
                 f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
                 "'aot' or 'dispatch', or use capture.at('aot')"
             )
-        communicates = any(effect.kind == "communicates" for effect in node.effects)
         kinds = collective_kinds(node.op, node.args, communicates=communicates)
         if kinds:
             waits = _first_waits(graph) if waits is None else waits

@@ -189,7 +189,9 @@ class OpChecks:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
         Raises:
-            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
+            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
+                is one node communicates; and via "compiled_autograd" where the backward calls
+                hooks.
         """
         from .collectives import collectives_of
 
