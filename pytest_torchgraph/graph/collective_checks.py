@@ -59,6 +59,11 @@ def assert_collectives(
     wrong: list[str] = []
     unexpected: list[Collective] = []
     heavy: Sequence[Collective] = ()
+    unknown = [each for each in everything if group and not each.group]
+    if unknown:
+        wrong.append(f"  {len(unknown)} over a group that is not known, which may be {group}:")
+        wrong += listed(unknown)
+        unexpected += unknown
     for kind, (low, high) in counts.items():
         those = [each for each in found if each.kind == kind]
         if len(those) < low or (high is not None and len(those) > high):

@@ -89,7 +89,8 @@ def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     """The collectives of graphs and of their bodies, in the order of the nodes.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
+            that calls a hook, or a module that communicates.
     """
     return tuple(
         found for top in graphs for graph in top.walk() for found in _of_graph(graph, top.name)
@@ -100,7 +101,8 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
     counted = [node for node in graph.nodes if _counts(graph, node)]
     waits: dict[str, int] | None = None
     for position, node in enumerate(counted):
-        if graph.level not in ATEN_LEVELS and hides_collectives(node.op):
+        hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
+        if hidden or (_declared(node) and node.kind == "call_module"):
             raise CaptureError(
                 f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
                 "'aot' or 'dispatch', or use capture.at('aot')"
@@ -122,8 +124,12 @@ def communicates(node: Node) -> bool:
 
 
 def _kinds(node: Node) -> tuple[str, ...]:
-    declared = any(effect.kind == "communicates" for effect in node.effects)
-    return collective_kinds(node.op, node.args, communicates=declared)
+    return collective_kinds(node.op, node.args, communicates=_declared(node))
+
+
+def _declared(node: Node) -> bool:
+    """Whether it was seen when the graph was made that an op communicates."""
+    return any(effect.kind == "communicates" for effect in node.effects)
 
 
 def _counts(graph: Graph, node: Node) -> bool:

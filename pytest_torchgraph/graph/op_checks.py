@@ -194,7 +194,9 @@ class OpChecks:
         `print(capture.collectives)` shows a table with one line for each.
 
         Raises:
-            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
+            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
+                is one node communicates; and via "compiled_autograd" where the backward calls
+                hooks.
         """
         from .collectives import Collectives
 

@@ -49,10 +49,21 @@ _WRITES = re.compile(r"(_out|_)\Z")
 _HIDDEN = re.compile(r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z")
 """Functions of graphs that are not dispatched yet, which may communicate or not."""
 
+_CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
+"""What stands for a hook in a backward of compiled autograd: whatever the hook does."""
 
-def hides_collectives(op: str) -> bool:
-    """Whether an op of a graph of torch functions decides when it runs what it communicates."""
-    return _HIDDEN.match(op) is not None
+_PYTHON_API = "torch.distributed."
+"""Where the functions are that `torch.fx` leaves in a graph as they are called."""
+
+
+def hides_collectives(op: str, *, dispatched: bool) -> bool:
+    """Whether an op decides when it runs what it communicates.
+
+    Args:
+        op: its qualified name.
+        dispatched: whether its graph has only ops that are dispatched.
+    """
+    return bool(_CALLS_PYTHON.match(op) or (not dispatched and _HIDDEN.match(op)))
 
 
 def collective_kinds(
@@ -69,6 +80,9 @@ def collective_kinds(
     if op in WAITS:
         return ()
     name = rest.partition(".")[0]
+    if op.startswith(_PYTHON_API):
+        kind = _kind(op.rpartition(".")[2])
+        return (kind,) if kind else ()
     if not is_functional(op):
         return (_kind(name) or OTHER,) if communicates else ()
     if name == _BATCH:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph import Collective, Graph
+from pytest_torchgraph import CaptureError, Collective, Graph
 from pytest_torchgraph.graph.collectives import Collectives
 from pytest_torchgraph.graph.failures import shown_by
 from pytest_torchgraph.graph.model import Source
@@ -161,6 +161,28 @@ def test_the_group_is_the_text_that_names_one() -> None:
     assert graph(text).collectives[-1].group == "fast"
     known = replace(graph(text), groups={"dp": (0, 2)})
     assert known.collectives[-1].group == "dp"
+
+
+def test_a_group_that_is_not_known_may_be_the_one() -> None:
+    """As where torch.export hands a process group in as an object."""
+    text = TEXT.replace('"sum", "dp")', "%w)")
+    assert graph(text).collectives[-1].group == ""
+    with pytest.raises(AssertionError, match="1 over a group that is not known, which may be tp:"):
+        graph(text).assert_collectives({"all_gather": 1, "all_reduce": 1}, group="tp")
+    graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2})
+
+
+def test_functions_that_fx_leaves_in_a_graph() -> None:
+    found = one("torch.distributed.distributed_c10d.all_gather", "[%x, %x], %x, group=%x")
+    assert (found.kind, found.group, found.bytes) == ("all_gather", "", 32)
+    found = one("torch.distributed.distributed_c10d.broadcast_object_list", "[%x], group=%x")
+    assert found.kind == "broadcast"
+
+
+def test_what_a_hook_does_is_no_silence() -> None:
+    op = "torch._dynamo.external_utils.call_hook"
+    with pytest.raises(CaptureError, match=r"what %one \(torch._dynamo.external_utils.call_hook"):
+        one(op, '%x, %x, hook_type="tensor_pre_hook"')
 
 
 def test_holds() -> None:
