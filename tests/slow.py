@@ -50,6 +50,10 @@ CASES = (
     r"test_break_stacks\.py::test_run_by_the_command",
     r"test_repeatable\.py::test_a_second_capture_is_equal.*\[inductor\]",
     r"test_state\.py::test_everything_has_its_former_value_afterwards\[inductor-\]",
+    # Each check fails once for each defect with the others; in every run for the quicker models.
+    r"test_many_ranks\.py::test_(another_group|a_larger_payload)\[(sequence|column|float8)",
+    r"test_many_ranks\.py::test_weights_that_are_sent",
+    r"test_watched_collectives\.py::test_what_inductor_makes",
     # The same without workers, or in the same process, is in every run.
     r"test_snapshot_kept\.py::test_nothing_is_lost_whatever_did_not_run\[(?!one test-).*n2\]",
     r"test_snapshot_releases\.py::test_what_a_release_compares_with.*\[(?!2\.11 2\.13 2\.15\])",
@@ -101,7 +105,9 @@ CASES = (
     r"test_kernels\.py::test_nothing_is_stored_and_nothing_is_remembered",
     r"test_kernels\.py::test_the_kernels_are_those_of_code_that_is_compiled\[mlp\]",
     r"test_snapshot_ranks\.py::test_what_cannot_be_compared_says_so\[(?!sizes)",
-    r"test_snapshot_ranks\.py::test_(one_capture_is_stored|strides_of_one_rank)",
+    r"test_snapshot_processes\.py::test_(ranks_and_releases|a_run_in_one|texts_pages)",
+    r"test_snapshot_ranks\.py::test_(one_capture_is_stored|strides_of_one_rank|names_alone)",
+    r"test_snapshot_ranks\.py::test_(a_file_that_cannot|the_causes_of_a_run|classes_that_are_one)",
     r"test_snapshot_ranks\.py::test_(a_difference_that_a_test_wants|the_order_in_which)",
     r"test_snapshot_ranks\.py::test_at_each_level_of_detail\[dataflow",
     r"test_costs\.py::test_what_a_policy_of_checkpointing_costs\[products kept\]",

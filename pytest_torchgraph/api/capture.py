@@ -256,6 +256,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
         levels=levels,
         joints=captured.joints,
         kernels=_kernels(captured, graphs),
+        schedules=captured.schedules,
         record=ran.record,
         comparison=comparison,
     )

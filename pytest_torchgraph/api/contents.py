@@ -16,6 +16,7 @@ from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
 from ..graph.ops import calls
+from ..graph.schedule import ScheduledCall
 from ..ops.levels import Level
 from ..watching.graphs import PrintedGraphs
 
@@ -136,6 +137,15 @@ class Contents:
         left = iter(graphs)
         return tuple(graph if graph.eager else next(left) for graph in self.program)
 
+    @property
+    def communicating(self) -> tuple[Graph, ...]:
+        """The graphs that say what is sent between ranks."""
+        return self.program
+
+    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
+        """The collectives in the code that was generated for a graph; None where there is none."""
+        return None
+
     def live(self, graph: Graph) -> Converted | None:
         """The live module of a graph, None where it has none."""
         return None
@@ -171,6 +181,7 @@ class StepContents(Contents):
         live: each graph that has a live module, with what it was converted from.
         levels: the graphs of other levels than their own.
         kernels: gives the kernels, when they are first read; None where no code was generated.
+        schedules: gives the collectives in the code of each graph; None where there is no code.
         joints, record, comparison: see `Contents`.
     """
 
@@ -186,6 +197,7 @@ class StepContents(Contents):
         levels: Mapping[Level, tuple[Graph, ...]] | None = None,
         joints: Sequence[Graph] = (),
         kernels: Callable[[], Sequence[Kernel]] | None = None,
+        schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None,
         record: WatchRecord | None = None,
         comparison: Comparison | None = None,
     ):
@@ -198,6 +210,7 @@ class StepContents(Contents):
         self._levels = levels or {}
         self.joints = joints
         self._build_kernels = kernels
+        self._build_schedules = schedules
         self.record = record
         self.comparison = comparison
 
@@ -212,6 +225,17 @@ class StepContents(Contents):
     def kernels(self) -> Sequence[Kernel] | None:  # type: ignore[override]
         """The kernels and library calls of the generated code."""
         return None if self._build_kernels is None else tuple(self._build_kernels())
+
+    @cached_property
+    def _schedules(self) -> Mapping[int, Sequence[ScheduledCall]]:
+        """The collectives in the code of each graph, by its `id`."""
+        if self._build_schedules is None:
+            return {}
+        return dict(zip(map(id, self.graphs), self._build_schedules(), strict=True))
+
+    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
+        """The collectives in the code that was generated for a graph."""
+        return self._schedules.get(id(graph))
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -300,6 +324,15 @@ class WatchContents(Contents):
     def program(self) -> tuple[Graph, ...]:
         """The graphs: what ran eagerly is not seen."""
         return self.graphs
+
+    @property
+    def communicating(self) -> tuple[Graph, ...]:
+        """The graphs that inductor lowered, where it wrote code; else those that count."""
+        return self._read().communicating
+
+    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
+        """The collectives in the code that was generated for a graph."""
+        return self._read().schedule(graph)
 
     @property
     def levels(self) -> Sequence[Level]:

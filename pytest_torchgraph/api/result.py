@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
 from ..errors import CaptureError
+from ..graph.collectives import Collective, collectives_of
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.ops import count_ops
+from ..graph.schedule import in_schedule
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
@@ -249,6 +251,19 @@ class Capture(Assertions, Costs):
                 "via='inductor'"
             )
         return tuple(kernels)
+
+    def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+        __tracebackhide__ = True
+        graphs: Sequence[Graph] = self._to_check()
+        contents = self._contents
+        if self._level is None:
+            graphs = contents.communicating
+        found: list[Collective] = []
+        for graph in graphs:
+            own = collectives_of((graph,), times_run=False)
+            schedule = contents.schedule(graph)
+            found += graph.runs * (own if schedule is None else in_schedule(own, schedule))
+        return graphs, tuple(found)
 
     @property
     def op_counts(self) -> OpCounts:

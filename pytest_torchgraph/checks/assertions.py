@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 class Assertions(OpChecks):
     """The assertions on a capture. None passes where nothing was captured or compiled."""
 
-    _times_run = True
-
     def _to_check(self: Subject) -> tuple[Graph, ...]:
         __tracebackhide__ = True
         compilation.need_graphs(self)

@@ -71,7 +71,10 @@ def run(options: argparse.Namespace) -> int:
     whole = read_any_document(options.file)
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
     if options.rank is None and as_text and not isinstance(whole, Document):
-        print(_text_of_ranks(whole, options.file, flat=options.flat), end="")
+        if options.collectives:
+            print(_collectives_of_ranks(whole, options.file))
+        else:
+            print(_text_of_ranks(whole, options.file, flat=options.flat), end="")
         return SAME
     document = of_rank(whole, options.rank, options.file)
     if document.counts and not document.graphs:
@@ -153,6 +156,22 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     from ..graph.collectives import collectives_of
 
     return format_collectives(collectives_of(graphs, times_run=True))
+
+
+def _collectives_of_ranks(document: RanksDocument, file: Path) -> str:
+    """What each class of equal ranks sends, below its ranks.
+
+    Raises:
+        TorchGraphError: for a file that holds op counts alone.
+    """
+    from ..words import format_ranks
+
+    if not document.graphs:
+        raise TorchGraphError(f"{file} holds counts of ops alone, no nodes")
+    return "\n\n".join(
+        f"{format_ranks(each.ranks)}\n{_collectives(each.document.graphs)}"
+        for each in document.sections
+    )
 
 
 def _heading(graph: Graph) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -35,17 +35,19 @@ class CanonicalNames:
         members: the ranks of each process group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mesh_dimensions: Mapping[str, str] | None = None) -> None:
         self.symbols: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         self.devices: dict[str, dict[int, int]] = {}
         self.groups: dict[str, str] = {}
-        self.mesh_dimensions = process_groups.mesh_dimensions()
+        if mesh_dimensions is None:
+            mesh_dimensions = process_groups.mesh_dimensions()
+        self.mesh_dimensions = mesh_dimensions
         self.members = process_groups.members()
 
     def copy(self) -> CanonicalNames:
         """A copy with the same names, for a graph that comes later and may add names of its own."""
-        other = CanonicalNames()
+        other = CanonicalNames(self.mesh_dimensions)
         other.symbols.update(self.symbols)
         other.counts.update(self.counts)
         other.devices.update({type_: dict(known) for type_, known in self.devices.items()})

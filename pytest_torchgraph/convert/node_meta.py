@@ -12,6 +12,9 @@ from .dynamo_sources import module_fqn
 RESULT = "torchgraph_result"
 """Key for a result that is described already: a `Result`, or one that a printed graph shows."""
 
+COMMUNICATES = "torchgraph_communicates"
+"""Key for whether a call was seen to communicate when it ran."""
+
 LINE = "torchgraph_line"
 """Key for the code object and line number that a node comes from."""
 

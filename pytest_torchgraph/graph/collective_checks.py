@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
-from .collectives import Collective, collectives_of
+from .collectives import Collective
 from .failures import UnexpectedOps, failed
 from .model import Graph
 
@@ -33,18 +34,18 @@ MOST = 8
 
 def assert_collectives(
     graphs: Sequence[Graph],
+    everything: Sequence[Collective],
     expected: Mapping[str, Any],
-    group: str | None = None,
-    bytes_: Any = None,
-    exact: bool = True,
-    *,
-    device: str | None = None,
-    times_run: bool = False,
+    group: str | None,
+    bytes_: Any,
+    exact: bool,
+    device: str | None,
 ) -> None:
     """See `OpChecks.assert_collectives`.
 
     Args:
-        times_run: see `collectives_of`.
+        graphs: what is checked.
+        everything: all collectives in it.
         device: the device type that was asked for.
     """
     __tracebackhide__ = True
@@ -54,38 +55,42 @@ def assert_collectives(
     counts = {kind: bounds(count, place) for kind, count in expected.items()}
     if not exact and (bytes_ is None or not counts):
         _check_limits(counts)
-    everything = collectives_of(graphs, times_run=times_run)
-    found = [each for each in everything if group is None or each.group == group]
-    if group is not None:
-        known = {name for top in graphs for graph in top.walk() for name in graph.groups}
-        _check_group(group, known.union(each.group for each in everything))
+    found = over_group(graphs, everything, group)
     wrong: list[str] = []
     unexpected: list[Collective] = []
+    heavy: Sequence[Collective] = ()
+    unknown = [each for each in everything if group and not each.group]
+    if unknown:
+        wrong.append(f"  {len(unknown)} over a group that is not known, which may be {group}:")
+        wrong += listed(unknown)
+        unexpected += unknown
     for kind, (low, high) in counts.items():
         those = [each for each in found if each.kind == kind]
         if len(those) < low or (high is not None and len(those) > high):
             wrong.append(f"  {kind}: expected {format_bounds(low, high)}, found {len(those)}")
-            wrong += _listed(those)
+            wrong += listed(those)
             unexpected += those
     if exact:
         others = [each for each in found if each.kind not in expected]
         for kind in dict.fromkeys(each.kind for each in others):
             those = [each for each in others if each.kind == kind]
             wrong.append(f"  {kind}: expected none (exact=True), found {len(those)}")
-            wrong += _listed(those)
+            wrong += listed(those)
             unexpected += those
     if bytes_ is not None:
-        wrong += _wrong_bytes(
-            [each for each in found if exact or each.kind in expected], bytes_, place
-        )
+        those = [each for each in found if exact or each.kind in expected]
+        problem, heavy = _wrong_bytes(those, bytes_, place)
+        if problem:
+            known = {id(each) for each in unexpected}
+            wrong += [problem, *listed([each for each in heavy if id(each) not in known])]
     if wrong:
         title = "collectives differ" + (f" in group {group}" if group is not None else "")
         nodes = [each.node for each in unexpected]
         shows = UnexpectedOps(graphs, nodes, title) if nodes else None
-        if not unexpected and not everything:
+        if not everything:
             wrong.append("  no collective was captured at all")
-        elif not unexpected:
-            wrong += ["collectives captured:", *_listed(everything)]
+        elif not unexpected and not heavy:
+            wrong += ["collectives captured:", *listed(everything)]
         raise failed("\n".join([f"{title}:", *wrong]), shows)
 
 
@@ -106,39 +111,61 @@ def _check_arguments(expected: Mapping[str, Any]) -> None:
             f"{type(expected).__name__}"
         )
     for kind in expected:
-        if kind not in KINDS:
-            close = difflib.get_close_matches(str(kind), KINDS, n=1)
-            hint = f": did you mean {close[0]!r}?" if close else f": use {', '.join(KINDS)}"
-            raise ValueError(f"{kind!r} is no kind of collective{hint}")
+        check_kind(kind)
 
 
-def _check_group(group: str, known: set[str]) -> None:
-    if group not in known:
+def check_kind(kind: str) -> None:
+    """Refuse what is no kind of collective, with a `ValueError`."""
+    if kind not in KINDS:
+        close = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f": did you mean {close[0]!r}?" if close else f": use {', '.join(KINDS)}"
+        raise ValueError(f"{kind!r} is no kind of collective{hint}")
+
+
+def over_group(
+    graphs: Sequence[Graph], everything: Sequence[Collective], group: str | None
+) -> list[Collective]:
+    """The collectives over a group, None for all; a `ValueError` for one that nobody knows."""
+    known = {name for top in graphs for graph in top.walk() for name in graph.groups}
+    known.update(each.group for each in everything)
+    if group is not None and group not in known:
         there = ", ".join(sorted(known - {""})) or "no group"
         raise ValueError(
             f"no collective runs over a group {group!r}, and no mesh is known that has such a "
-            f"dimension, so that a check of it would say nothing: there is {there}"
+            "dimension, so that a check of it would say nothing: "
+            + "\n".join([f"there is {there}", *listed(everything)])
         )
+    return [each for each in everything if group is None or each.group == group]
 
 
-def _wrong_bytes(found: Sequence[Collective], limit: Any, device: str) -> Iterator[str]:
+def _wrong_bytes(
+    found: Sequence[Collective], limit: Any, device: str
+) -> tuple[str, list[Collective]]:
+    """What is wrong with the bytes, "" for nothing, and the collectives to look at."""
     low, high = bounds(limit, device)
     unknown = [each for each in found if each.bytes is None]
     if unknown:
-        yield "  bytes: not known, because a size is a symbol"
-        yield from _listed(unknown)
-        return
+        return "  bytes: not known, because a size is a symbol", unknown
     total = sum(each.bytes or 0 for each in found)
-    if total < low or (high is not None and total > high):
-        yield f"  bytes: expected {format_bounds(low, high)}, found {total}"
-        yield from _listed(sorted(found, key=lambda each: -(each.bytes or 0)))
+    if low <= total and (high is None or total <= high):
+        return "", []
+    problem = f"  bytes: expected {format_bounds(low, high)}, found {total}"
+    return problem, sorted(found, key=lambda each: -(each.bytes or 0))
 
 
-def _listed(found: Sequence[Collective]) -> Iterator[str]:
-    for each in found[:MOST]:
-        yield f"      {each.kind} of {each.graph} over {each.group or 'an unknown group'}, " + (
-            "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-        )
-        yield from (f"          {line}" for line in format_locations([each.node]))
-    if len(found) > MOST:
-        yield f"      ... and {len(found) - MOST} more"
+def listed(found: Sequence[Collective]) -> Iterator[str]:
+    """Lines that say what collectives are and where; those that say the same are counted."""
+    equal: Counter[tuple[str, ...]] = Counter(map(_described, found))
+    for (what, *where), count in list(equal.items())[:MOST]:
+        yield f"      {what}" + (f"  ({count} times)" if count > 1 else "")
+        yield from (f"          {line}" for line in where)
+    rest = sum(list(equal.values())[MOST:])
+    if rest:
+        yield f"      ... and {rest} more"
+
+
+def _described(each: Collective) -> tuple[str, ...]:
+    """What a collective is, and where, as lines."""
+    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
+    over = each.group or "an unknown group"
+    return f"{each.kind} of {each.graph} over {over}, {size}", *format_locations([each.node])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..ops.dtypes import ABBREVIATIONS
+from ..words import counted
 from .text.format import format_shape
 from .text.table import aligned, right_aligned
 
@@ -51,9 +52,10 @@ def format_tensor(each: Collective) -> str:
 
 
 def format_wait(each: Collective) -> str:
-    """What a collective overlaps with: `at once`, `after 3 ops`; "" where nothing waits for it."""
+    """When a collective is waited for: `at once`, `after 3 ops`; "" where nothing waits for it."""
     if each.distance is None:
         return ""
     if not each.distance:
         return "at once"
-    return f"after {each.distance} op" + ("" if each.distance == 1 else "s")
+    after = f"after {counted(each.distance, 'op')}"
+    return f"{after}, none computes" if each.exposed else after

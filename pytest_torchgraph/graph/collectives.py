@@ -11,6 +11,7 @@ from ..errors import CaptureError
 from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives, peers_of
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
+from ..ops.no_work import NO_WORK
 from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
 from .cost.saved import producer_of, viewed_by
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
@@ -35,9 +36,13 @@ class Collective:
         source: the user's line, where it is known.
         graph: name of the graph.
         distance: how many ops are between its start and its wait; None where the graph has no wait
-            for it, as for one that is waited for at once.
+            for it, as for one that is waited for at once. Of a graph that inductor wrote code for,
+            it is how many kernels and library calls that code launches in between: inductor orders
+            them last of all.
         node: the op.
         peer: of a send or a receive, which rank of the group it is from or for; None for any.
+        overlap: those of them that compute, in order: ops that are neither views or allocations nor
+            waits nor collectives; of code, the names of kernels and of what is called.
     """
 
     kind: str
@@ -51,6 +56,12 @@ class Collective:
     distance: int | None
     node: Node
     peer: int | None = None
+    overlap: tuple[str, ...] = ()
+
+    @property
+    def exposed(self) -> bool:
+        """Whether nothing computes until it is waited for."""
+        return self.distance is not None and not self.overlap
 
     def __str__(self) -> str:
         size = f"{format_bytes(self)} bytes"
@@ -81,7 +92,8 @@ def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collect
         times_run: whether those of a graph that ran several times are there as often.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
+            that calls a hook, or a module that communicates.
     """
     found: list[Collective] = []
     for top in graphs:
@@ -91,26 +103,38 @@ def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collect
 
 
 def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
+    counted = [node for node in graph.nodes if _counts(graph, node)]
     waits: dict[str, int] | None = None
-    position = 0
-    for node in graph.nodes:
-        if not _counts(graph, node):
-            continue
-        if graph.level not in ATEN_LEVELS and hides_collectives(node.op):
+    for position, node in enumerate(counted):
+        hidden = hides_collectives(node.op, dispatched=graph.level in ATEN_LEVELS)
+        if hidden or (_declared(node) and node.kind == "call_module"):
             raise CaptureError(
                 f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
                 "'aot' or 'dispatch', or use capture.at('aot')"
             )
-        communicates = any(effect.kind == "communicates" for effect in node.effects)
-        kinds = collective_kinds(node.op, node.args, communicates=communicates)
+        kinds = _kinds(node)
         if kinds:
-            waits = _first_waits(graph) if waits is None else waits
-            distance = waits[node.name] - position - 1 if node.name in waits else None
+            waits = _first_waits(graph, counted) if waits is None else waits
+            until = waits.get(node.name)
+            between = None if until is None else counted[position + 1 : until]
             peers = peers_of(node.op, node.args, len(kinds))
             parts = zip(kinds, _moved(graph, node, kinds), peers, strict=True)
             for kind, moved, peer in parts:
-                yield _collective(graph, node, kind, moved, name, distance, peer)
-        position += 1
+                yield _collective(graph, node, kind, moved, name, between, peer)
+
+
+def communicates(node: Node) -> bool:
+    """Whether an op is a collective; waiting for one is none."""
+    return bool(_kinds(node))
+
+
+def _kinds(node: Node) -> tuple[str, ...]:
+    return collective_kinds(node.op, node.args, communicates=_declared(node))
+
+
+def _declared(node: Node) -> bool:
+    """Whether it was seen when the graph was made that an op communicates."""
+    return any(effect.kind == "communicates" for effect in node.effects)
 
 
 def _counts(graph: Graph, node: Node) -> bool:
@@ -118,18 +142,26 @@ def _counts(graph: Graph, node: Node) -> bool:
     return node.is_call and not (node.refs and is_projection(node, graph.by_name.get(node.refs[0])))
 
 
-def _first_waits(graph: Graph) -> dict[str, int]:
-    """The position, among the calls, of the first wait for each node."""
+def _computes(node: Node) -> bool:
+    """Whether a node works on a device, and does not communicate."""
+    packet = ".".join(node.op.split(".")[:2])
+    return packet not in NO_WORK and node.op not in WAITS and not communicates(node)
+
+
+def _first_waits(graph: Graph, counted: Sequence[Node]) -> dict[str, int]:
+    """The position, among the calls that count, of the first wait for each node."""
     waits: dict[str, int] = {}
-    position = 0
-    for node in graph.nodes:
-        if not _counts(graph, node):
-            continue
-        if node.op in WAITS:
-            for ref in node.refs:
-                waits.setdefault(_started(graph, graph.by_name[ref]).name, position)
-        position += 1
+    for position, node in enumerate(counted):
+        for name in awaited(graph, node):
+            waits.setdefault(name, position)
     return waits
+
+
+def awaited(graph: Graph, node: Node) -> list[str]:
+    """The names of the collectives that a node waits for; none for any other op than a wait."""
+    if node.op not in WAITS:
+        return []
+    return [_started(graph, graph.by_name[ref]).name for ref in node.refs]
 
 
 def _started(graph: Graph, node: Node) -> Node:
@@ -148,7 +180,7 @@ def _collective(
     kind: str,
     moved: Sequence[TensorMeta],
     name: str,
-    distance: int | None,
+    between: Sequence[Node] | None,
     peer: int | None,
 ) -> Collective:
     first = moved[0] if moved else None
@@ -161,9 +193,10 @@ def _collective(
         node.module,
         node.source,
         name,
-        distance,
+        None if between is None else len(between),
         node,
         peer,
+        tuple(each.op for each in between or () if _computes(each)),
     )
 
 

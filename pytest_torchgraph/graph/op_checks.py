@@ -24,9 +24,6 @@ class OpChecks:
 
     __slots__ = ()
 
-    _times_run = False
-    """Whether a collective counts as often as its graph ran."""
-
     def _to_check(self) -> Sequence[Graph]:
         """The graphs that are looked at; an error where there are none and should be."""
         raise NotImplementedError
@@ -191,17 +188,29 @@ class OpChecks:
     def collectives(self) -> tuple[Collective, ...]:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
+        Of a graph that inductor wrote code for, in the order of that code. A watch sees what
+        compiled graphs send, and nothing that runs eagerly.
+
         `print(capture.collectives)` shows a table with one line for each.
 
         Those of a capture are there as often as their graph ran; of one loaded from a file compiled
         graphs count once.
 
         Raises:
-            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed.
+            CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
+                is one node communicates; and via "compiled_autograd" where the backward calls
+                hooks.
         """
-        from .collectives import Collectives, collectives_of
+        from .collectives import Collectives
 
-        return Collectives(collectives_of(self._to_check(), times_run=self._times_run))
+        return Collectives(self._sent()[1])
+
+    def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
+        """The collectives, and the graphs that they are in."""
+        from .collectives import collectives_of
+
+        graphs = self._to_check()
+        return graphs, collectives_of(graphs, times_run=False)
 
     def assert_collectives(
         self,
@@ -233,12 +242,32 @@ class OpChecks:
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
 
-        assert_collectives(
-            self._to_check(),
-            expected,
-            group,
-            bytes,
-            exact,
-            device=self._checked_device(),
-            times_run=self._times_run,
-        )
+        assert_collectives(*self._sent(), expected, group, bytes, exact, self._checked_device())
+
+    def assert_overlapped(
+        self, group: str | None = None, kind: str | None = None, at_least: int = 1, exposed: Any = 0
+    ) -> None:
+        """Assert that collectives run while something is computed, between start and wait.
+
+        Ops that compute are counted, or the kernels and library calls of inductor's code; views,
+        allocations, waits and other collectives do not count. See `Collective.overlap`.
+
+        Args:
+            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`.
+            kind: looks only at those of one kind, as `"all_gather"`.
+            at_least: how many ops, or kernels, have to run meanwhile.
+            exposed: how many collectives may be without: an int, a `(min, max)`, or a mapping by
+                device type. The first of a step, for example, can have nothing before it.
+
+        Raises:
+            AssertionError: with each collective that is exposed, its module and line; and where
+                there is none to look at.
+            CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
+                are not known as such.
+            ValueError: for an unknown kind, a group over which nothing runs, and `at_least` below
+                1.
+        """
+        __tracebackhide__ = True
+        from .overlap_check import assert_overlapped
+
+        assert_overlapped(*self._sent(), group, kind, at_least, exposed, self._checked_device())

@@ -15,10 +15,12 @@ import torch
 import torch.fx
 import torch.utils._pytree as pytree
 
+from .. import torch_private
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
+from ..convert.effects import schema
 from ..convert.from_fx import Naming, convert
-from ..convert.node_meta import LINE, RESULT
+from ..convert.node_meta import COMMUNICATES, LINE, RESULT
 from ..errors import CaptureError
 from ..graph.model import GraphKind
 from ..ops.levels import Level
@@ -110,9 +112,34 @@ class _Recorder(torch.fx.Interpreter):
         self.canon = canon
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        result = super().run_node(n)
+        if n.op == "call_module":
+            with _Listening() as listening:  # a hook of the module may communicate, or its code
+                result = super().run_node(n)
+            n.meta[COMMUNICATES] = listening.heard
+        else:
+            result = super().run_node(n)
         n.meta[RESULT] = self.canon.result(result)
         return result
+
+
+class _Listening(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether an op that runs inside communicates.
+
+    Attributes:
+        heard: whether one did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.heard = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if torch_private.stands_for_others(types):
+            return NotImplemented
+        self.heard = self.heard or schema.facts(func).communicates
+        return func(*args, **(kwargs or {}))
 
 
 def _arguments(invocation: Invocation) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..graph.model import Graph
+from ..graph.schedule import ScheduledCall
 from ..ops.levels import Level
 from ..syncs.detect import RecordedCalls
 from ..watching.kernels import Kernel
@@ -44,6 +45,8 @@ class Captured:
         joints: the joint graphs that forward and backward were split from.
         kernels: gives the kernels that were generated, `graph` being the position of their graph,
             or raises `UnreadableCodeError`; None where no code is generated.
+        schedules: gives, for each graph by position, the collectives in the code that was generated
+            for it; () where that is not readable. None where no code is generated.
         levels: the graphs of the same run at other levels that the mechanism knows.
         islands: gives what ran eagerly beside the graphs, which is worked out when it is first
             read; None where that was not recorded.
@@ -56,6 +59,7 @@ class Captured:
     why_none: str = ""
     joints: Sequence[Graph] = ()
     kernels: Callable[[], Sequence[Kernel]] | None = None
+    schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
     levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
     islands: Callable[[], Islands] | None = None
     comparable: Mechanism | None = None

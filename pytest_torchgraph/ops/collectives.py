@@ -44,6 +44,8 @@ REDUCTIONS = frozenset(
 OTHER = "other"
 """The kind of an op that communicates, and whose name does not say how."""
 
+_WRITES = re.compile(r"(_out|_)\Z")
+
 _HIDDEN = re.compile(
     r"DTensor\.|Tensor\.(redistribute|full_tensor)\Z|.*\bdistribute_tensor\Z"
     # Functions of DTensor and its methods, as Dynamo wraps them before torch 2.13.
@@ -51,10 +53,21 @@ _HIDDEN = re.compile(
 )
 """Functions of graphs that are not dispatched yet, which may communicate or not."""
 
+_CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
+"""What stands for a hook in a backward of compiled autograd: whatever the hook does."""
 
-def hides_collectives(op: str) -> bool:
-    """Whether an op of a graph of torch functions decides when it runs what it communicates."""
-    return _HIDDEN.match(op) is not None
+_PYTHON_API = "torch.distributed."
+"""Where the functions are that `torch.fx` leaves in a graph as they are called."""
+
+
+def hides_collectives(op: str, *, dispatched: bool) -> bool:
+    """Whether an op decides when it runs what it communicates.
+
+    Args:
+        op: its qualified name.
+        dispatched: whether its graph has only ops that are dispatched.
+    """
+    return bool(_CALLS_PYTHON.match(op) or (not dispatched and _HIDDEN.match(op)))
 
 
 def collective_kinds(
@@ -67,11 +80,14 @@ def collective_kinds(
         args: its positional arguments.
         communicates: whether it is known to communicate: an op of somebody's own.
     """
-    namespace, _, rest = op.partition(".")
+    _, _, rest = op.partition(".")
     if op in WAITS:
         return ()
     name = rest.partition(".")[0]
-    if namespace not in _FUNCTIONAL and namespace != "c10d":
+    if op.startswith(_PYTHON_API):
+        kind = _kind(op.rpartition(".")[2])
+        return (kind,) if kind else ()
+    if not is_functional(op):
         return (_kind(name) or OTHER,) if communicates else ()
     if name == _BATCH:
         listed = args[0] if args and isinstance(args[0], tuple) else ()
@@ -105,6 +121,17 @@ def peers_of(op: str, args: tuple[Any, ...], parts: int) -> Sequence[int | None]
         listed = args[position : position + 1] if position is not None else ()
     found = [each if isinstance(each, int) else None for each in listed]
     return found if len(found) == parts else [None] * parts
+
+
+def packet_of(op: str) -> str:
+    """The op, whatever its overload, and whether it writes in place or into an argument."""
+    return _WRITES.sub("", ".".join(op.split(".")[:2]))
+
+
+def is_functional(op: str) -> bool:
+    """Whether an op is one of torch's own that communicate between ranks, and no wait."""
+    namespace = op.partition(".")[0]
+    return (namespace in _FUNCTIONAL or namespace == "c10d") and op not in WAITS
 
 
 def _kind(name: str) -> str:

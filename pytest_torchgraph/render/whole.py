@@ -40,7 +40,7 @@ def to_dot(
     Modules are nested clusters. Parameters, buffers and constants are lines in the boxes of their
     users, not boxes. Colours show categories of ops; edges carry dtype and shape; the tooltip has
     the full node and the user's line. A value saved for backward has a double border, and a wait
-    that follows its collective at once, so that nothing runs meanwhile, a dashed one.
+    for a collective beside which nothing computes a dashed one.
 
     Args:
         graph: what to draw.

@@ -69,7 +69,8 @@ class GraphExtension(SingleFileSnapshotExtension):
     @classmethod
     def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
         """The file's name without its suffix, for the test and the number of the comparison."""
-        return stem_of(test_location.item, index)
+        item = test_location.item
+        return stem_of(item, index, rank=settings.get(item.config).rank)
 
     @classmethod
     def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
@@ -80,9 +81,10 @@ class GraphExtension(SingleFileSnapshotExtension):
     def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
         """The files in which the graph of a comparison may be stored."""
         item, home = test_location.item, Path(cls.dirname(test_location=test_location))
+        chosen = settings.get(item.config)
         return release_files(
-            settings.get(item.config).releases,
-            lambda release: home / f"{stem_of(item, index, release)}.{SUFFIX}",
+            chosen.releases,
+            lambda release: home / f"{stem_of(item, index, release, chosen.rank)}.{SUFFIX}",
         )
 
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
@@ -360,7 +362,7 @@ class GraphSnapshot(SnapshotAssertion):
             refused=files.why_not_written(),
         )
         if result.recalled_data is None:
-            known = () if comparison.may_write else self._under_old_name(files)
+            known = () if comparison.may_write else self._why_missing(files)
             return mismatch("no graph is stored for this comparison yet", known, is_new=True)
         mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
@@ -391,10 +393,13 @@ class GraphSnapshot(SnapshotAssertion):
         parts = tuple(differing(document, self._current, self._detail))
         return mismatch(problem, details, document, parts=parts)
 
-    def _under_old_name(self, files: ReleaseFiles) -> tuple[str, ...]:
+    def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
         from .old_names import under_old_name
 
-        return under_old_name(self.item, files, self._current, self._detail)
+        rank = settings.get(self.item.config).rank
+        process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"
+        found = under_old_name(self.item, files, self._current, self._detail)
+        return (process, *found) if rank else found
 
 
 @dataclass(frozen=True, slots=True)

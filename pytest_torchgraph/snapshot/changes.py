@@ -42,7 +42,9 @@ def describe(mismatch: Mismatch, detail: Detail = "dataflow") -> str:
     except Exception as error:
         return f"what differs could not be found out: {brief(error)}"
     if not findings:
-        lines = [line for line in mismatch.details if not line.startswith(("+", "-"))]
+        said = [line for part in mismatch.parts for line in (part.problem, *part.details)]
+        lines = [*dict.fromkeys((*mismatch.details, *said))]
+        lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
         return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
     noun = "finding" if len(findings) == 1 else "findings"

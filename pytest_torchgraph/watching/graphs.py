@@ -6,8 +6,9 @@ cold and warm caches.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,13 @@ from ..convert.source_lines import relative
 from ..graph.model import Graph, GraphKind
 from ..graph.numbering import numbered
 from ..graph.ops import calls
+from ..graph.schedule import ScheduledCall
 from ..ops.levels import LEVELS, Level
 from .compilations import Compilation
 from .kernels import Kernel, kernels_of
 from .observe.executions import BACKWARD, CountedGraph
 from .output_code import UnreadableCodeError
+from .schedule import schedule_of
 
 if TYPE_CHECKING:
     from .record import WatchRecord
@@ -114,15 +117,45 @@ class PrintedGraphs:
             for kernel in kernels_of(code.code, str(compiled.id or ""))
         )
 
+    @property
+    def communicating(self) -> tuple[Graph, ...]:
+        """The graphs that say what is sent: those that inductor lowers, and the others' own."""
+        return self._communicating[0]
+
+    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
+        """The collectives in inductor's code for one of these graphs, () where it is not readable.
+
+        None for a graph for which there is no code.
+        """
+        return self._communicating[1].get(id(graph))
+
+    @cached_property
+    def _communicating(self) -> tuple[tuple[Graph, ...], dict[int, Sequence[ScheduledCall]]]:
+        lowered = {
+            each.id.autograd
+            for each in self.record.compiled
+            if each.code and each.id is not None and not each.is_capture
+        }
+        pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
+        for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
+            if compiled.code and not compiled.is_capture:
+                names = self._later_names
+                pairs += graphs.scheduled(names)
+            elif not (compiled.is_capture and compiled.id and compiled.id.autograd in lowered):
+                pairs += ((graph, None) for graph in graphs.own)
+        found = numbered(graph for graph, _ in pairs)
+        schedules = zip(map(id, found), (calls for _, calls in pairs), strict=True)
+        return found, {at: calls for at, calls in schedules if calls is not None}
+
     @cached_property
     def _post_grad(self) -> tuple[Graph, ...]:
         return numbered(
-            graph for each in self._compilations for graph in each.post_grad(self._later_names)
+            graph for each in self._compilations for graph, _ in each.post_grad(self._later_names)
         )
 
     @cached_property
     def _compilations(self) -> list[_CompilationGraphs]:
-        names = CanonicalNames()
+        names = CanonicalNames(self.record.mesh_dimensions)
         result = [
             _CompilationGraphs(each, self.record.runs, names) for each in self.record.compiled
         ]
@@ -149,6 +182,8 @@ class _CompilationGraphs:
         self.own: list[Graph] = []
         self.levels: dict[Level, list[Graph]] = {}
         self._printed: _PrintedCompilation | None = None
+        self._code = [each.code for each in compiled.code]
+        self._lowered = len(compiled.texts("post_grad"))
         if compiled.failure:
             return
         if compiled.is_capture:
@@ -168,11 +203,23 @@ class _CompilationGraphs:
         """The joint graphs."""
         return [] if self._printed is None else self._printed.joints(names)
 
-    def post_grad(self, names: CanonicalNames) -> list[Graph]:
-        """The post-grad graphs that inductor lowers."""
+    def post_grad(self, names: CanonicalNames) -> list[tuple[Graph, int]]:
+        """The post-grad graphs that inductor lowers, and the number of each in the compilation."""
         if self._printed is None:
             return []
         return self._printed.post_grad(names, backward=self._backward_ran)
+
+    def scheduled(self, names: CanonicalNames) -> list[tuple[Graph, Sequence[ScheduledCall]]]:
+        """The same graphs, with the collectives in their code, () where it is not readable."""
+        found: list[tuple[Graph, Sequence[ScheduledCall]]] = []
+        graphs = self.post_grad(names)
+        for graph, number in graphs:
+            calls: Sequence[ScheduledCall] = ()
+            if len(self._code) == self._lowered:
+                with contextlib.suppress(UnreadableCodeError):
+                    calls = schedule_of(self._code[number], groups=names.groups)
+            found.append((graph, calls))
+        return found
 
 
 def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:
@@ -240,10 +287,10 @@ class _PrintedCompilation:
             for text in self.compiled.texts("joint")
         ]
 
-    def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[Graph]:
-        """The graphs that inductor lowers; backward graphs only with `backward`."""
+    def post_grad(self, canon: CanonicalNames, *, backward: bool) -> list[tuple[Graph, int]]:
+        """The graphs that inductor lowers, numbered; backward graphs only with `backward`."""
         graphs = []
-        for text in self.compiled.texts("post_grad"):
+        for number, text in enumerate(self.compiled.texts("post_grad")):
             printed = read_printed(text)
             kind: GraphKind = "inference"
             for earlier in self.aot_printed:
@@ -252,7 +299,7 @@ class _PrintedCompilation:
             if self.compiled.texts("forward"):
                 kind = "backward" if _is_backward(printed) else "forward"
             if kind != "backward" or backward:
-                graphs.append(self.aot_graph(printed, "post_grad", kind, canon))
+                graphs.append((self.aot_graph(printed, "post_grad", kind, canon), number))
         return graphs
 
     def aot_graph(

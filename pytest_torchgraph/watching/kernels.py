@@ -75,11 +75,13 @@ class Origin:
     Attributes:
         name: of the kernel, or of what is called.
         modules, lines: see `Kernel`.
+        collective: name of the node that communicates, "" for none.
     """
 
     name: str
     modules: tuple[str, ...] = ()
     lines: tuple[Source, ...] = ()
+    collective: str = ""
 
 
 def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Kernel]:
@@ -95,9 +97,9 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     """
     packets = _packets()
     launched = read_output_code(code)
-    places = _places(launched, origins)
+    found_places = places(launched, origins)
     kernels = []
-    for each, found in zip(launched, places, strict=True):
+    for each, found in zip(launched, found_places, strict=True):
         if isinstance(each, LibraryCall):
             ops: tuple[str, ...] = (".".join(each.op.split(".")[:2]),)
             kind = EXTERN
@@ -119,7 +121,7 @@ def kernels_of(code: str, graph: str, origins: Iterable[Origin] = ()) -> list[Ke
     return kernels
 
 
-def _places(
+def places(
     launched: Sequence[Definition | LibraryCall], origins: Iterable[Origin]
 ) -> list[list[Origin]]:
     """The origins of each; none for calls of one name that are not as many as the origins are."""

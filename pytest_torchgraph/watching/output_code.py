@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import TorchGraphError
-from ..ops.views import UNDECLARED_VIEWS, VIEWS
+from ..ops.no_work import NO_WORK
 
 _COMPILER = "async_compile"
 _ALTERNATIVES = frozenset({"multi_kernel", "size_hint_multi_kernel"})
@@ -19,21 +19,6 @@ _EXTERN = "extern_kernels"
 _OPS = "torch.ops."
 _CALL_METHODS = frozenset({"copy_"})
 """The methods of tensors that the code calls to work on a device: copies between devices."""
-_NO_WORK = (
-    VIEWS
-    | UNDECLARED_VIEWS
-    | frozenset(
-        """
-        aten._assert_scalar aten._local_scalar_dense aten.as_strided_ aten.empty
-        aten.empty_strided aten.item aten.new_empty aten.new_empty_strided aten.record_stream
-        aten.resize_ aten.set_ aten.squeeze_ aten.sym_constrain_range
-        aten.sym_constrain_range_for_size aten.sym_numel aten.sym_size aten.sym_storage_offset
-        aten.sym_stride aten.t_ aten.transpose_ aten.unsqueeze_ inductor._alloc_from_pool
-        inductor._reinterpret_tensor inductor.resize_storage_bytes_
-        """.split()
-    )
-)
-"""Ops that allocate, look, or give another view: they launch nothing on a device."""
 
 
 class UnreadableCodeError(TorchGraphError):
@@ -90,6 +75,17 @@ def read_output_code(code: str) -> list[Definition | LibraryCall]:
     Raises:
         UnreadableCodeError: for code of another kind, such as that of the C++ wrapper.
     """
+    reader = follow(code)
+    rest = [each for each in reader.scope.definitions.values() if not each.launches]
+    return [*reader.launched, *rest]
+
+
+def follow(code: str) -> Reader:
+    """What one run of a generated module executes.
+
+    Raises:
+        UnreadableCodeError: as `read_output_code`.
+    """
     try:
         tree = ast.parse(code)
     except SyntaxError as error:
@@ -106,13 +102,12 @@ def read_output_code(code: str) -> list[Definition | LibraryCall]:
             "read: switch the option off for this check"
         )
     definitions = {each.name: each for each in _definitions(tree)}
-    reader = _Reader(_Scope(tree, definitions), functions)
+    reader = Reader(Scope(tree, definitions), functions)
     reader.visit(functions["call"])
-    rest = [each for each in definitions.values() if not each.launches]
-    return [*reader.launched, *rest]
+    return reader
 
 
-class _Scope:
+class Scope:
     """The names of a generated module.
 
     Attributes:
@@ -124,11 +119,11 @@ class _Scope:
     def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]):
         self.definitions = definitions
         self.aliases = {
-            statement.targets[0].id: dotted
+            statement.targets[0].id: name
             for statement in tree.body
             if isinstance(statement, ast.Assign)
             and isinstance(statement.targets[0], ast.Name)
-            and (dotted := _dotted(statement.value, {})).startswith("torch.")
+            and (name := dotted(statement.value, {})).startswith("torch.")
         }
         self.devices: dict[str, str] = {}
         for node in ast.walk(tree):
@@ -151,27 +146,37 @@ class _Scope:
         return self._only_device
 
 
-class _Reader:
+class Reader:
     """Follows the calls of a generated module, from `call` on.
 
     Attributes:
+        scope: the names of the module.
         launched: what is launched, by first launch.
+        executed: the calls and the assignments, as they are executed; an assignment behind the
+            calls in its value. What a call launches is beside it, None for nothing.
     """
 
-    def __init__(self, scope: _Scope, functions: Mapping[str, ast.FunctionDef]):
+    def __init__(self, scope: Scope, functions: Mapping[str, ast.FunctionDef]):
         self.scope = scope
         self.functions = functions
         self.launched: list[Definition | LibraryCall] = []
+        self.executed: list[tuple[ast.Call | ast.Assign, Definition | LibraryCall | None]] = []
         self._calls: dict[ast.Call, LibraryCall] = {}
 
     def visit(self, function: ast.FunctionDef) -> None:
         """Count what one run of a function launches, with what it calls in turn."""
-        for call in _calls(function):
-            name = _dotted(call.func, self.scope.aliases)
+        for call in _executed(function):
+            if isinstance(call, ast.Assign):
+                self.executed.append((call, None))
+                continue
+            name = dotted(call.func, self.scope.aliases)
             body = self.functions.get(_partition(call) or name)
             if body is not None and body is not function:
                 self.visit(body)
-            elif (launched := self._launched(call, name)) is not None:
+                continue
+            launched = self._launched(call, name)
+            self.executed.append((call, launched))
+            if launched is not None:
                 if not launched.launches:
                     self.launched.append(launched)
                 launched.launches += 1
@@ -182,7 +187,7 @@ class _Reader:
             return kernel
         if call not in self._calls:
             op = _op(call, name)
-            if not op or ".".join(op.split(".")[:2]) in _NO_WORK:
+            if not op or ".".join(op.split(".")[:2]) in NO_WORK:
                 return None
             source = ast.unparse(call)
             self._calls[call] = LibraryCall(name, op, self.scope.device_of(call), source)
@@ -205,10 +210,16 @@ def _op(call: ast.Call, name: str) -> str:
     return ""
 
 
-def _calls(function: ast.FunctionDef) -> Iterator[ast.Call]:
-    """The calls in a function, in the order of the text."""
-    found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
-    return iter(sorted(found, key=lambda call: (call.lineno, call.col_offset)))
+def _executed(function: ast.FunctionDef) -> list[ast.Call | ast.Assign]:
+    """The calls and assignments in a function, in the order of the text."""
+
+    def key(node: ast.Call | ast.Assign) -> tuple[int, int]:
+        if isinstance(node, ast.Call):
+            return node.lineno, node.col_offset
+        return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Call | ast.Assign)]
+    return sorted(found, key=key)
 
 
 def _partition(call: ast.Call) -> str:
@@ -219,7 +230,7 @@ def _partition(call: ast.Call) -> str:
     return ""
 
 
-def _dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
+def dotted(node: ast.expr, aliases: Mapping[str, str]) -> str:
     """A name with its attributes, "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -236,7 +247,7 @@ def _definitions(tree: ast.Module) -> Iterator[Definition]:
     for statement in tree.body:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
-        compiler, _, method = _dotted(statement.value.func, {}).partition(".")
+        compiler, _, method = dotted(statement.value.func, {}).partition(".")
         target = statement.targets[0]
         if compiler == _COMPILER and method and isinstance(target, ast.Name):
             found[target.id] = method, statement.value

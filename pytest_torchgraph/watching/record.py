@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,7 @@ class WatchRecord:
         runs: how often each compiled graph ran.
         counters: the change of `torch._dynamo.utils.counters`, by group.
         callables: the compiled callables that were called.
+        mesh_dimensions: what process groups were for, see `EventRecorder`.
         disabled: the setting that switched `torch.compile` off for the process, "" for none.
         opened: whether the watch was ever entered.
         part: the arguments of `only` that restricted it, in words, "" for everything.
@@ -40,6 +41,7 @@ class WatchRecord:
     runs: Counts
     counters: Mapping[str, Counter[Any]]
     callables: tuple[CompiledCallable, ...]
+    mesh_dimensions: Mapping[str, str] = field(default_factory=dict)
     disabled: str = ""
     opened: bool = True
     part: str = ""
@@ -147,6 +149,7 @@ def record_of(recorder: EventRecorder) -> WatchRecord:
         runs=recorder.executed(now),
         counters=recorder.counted(now),
         callables=tuple(recorder.callables(now).values()),
+        mesh_dimensions=dict(recorder.mesh_dimensions),
         disabled=recorder.disabled,
         opened=recorder.opened,
     )

@@ -35,7 +35,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     counts = (
         HEAD.replace("13.0", "13.0, detail ops")
-        + "\n{}\n\nforward {{\n  {} aten.relu.default\n}}\n"
+        + "\nranks 0-7\n\nforward {{\n  {} aten.relu.default\n}}\n"
     )
     every = {
         "old": OLD,
@@ -138,3 +138,20 @@ def test_ranks_are_loaded(files: Path) -> None:
         Ranks.load("bad.tgraph")
     with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*Ranks\.load"):
         load("new.tgraph")
+
+
+def test_show_gives_what_each_class_sends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reduce = '%tanh = _c10d_functional.all_reduce.default(%x, "sum", "tp")'
+    sent = NEW.replace("%tanh = aten.tanh.default(%x)", reduce)
+    Path("new.tgraph").write_text(sent)
+    told = run("show", "new", "--collectives", code=0, capsys=capsys).split("\n\n")
+    assert [part.splitlines()[0] for part in told] == ["ranks 0-3", "ranks 4-6", "rank 7"]
+    assert [part.splitlines()[-1].split()[:4] for part in told] == [
+        ["no", "collectives"],
+        ["0", "all_reduce", "tp", "32"],
+        ["no", "collectives"],
+    ]
+    one = run("show", "new", "--collectives", "--rank=5", code=0, capsys=capsys)
+    assert one == told[1].split("\n", 1)[1] + "\n"
+    told_none = run("show", "counts", "--collectives", code=2, capsys=capsys)
+    assert "holds counts of ops alone" in told_none

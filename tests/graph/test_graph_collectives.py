@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph import Collective, Graph
+from pytest_torchgraph import CaptureError, Collective, Graph
 from pytest_torchgraph.graph.collectives import Collectives
 from pytest_torchgraph.graph.failures import shown_by
 from pytest_torchgraph.graph.model import Source
@@ -64,6 +64,8 @@ def test_printed_they_are_a_table_with_one_line_for_each() -> None:
     ]
     found = graph(TEXT.replace("[8, 8]", "[s0, 8]")).collectives
     assert str(found).splitlines()[2].split()[:5] == ["0", "all_gather", "tp", "?", "bf16[s0,"]
+    view = TEXT.replace("%up/mm = aten.mm.default(%x, %w)", "%up/mm = aten.alias.default(%x)")
+    assert "after 1 op, none computes" in str(graph(view).collectives)
     line = replace(found[0], source=Source("net.py", 31, "x = gather(x)"))
     assert str(line).endswith("in up, waited for after 1 op (net.py:31)")
     assert str(Collectives([line])).splitlines()[-1].split()[-2:] == ["net.py:31", "forward"]
@@ -161,6 +163,28 @@ def test_the_group_is_the_text_that_names_one() -> None:
     assert known.collectives[-1].group == "dp"
 
 
+def test_a_group_that_is_not_known_may_be_the_one() -> None:
+    """As where torch.export hands a process group in as an object."""
+    text = TEXT.replace('"sum", "dp")', "%w)")
+    assert graph(text).collectives[-1].group == ""
+    with pytest.raises(AssertionError, match="1 over a group that is not known, which may be tp:"):
+        graph(text).assert_collectives({"all_gather": 1, "all_reduce": 1}, group="tp")
+    graph(text).assert_collectives({"all_gather": 1, "all_reduce": 2})
+
+
+def test_functions_that_fx_leaves_in_a_graph() -> None:
+    found = one("torch.distributed.distributed_c10d.all_gather", "[%x, %x], %x, group=%x")
+    assert (found.kind, found.group, found.bytes) == ("all_gather", "", 32)
+    found = one("torch.distributed.distributed_c10d.broadcast_object_list", "[%x], group=%x")
+    assert found.kind == "broadcast"
+
+
+def test_what_a_hook_does_is_no_silence() -> None:
+    op = "torch._dynamo.external_utils.call_hook"
+    with pytest.raises(CaptureError, match=r"what %one \(torch._dynamo.external_utils.call_hook"):
+        one(op, '%x, %x, hook_type="tensor_pre_hook"')
+
+
 def test_holds() -> None:
     graph().assert_collectives({"all_gather": 1, "all_reduce": 2})
     graph().assert_collectives({"all_gather": 1}, exact=False)
@@ -193,6 +217,19 @@ def test_fails_and_lists_what_is_there(
         or "over dp, 2 bytes" in str(error.value)
         or ("192 bytes" in str(error.value))
     )
+
+
+def test_equal_ones_are_listed_once() -> None:
+    call = '_c10d_functional.all_reduce_.default(%sum, "sum", "dp") : bf16[] !communicates\n'
+    made = graph(TEXT.replace(f"= {call}", f"= {call}  %again = {call}"))
+    line = Source("step.py", 7, "reduce(x)")
+    placed = replace(made, nodes=tuple(replace(node, source=line) for node in made.nodes))
+    with pytest.raises(AssertionError) as error:
+        placed.assert_collectives({}, group="dp", bytes=0)
+    *_, listed, place, size = str(error.value).splitlines()
+    assert listed.strip() == "all_reduce of forward over dp, 2 bytes  (2 times)"
+    assert place.endswith("step.py:7: reduce(x)")
+    assert size.strip() == "bytes: expected 0, found 4"
 
 
 def test_a_failure_has_a_picture_of_what_is_too_much() -> None:

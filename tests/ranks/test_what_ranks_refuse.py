@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks.parallel_models import MLP, reduced
-from torch import Tensor
+from ranks.parallel_models import MLP, reduced, tensor_parallel
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -78,3 +78,45 @@ def test_objects_of_other_ranks_are_refused_by_name(build: Any, name: str) -> No
     ) as error:
         capture_ranks(build, tp=2, ranks=(1,), via="dispatch")
     assert error.value.__cause__ is not None
+
+
+def with_hooks(*names: str) -> Any:
+    """A layer of which a hook communicates."""
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        linear, group = nn.Linear(4, 4), mesh.get_group("tp")
+
+        def reduce(*given: Any) -> None:
+            dist.all_reduce(given[-1].detach(), group=group)
+
+        for name in names:
+            getattr(linear.weight if name.startswith("register_post") else linear, name)(reduce)
+        return nn.Sequential(linear), (torch.ones(2, 4),)
+
+    return build
+
+
+def test_a_module_that_is_one_node_hides_nothing() -> None:
+    for build in (tensor_parallel_inside, with_hooks("register_forward_hook")):
+        (made,) = capture_ranks(build, tp=2, ranks=(0,), via="fx")
+        with pytest.raises(
+            CaptureError, match=r"%0.*\(torch\.nn\.Linear\) communicates is decided"
+        ):
+            made.assert_collectives({})
+    (made,) = capture_ranks(with_hooks(), tp=2, ranks=(0,), via="fx")
+    made.assert_collectives({})
+
+
+def tensor_parallel_inside(mesh: DeviceMesh) -> tuple[Any, ...]:
+    model, args = tensor_parallel(mesh)
+    return nn.Sequential(model), args
+
+
+def test_a_hook_of_a_backward_hides_nothing() -> None:
+    build = with_hooks("register_post_accumulate_grad_hook")
+    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="compiled_autograd")
+    with pytest.raises(CaptureError, match=r"call_hook\) communicates is decided when it runs"):
+        made.assert_collectives({})
+    for via in ("aot", "dispatch"):
+        (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
+        made.assert_collectives({"all_reduce": 1}, group="tp")

@@ -53,6 +53,23 @@ def test_what_became_overlapped_is_no_longer_dashed(look):
     assert any("overlaps 1 op" in text.split("\n") for text in seen.boxes)
 
 
+def test_a_view_overlaps_nothing(look):
+    views = TEXT.replace("aten.mm.default(%x, %x)", "aten.alias.default(%x)")
+    views = views.replace("aten.relu.default", "aten.alias.default")
+    seen = look(to_dot(Graph.from_text(views)))
+    assert any("not overlapped" in text for text in seen.boxes)
+    assert not any("overlaps" in text for text in seen.boxes)
+
+
+def test_a_wait_for_a_view_is_one_for_the_collective(look):
+    view = "%seen = aten.view.default(%gather, [64]) : f32[64]\n  %gathered"
+    text = TEXT.replace("%gathered =", f"{view} =").replace(
+        "wait_tensor.default(%gather)", "wait_tensor.default(%seen)"
+    )
+    seen = look(to_dot(Graph.from_text(text)))
+    assert any("overlaps 2 ops" in each for each in seen.boxes)
+
+
 def test_groups_of_ops_count_what_is_not_overlapped(look):
     lines = TEXT.replace("%one", "%m/one").replace("%both", "%m/both").replace("%two", "%m/two")
     seen = look(to_dot(Graph.from_text(lines), limit=3))

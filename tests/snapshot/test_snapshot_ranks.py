@@ -211,6 +211,9 @@ def test_at_each_level_of_detail(
     result = stored(DETAIL=detail, RANKS=differs)
     result.assert_outcomes(failed=1)
     assert section(result)[0].startswith("ranks 0-7 differ from what is stored: 1 ")
+    (line,) = stored_graphs(stored("--torchgraph-update", DETAIL=detail, RANKS=differs))
+    assert line.startswith(f"updated  {FILE}: ranks 0-7")
+    assert "aten." in line
 
 
 def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch.fx
 
 from ...graph.model import Effect, Ref
+from ..node_meta import COMMUNICATES
 from . import by_name, schema
 from .aliasing import Storages
 
@@ -56,6 +57,8 @@ class EffectTracker:
             effects.append(Effect("mutates", Ref(self._storages.owner[storage])))
             self._storages.write(name, storage)
         effects += [Effect(kind) for kind in schema.kinds(node.target, args, kwargs)]
+        if node.meta.get(COMMUNICATES):
+            effects.append(Effect("communicates"))
         if by_name.draws(node):
             effects.append(Effect("random"))
         return tuple(dict.fromkeys(effects)), after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,9 +15,11 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import copied
 from ...graph.model import Graph, GraphKind
+from ...graph.schedule import ScheduledCall
 from ...ops.levels import Level
 from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op
 from ...watching.output_code import UnreadableCodeError
+from ...watching.schedule import schedule_of
 from ..islands.capture import Made, recorded_islands, with_islands
 from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
@@ -81,6 +83,9 @@ class Inductor:
             why_none,
             kernels=functools.partial(
                 _kernels, recorder.written, [made.converted.graph for made in recorder.made]
+            ),
+            schedules=functools.partial(
+                _schedules, recorder.written, len(recorder.made), dict(canon.groups)
             ),
             islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
@@ -252,6 +257,23 @@ def _kernels(written: Sequence[_Written], graphs: Sequence[Graph]) -> list[Kerne
         for each in written
         for kernel in kernels_of(each.code, str(each.graph), each.origins)
     ]
+
+
+def _schedules(
+    written: Sequence[_Written], graphs: int, groups: Mapping[str, str]
+) -> list[Sequence[ScheduledCall]]:
+    """The collectives in the code of each graph, () where it is not readable.
+
+    Args:
+        written: the code.
+        graphs: how many graphs there are.
+        groups: names of process groups by torch's names of them.
+    """
+    found: list[Sequence[ScheduledCall]] = [()] * graphs
+    for each in written:
+        with contextlib.suppress(UnreadableCodeError):
+            found[each.graph] = schedule_of(each.code, each.origins, groups)
+    return found
 
 
 def _kind(kwargs: dict[str, Any]) -> GraphKind:

@@ -12,7 +12,10 @@ from ... import torch_private
 from ...convert import node_meta, source_lines
 from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied, runnable
+from ...graph.collectives import communicates
 from ...graph.model import Source
+from ...ops.collectives import packet_of
+from ...ops.qualified import op_name
 from ...watching.kernels import Origin
 
 _LOWERING = "_inductor_lowering_function"
@@ -117,8 +120,33 @@ def origins_of(
             path, line = _place(node, modules) if known is None else (known.module, known.source)
             paths += [path] if path else []
             lines += [] if line is None else [line]
-        found.append(Origin(name, tuple(dict.fromkeys(paths)), tuple(dict.fromkeys(lines))))
+        ran = _called(computed, name)
+        collective = own.get(converted.names.get(ran.name, "")) if ran is not None else None
+        sends = collective is not None and ran is not None and ran.graph is graph
+        found.append(
+            Origin(
+                name,
+                tuple(dict.fromkeys(paths)),
+                tuple(dict.fromkeys(lines)),
+                collective.name if sends and collective and communicates(collective) else "",
+            )
+        )
     return found
+
+
+def _called(computed: Sequence[torch.fx.Node], name: str) -> torch.fx.Node | None:
+    """The node of the op that is called; None for a kernel, and where it is not there.
+
+    Of a collective torch notes the wait, or a view behind that: they have the same buffer.
+    """
+    packet = packet_of(name.removeprefix("torch.ops."))
+    for each in computed:
+        node: Any = each
+        while isinstance(node, torch.fx.Node) and packet_of(op_name(node.target)) != packet:
+            node = node.args[0] if node.op == "call_function" and node.args else None
+        if isinstance(node, torch.fx.Node):
+            return node
+    return None
 
 
 def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source | None]:

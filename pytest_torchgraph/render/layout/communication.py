@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from ...errors import CaptureError
 from ...graph.collective_table import format_bytes
-from ...graph.collectives import Collective, collectives_of
+from ...graph.collectives import Collective, awaited, collectives_of
 from ...graph.model import Graph
-from ...ops.collectives import WAITS
 from ...words import counted
 from .fold import FoldedGraph
 
 NOT_OVERLAPPED = "not overlapped"
-"""The note of a wait that follows its collective at once: nothing runs meanwhile."""
+"""The note of a wait for a collective beside which nothing computes."""
 
 
 def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
@@ -30,11 +29,10 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
         return lines
     waited: set[str] = set()
     for name, wait in folded.nodes.items():
-        if wait.node.op not in WAITS:
-            continue
-        for start in {value.producer.name for value in wait.operands} & own.keys() - waited:
-            waited.add(start)
-            lines.setdefault(name, []).append(_overlap(own[start][0]))
+        for start in awaited(folded.graph, wait.node):
+            if start in own and start not in waited:
+                waited.add(start)
+                lines.setdefault(name, []).append(_overlap(own[start][0]))
     return lines
 
 
@@ -55,4 +53,4 @@ def _sent(parts: list[Collective]) -> Iterator[str]:
 
 
 def _overlap(each: Collective) -> str:
-    return f"overlaps {counted(each.distance, 'op')}" if each.distance else NOT_OVERLAPPED
+    return NOT_OVERLAPPED if each.exposed else f"overlaps {counted(len(each.overlap), 'op')}"

@@ -22,10 +22,10 @@ collective; `more`, how many it leaves out."""
 
 
 def collectives_data(capture: Capture) -> Data | None:
-    """The collectives of a capture; None where there are none, or where its graphs hide them."""
+    """The collectives of a capture; None where there are none, or where it does not know them."""
     try:
         found = capture.collectives
-    except CaptureError:
+    except (CaptureError, AssertionError):  # of a watch that saw no graph, or not all
         return None
     if not found:
         return None
@@ -53,5 +53,5 @@ def _row(each: Collective) -> Data:
         "line": str(each.source or ""),
         "code": each.source.code.strip() if each.source else "",
         "wait": format_wait(each),
-        "distance": each.distance,
+        "exposed": each.exposed,
     }

@@ -6,7 +6,7 @@
 // What is said of each beside its lane; a column in which nothing would stand is left out.
 const ABOUT_SENT = [
   ["tensor", (row) => element("td", { class: "tensor" }, name(row.tensor))],
-  ["wait", (row) => element("td", { class: row.distance === 0 ? "exposed" : null }, row.wait)],
+  ["wait", (row) => element("td", { class: row.exposed ? "exposed" : null }, row.wait)],
   ["module", (row) => element("td", {}, name(row.module))],
   ["line", (row) => element("td", { title: row.code || null }, name(row.line))],
 ];

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...convert.process_groups import mesh_dimensions
 from .callables import CallableTable
 from .events import CodeGenerated, Event, GraphPrinted
 from .executions import Counts
@@ -37,6 +38,8 @@ class EventRecorder:
         disabled: the setting that switched `torch.compile` off meanwhile, "" for none.
         opened: whether it ever was open.
         broken: an error of ours while it recorded, None for none; after one, nothing is certain.
+        mesh_dimensions: what process groups are for, by torch's names of them: of all that there
+            were when a graph was printed. They may be gone when it is read.
         passive: whether a capture may be made while it is open, which it then does not record.
         with_graphs: whether it records the graphs and the code that torch prints, which takes
             torch more time than all other records.
@@ -47,6 +50,7 @@ class EventRecorder:
         self.with_graphs = with_graphs
         self.opened = False
         self.events: list[Event] = []
+        self.mesh_dimensions: dict[str, str] = {}
         self.broken: Exception | None = None
         self.disabled = ""
         self._depth = 0
@@ -69,6 +73,8 @@ class EventRecorder:
         """Record an event."""
         if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):
             self.events.append(event)
+        if self.with_graphs and isinstance(event, GraphPrinted):
+            self.mesh_dimensions.update(mesh_dimensions())
 
     def open(self, now: State) -> bool:
         """Begin to record; False where it was open already."""

@@ -18,7 +18,7 @@ from report.page.test_page_of_a_run import data_of
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from pytest_torchgraph import Graph, capture, capture_ranks
+from pytest_torchgraph import Graph, capture, capture_ranks, watch
 from pytest_torchgraph.report.page import collect, collectives
 from pytest_torchgraph.report.page.gather import Gatherer
 from pytest_torchgraph.report.page.ranks import AFTER, BEFORE, ranks_data
@@ -62,7 +62,7 @@ def test_equal_ranks_are_one_class() -> None:
     assert (first["module"], second["module"]) == ("down", "up")
     assert first["line"].startswith("tests/ranks/parallel_models.py:")
     assert "self.down(" in first["code"]
-    assert (second["wait"], second["distance"]) == ("at once", 0)
+    assert (second["wait"], second["exposed"]) == ("at once", True)
 
 
 def test_another_order_is_shown_around_the_first_difference() -> None:
@@ -131,6 +131,10 @@ def test_what_is_not_known_of_collectives() -> None:
     assert collect.capture_data(captured)["collectives"] is None
     hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
     assert collectives.collectives_data(Captured(hidden)) is None
+    with watch() as nothing:
+        pass
+    unwatched = collect.capture_data(nothing)
+    assert (unwatched["note"], unwatched["collectives"]) == ("no graph was compiled", None)
     reduce = '_c10d_functional.all_reduce.default(%x, "sum", "tp") : f32[s0, 8]'
     many = of_text(*(f"%r{k} = {reduce}" for k in range(collectives.MOST + 3)))
     found = collectives.collectives_data(Captured(many))

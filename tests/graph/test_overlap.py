@@ -1,0 +1,124 @@
+"""What is computed between the start of a collective and its wait, and the assertion about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import CaptureError, Graph
+from pytest_torchgraph.graph.failures import shown_by
+from pytest_torchgraph.graph.schedule import ScheduledCall, in_schedule
+
+MM = "%up/mm = aten.mm.default(%x, %w) : bf16[4, 8]"
+VIEW = "%up/t = aten.t.default(%w) : bf16[8, 8]"
+OTHER = '%other = _c10d_functional.all_reduce.default(%x, "sum", "dp") : bf16[4, 8] !communicates'
+WAIT = "%up/wait = _c10d_functional.wait_tensor.default(%up/gather) : bf16[8, 8] !communicates"
+
+
+def graph(*between: str, wait: str = WAIT, level: str = "aot") -> Graph:
+    lines = "\n  ".join([*between, wait] if wait else between)
+    return Graph.from_text(
+        f"""torchgraph 1
+
+forward @ {level} {{
+  %x = input : bf16[4, 8]
+  %w = parameter : bf16[8, 8]
+  %up/gather = _c10d_functional.all_gather_into_tensor.default(%x, 2, "tp") \
+: bf16[8, 8] !communicates
+  {lines}
+  return %{"up/wait" if wait else "up/gather"}
+}}
+"""
+    )
+
+
+def test_what_computes_meanwhile() -> None:
+    (first, _) = graph(MM, VIEW, OTHER).collectives
+    assert first.distance == 3
+    assert first.overlap == ("aten.mm.default",)
+
+
+def test_holds() -> None:
+    graph(MM).assert_overlapped()
+    graph(MM, OTHER).assert_overlapped("tp", at_least=1)
+    graph(MM, OTHER).assert_overlapped(kind="all_gather")
+    graph(MM, OTHER).assert_overlapped(exposed=1)
+    graph(OTHER).assert_overlapped(exposed=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "message"),
+    [
+        (graph(), {}, r"(?s)expected 0, found 1 of 1\n.*directly after the start:\n +all_gather"),
+        (graph(VIEW), {}, "of 1 calls until the wait none computes"),
+        (graph(OTHER), {"kind": "all_gather"}, "of 1 calls until the wait none computes"),
+        (
+            graph(MM),
+            {"at_least": 2},
+            r"this computes: aten\.mm\.default, which is fewer than 2",
+        ),
+        (graph(MM), {"exposed": 1}, "expected 1, found 0 of 1"),
+        (graph(MM, wait=""), {}, "no wait was found"),
+        (graph(MM, OTHER), {}, r"(?s)found 1 of 2\n.*all_reduce of forward over dp"),
+        (graph(MM, OTHER), {"group": "dp"}, r"exposed collectives \(group dp\)"),
+        (graph(MM), {"kind": "all_reduce"}, r"(?s)\(kind all_reduce\).*all_gather of forward"),
+    ],
+)
+def test_fails_and_says_what_is_exposed(made: Graph, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        made.assert_overlapped(**options)
+
+
+def test_code_gives_order_and_distance_and_loses_none() -> None:
+    found = graph(MM, OTHER).collectives
+    reduce = ScheduledCall("_c10d_functional.all_reduce_.default", "dp", "", 4, ("kernel",))
+    gather = ScheduledCall("_c10d_functional.all_gather_into_tensor_out.default", "", "", 0)
+    elsewhere = ScheduledCall("_c10d_functional.all_reduce_.default", "tp", "", 9)
+    by_name = ScheduledCall("mine.send.default", "", "up/gather", 2)
+    for calls, expected in (
+        ((reduce, gather), [("all_reduce", 4, ("kernel",)), ("all_gather", 0, ())]),
+        ((by_name, reduce), [("all_gather", 2, ()), ("all_reduce", 4, ("kernel",))]),
+        ((elsewhere, gather), [("all_gather", 0, ()), ("all_reduce", None, ())]),
+        ((gather, gather, by_name), [("all_gather", 2, ()), ("all_reduce", None, ())]),
+        ((), [("all_gather", None, ()), ("all_reduce", None, ())]),
+    ):
+        placed = in_schedule(found, calls)
+        assert [(each.kind, each.distance, each.overlap) for each in placed] == expected
+
+
+def test_a_failure_has_a_picture() -> None:
+    with pytest.raises(AssertionError) as error:
+        graph().assert_overlapped()
+    assert shown_by(error.value) is not None
+
+
+def test_nothing_to_overlap_is_a_failure() -> None:
+    quiet = Graph.from_text(
+        "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2]\n"
+        "  %relu = aten.relu.default(%x) : f32[2]\n  return %relu\n}\n"
+    )
+    with pytest.raises(AssertionError, match="no collective was captured at all"):
+        quiet.assert_overlapped()
+    with pytest.raises(AssertionError, match="no collective was captured at all"):
+        quiet.assert_overlapped("tp", exposed=(0, None))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kind": "allgather"}, ValueError, "did you mean 'all_gather'"),
+        ({"group": "pp"}, ValueError, "there is tp"),
+        ({"at_least": 0}, ValueError, "holds for every collective"),
+        ({"at_least": 1.5}, TypeError, "no number of ops"),
+        ({"exposed": "one"}, TypeError, "'one' is no count"),
+    ],
+)
+def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        graph(MM).assert_overlapped(**options)
+
+
+def test_where_views_are_not_known_it_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"level 'dynamo'.*capture via 'aot'"):
+        graph(MM, level="dynamo").assert_overlapped()

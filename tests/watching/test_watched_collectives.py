@@ -1,0 +1,116 @@
+"""The collectives of what a watch sees, under a process group that the user has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from pytest_torchgraph import Capture, capture_ranks, watch
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # inductor's
+
+ops = torch.ops._c10d_functional
+SIZE = 8
+FLOAT = 4
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("fake", rank=1, world_size=4, store=FakeStore())
+    try:
+        yield init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    finally:
+        dist.destroy_process_group()
+
+
+def split(mesh: DeviceMesh, *, early: bool = False) -> Callable[..., Tensor]:
+    """Products, which inductor takes from a library, and two collectives between them."""
+    tp, dp = (mesh.get_group(name).group_name for name in ("tp", "dp"))
+
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        summed = ops.all_reduce(x @ w, "sum", tp)
+        if early:
+            summed = ops.wait_tensor(summed)
+        other = x @ x
+        first = (summed if early else ops.wait_tensor(summed)) @ other
+        return ops.wait_tensor(ops.all_reduce(first, "sum", dp)) @ other
+
+    return step
+
+
+OVERLAPPING = {
+    "reorder_for_compute_comm_overlap": True,
+    "reorder_for_compute_comm_overlap_passes": ["sink_waits", "raise_comms"],
+}
+
+
+def watched(step: Callable[..., Tensor], backend: str, **options: Any) -> Capture:
+    compiled = torch.compile(step, backend=backend, **options)
+    with watch() as capture:
+        compiled(torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE))
+    return capture
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"), [("aot_eager", {}), ("inductor", {"options": OVERLAPPING})]
+)
+def test_of_compiled_graphs(backend: str, options: dict[str, Any], mesh: DeviceMesh) -> None:
+    capture = watched(split(mesh), backend, **options)
+    size = SIZE * SIZE * FLOAT
+    found = [(each.kind, each.group, each.bytes) for each in capture.collectives]
+    assert found == [("all_reduce", "tp", size), ("all_reduce", "dp", size)]
+    capture.assert_collectives({"all_reduce": 2}, bytes=2 * size)
+    capture.assert_overlapped("tp")
+    with pytest.raises(AssertionError, match="all_reduce: expected 1, found 2"):
+        capture.assert_collectives({"all_reduce": 1})
+    with pytest.raises(AssertionError, match=r"(?s)found 1 of 2\n.*after the start:\n.*over dp"):
+        capture.assert_overlapped()
+    early = watched(split(mesh, early=True), "inductor" if options else backend)
+    with pytest.raises(AssertionError, match=r"\(group tp\): expected 0, found 1 of 1"):
+        early.assert_overlapped("tp")
+
+
+def test_what_inductor_makes_of_them(mesh: DeviceMesh) -> None:
+    """The graph that is watched has two gathers; inductor puts them into one bucket."""
+    name = mesh.get_group("tp").group_name
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        first, second = (ops.all_gather_into_tensor(each, 2, name) for each in (x, y))
+        return ops.wait_tensor(first) @ ops.wait_tensor(second).t()
+
+    capture = watched(step, "inductor", options={"bucket_all_gathers_fx": "all"})
+    capture.assert_collectives({"all_gather": 1}, bytes=2 * 2 * SIZE * SIZE * FLOAT)
+    capture.at("aot").assert_collectives({"all_gather": 2})
+
+
+def test_where_nothing_was_compiled_nothing_is_asserted(mesh: DeviceMesh) -> None:
+    step = split(mesh)
+    with watch() as capture:
+        step(torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE))
+    with pytest.raises(AssertionError, match="no graph was compiled"):
+        capture.assert_collectives({})
+    with pytest.raises(AssertionError, match="no graph was compiled"):
+        capture.assert_overlapped()
+    with pytest.raises(AssertionError, match="no graph was compiled"):
+        capture.collectives
+
+
+def test_inside_of_the_build_of_a_rank() -> None:
+    seen: list[Capture] = []
+
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        seen.append(watched(split(mesh), "aot_eager"))
+        return split(mesh), (torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE))
+
+    ranks = capture_ranks(build, dp=2, tp=2, via="aot")
+    for capture, rank in zip(seen, ranks, strict=True):
+        assert [(each.kind, each.group) for each in capture.collectives] == [
+            (each.kind, each.group) for each in rank.collectives
+        ]
