@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.collectives import WAITS, collective_kinds, hides_collectives
+from ..ops.collectives import CALLS_FUNCTION, WAITS, collective_kinds, hides_collectives
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
@@ -62,7 +62,8 @@ def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collect
         times_run: whether those of a graph that ran several times are there as often.
 
     Raises:
-        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed.
+        CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
+            of compiled autograd that calls the backward of an `autograd.Function`.
     """
     found: list[Collective] = []
     for top in graphs:
@@ -81,6 +82,11 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
             raise CaptureError(
                 f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
                 "'aot' or 'dispatch', or use capture.at('aot')"
+            )
+        if node.op == CALLS_FUNCTION:
+            raise CaptureError(
+                f"%{node.name} ({node.op}) runs a backward in Python, and what that communicates "
+                "is in no graph: capture via 'dispatch', 'aot' or 'inductor'"
             )
         communicates = any(effect.kind == "communicates" for effect in node.effects)
         kinds = collective_kinds(node.op, node.args, communicates=communicates)

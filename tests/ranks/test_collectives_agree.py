@@ -9,7 +9,7 @@ from ranks.counts import by_torch, by_us
 from ranks.formulas import FLOAT, FORMULAS, MESH, RANK
 from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 
-from pytest_torchgraph import capture_ranks
+from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
@@ -31,6 +31,15 @@ def test_as_many_as_torch_counts(name: str, via: str) -> None:
 def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
+
+
+@pytest.mark.parametrize("name", ["tensor parallel", "fully sharded", "experts"])
+def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
+    """Compiled autograd without a compiled forward calls it, whatever it does."""
+    via = CompiledAutograd(forward="eager")
+    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
+    with pytest.raises(CaptureError, match="runs a backward in Python"):
+        made.assert_collectives({})
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
