@@ -10,6 +10,8 @@ CASES = (
     # A small model of each kind is in every run; `tests/subjects/cost_table.py --check` has all.
     r"test_costs\.py::test_an_entry_is_right.*\[(?!(mlp|early_exit|graph_convolution)-)",
     r"test_costs\.py::test_what_a_(policy|budget).*\[(?!(none|products kept|0\.5)\])",
+    # Counts and bytes via two mechanisms are in every run (test_collectives_agree.py).
+    r"subjects/test_collectives\.py::test_a_row",
     # A Llama is in every run; `tests/subjects/plans_table.py --check` has all.
     r"test_plans\.py::test_an_entry_is_right.*\[(?!llama\])",
     r"test_plans\.py::test_compiled",

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..ops.collectives import REDUCTIONS, WAITS, collective_kinds, hides_collectives, peers_of
+from ..ops.collectives import (
+    CALLS_FUNCTION,
+    REDUCTIONS,
+    WAITS,
+    collective_kinds,
+    hides_collectives,
+    peers_of,
+)
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from ..ops.no_work import NO_WORK
@@ -93,7 +100,8 @@ def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collect
 
     Raises:
         CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
-            that calls a hook, or a module that communicates.
+            that calls a hook, a module that communicates, or the backward of an
+            `autograd.Function`.
     """
     found: list[Collective] = []
     for top in graphs:
@@ -111,6 +119,11 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
             raise CaptureError(
                 f"what %{node.name} ({node.op}) communicates is decided when it runs: capture via "
                 "'aot' or 'dispatch', or use capture.at('aot')"
+            )
+        if node.op == CALLS_FUNCTION:
+            raise CaptureError(
+                f"%{node.name} ({node.op}) runs a backward in Python, and what that communicates "
+                "is in no graph: capture via 'dispatch', 'aot' or 'inductor'"
             )
         kinds = _kinds(node)
         if kinds:

@@ -136,3 +136,7 @@ def is_functional(op: str) -> bool:
 
 def _kind(name: str) -> str:
     return next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
+
+
+CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
+"""What stands for the backward of an `autograd.Function` that compiled autograd calls as it is."""

@@ -122,6 +122,20 @@ def hybrid_sharded(mesh: DeviceMesh) -> tuple[Any, ...]:
     return _sharded(mesh)
 
 
+def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """DDP with a hook in Python in place of its reducer's own all_reduce."""
+    model = nn.parallel.DistributedDataParallel(MLP(), process_group=mesh.get_group("dp"))
+
+    def hook(state, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations as classes
+        dist.all_reduce(bucket.buffer(), group=mesh.get_group("dp"))
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, hook)
+    return model, (torch.randn(ROWS, DIM),)
+
+
 class Experts(nn.Module):
     """Rows go to the ranks of their experts and come back."""
 
@@ -199,6 +213,7 @@ MODELS: dict[str, Build] = {
     "sequence parallel": sequence_parallel,
     "fully sharded": fully_sharded,
     "hybrid sharded": hybrid_sharded,
+    "data parallel": data_parallel,
     "experts": experts,
     "in place": in_place,
     "coalesced": coalesced,

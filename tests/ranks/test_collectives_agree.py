@@ -6,12 +6,10 @@ from collections import Counter
 
 import pytest
 from ranks.counts import by_torch, by_us
+from ranks.formulas import FLOAT, FORMULAS, MESH, RANK
 from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 
-from pytest_torchgraph import capture_ranks
-
-MESH = {"dp": 2, "tp": 4}
-RANK = 6
+from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
 
 
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
@@ -35,6 +33,15 @@ def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
 
 
+@pytest.mark.parametrize("name", ["tensor parallel", "fully sharded", "experts"])
+def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
+    """Compiled autograd without a compiled forward calls it, whatever it does."""
+    via = CompiledAutograd(forward="eager")
+    (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via=via, **MESH)
+    with pytest.raises(CaptureError, match="runs a backward in Python"):
+        made.assert_collectives({})
+
+
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
     (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
@@ -47,36 +54,6 @@ def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
 def test_a_graph_on_its_own_says_where_collectives_stand() -> None:
     (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via="aot", **MESH)
     assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
-
-
-def parameters() -> int:
-    """Numbers in the parameters of an `MLP`."""
-    return DIM * 2 * DIM + 2 * DIM + 2 * DIM * DIM + DIM
-
-
-FLOAT = 4
-FORMULAS = {
-    "tensor parallel": {("all_reduce", "tp"): 2 * ROWS * DIM * FLOAT},
-    "sequence parallel": {
-        ("all_gather", "tp"): 2 * MESH["tp"] * ROWS * DIM * FLOAT,
-        ("reduce_scatter", "tp"): 2 * MESH["tp"] * ROWS * DIM * FLOAT,
-    },
-    "fully sharded": {
-        ("all_gather", "dp"): 6 * parameters() * FLOAT,
-        ("reduce_scatter", "dp"): 3 * parameters() * FLOAT,
-    },
-    "hybrid sharded": {
-        ("all_gather", "tp"): 6 * parameters() * FLOAT,
-        ("reduce_scatter", "tp"): 3 * parameters() * FLOAT,
-        ("all_reduce", "dp"): 3 * parameters() * FLOAT // MESH["tp"],
-    },
-    "experts": {("all_to_all", "tp"): 4 * ROWS * DIM * FLOAT},
-    "in place": {
-        ("all_reduce", "tp"): ROWS * DIM * FLOAT,
-        ("all_gather", "tp"): MESH["tp"] * ROWS * DIM * FLOAT,
-    },
-    "coalesced": {("all_reduce", "dp"): (ROWS + 1) * DIM * FLOAT},
-}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -201,31 +201,10 @@ def data_parallel(mesh: DeviceMesh) -> tuple[Any, ...]:
     return nn.parallel.DistributedDataParallel(MLP()), (torch.randn(4, 8),)
 
 
-def with_a_hook(mesh: DeviceMesh) -> tuple[Any, ...]:
-    model, args = data_parallel(mesh)
-
-    def hook(state, bucket):  # torch reads annotations, and not as texts
-        dist.all_reduce(bucket.buffer())
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        done.set_result(bucket.buffer())
-        return done
-
-    model.register_comm_hook(None, hook)
-    return model, args
-
-
 def test_the_reducer_of_data_parallel_is_refused_by_name() -> None:
     with pytest.raises(CaptureError, match="the reducer of DistributedDataParallel does not run"):
         capture_ranks(data_parallel, dp=2, ranks=(0,), via="dispatch")
     assert not dist.is_initialized()
-
-
-def test_a_hook_in_python_is_seen() -> None:
-    ranks = capture_ranks(with_a_hook, dp=2, via="dispatch")
-    for made in ranks:
-        numbers = sum(parameter.numel() for parameter in MLP().parameters())
-        made.backward.assert_collectives({"all_reduce": 1}, bytes=4 * numbers)
-        made.forward.assert_collectives({})
 
 
 @pytest.mark.slow
