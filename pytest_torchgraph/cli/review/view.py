@@ -11,8 +11,8 @@ from .session import Session
 
 Style = Literal["plain", "title", "selected", "faint", "added", "removed"]
 
-KEYS_SHOWN = "a accept  s skip  d graphs  o picture  u undo  ? keys  q quit"
-GRAPH_KEYS_SHOWN = "a accept  s skip  left right other graphs  d back  ? keys  q quit"
+KEYS_SHOWN = "a accept  s skip  d graphs  q quit  ? keys  o picture  u undo"
+GRAPH_KEYS_SHOWN = "d back  a accept  s skip  left right other graphs  q quit  ? keys"
 HELP_KEYS_SHOWN = "? back  q quit"
 SMALLEST = (20, 5)
 """The columns and lines that a screen needs."""
