@@ -102,7 +102,7 @@ def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State,
     if others := sorted(frozenset().union(*several)):
         files = counted(sum(map(bool, several)), "file")
         verb = "has" if files.startswith("1 ") else "have"
-        parts.append(f"{files} {verb} also cause {', '.join(map(str, others))}")
+        parts.append(f"{files} also {verb} cause {', '.join(map(str, others))}")
     return "; ".join(parts)
 
 

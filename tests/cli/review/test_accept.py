@@ -82,7 +82,7 @@ def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
     run("accept", f"--from={left.directory}", f"--cause={NEW}", code=0)
     listed = run("review", left.directory, "--list", code=1)
     assert listed.startswith("3 causes in 5 stored graphs; 36 graphs stored already\n  1  ~ aten.g")
-    assert "35 of 37 files stored already; 2 files have also cause 2" in listed
+    assert "35 of 37 files stored already; 2 files also have cause 2" in listed
     run("accept", f"--from={left.directory}", code=0)
     assert run("review", left.directory, "--list", code=0).startswith("nothing waits")
     assert run("review", left.directory, code=0).startswith("nothing waits")
