@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...words import counted
+from ..formats import printable
 from .session import Session
 
 Style = Literal["plain", "title", "selected", "faint", "added", "removed"]
@@ -136,11 +137,6 @@ def clipped(text: str, width: int, mark: str = "~") -> str:
             break
         kept.append(character)
     return "".join(kept) + mark
-
-
-def printable(text: str) -> str:
-    """A text with `?` for control characters, which could make a terminal do things."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def columns(text: str) -> int:
