@@ -101,6 +101,14 @@ def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
     assert main(["review", "--list"]) == 1
     told = capsys.readouterr().out
     assert "~ aten.relu -> aten.gelu in layer.0" in told
+    assert "cache-clear" not in told
+    before = stored.read_bytes()
+    stored.write_bytes(before.replace(b"relu", b"tanh"))
+    assert main(["review", "--list"]) == 1
+    told = capsys.readouterr().out
+    assert "is no longer the one that was compared: run the test" in told
+    assert "forget what earlier runs left here:  pytest --cache-clear" in told
+    stored.write_bytes(before)
     project("--torchgraph-update", OP="gelu")
     assert not left(cache)
     stored.unlink()

@@ -10,7 +10,7 @@ from typing import Any
 from ...graph.diff.cause_table import cause_lines
 from ...words import counted
 from ..formats import markdown_code, markdown_table
-from .waiting import NumberedCause, State, Waiting
+from .waiting import DEFAULT, NumberedCause, State, Waiting
 
 ACCEPT = "python -m pytest_torchgraph accept"
 
@@ -30,6 +30,9 @@ def listing(waiting: Waiting) -> Iterator[str]:
         if state == "refused":
             yield f"!  {update.target}: {why}"
     yield from (f"!  {problem}" for problem in waiting.unreadable)
+    refused = any(state == "refused" for state, _ in states.values())
+    if refused and waiting.directory.parts[-len(DEFAULT.parts) :] == DEFAULT.parts:
+        yield "forget what earlier runs left here:  pytest --cache-clear"
     if waits(states):
         yield f"accept one:  {accept_command(waiting.directory, '--cause=N')}"
         yield f"accept all:  {accept_command(waiting.directory)}"
