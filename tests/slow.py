@@ -66,7 +66,7 @@ CASES = (
     r"test_audit_show\.py::test_under_xdist_the_controller_reports",
     # Another way to end, another terminal, another broken file.
     r"review/test_terminal\.py::test_an_interrupted_review.*\[(?!control-c|Signals\.SIGKILL|9)",
-    r"review/test_terminal\.py::test_(colours|a_terminal_that_cannot|causes_keep).*",
+    r"review/test_terminal\.py::test_(colours|the_picture|a_terminal_that_cannot|causes_keep).*",
     r"review/test_accept\.py::test_nothing_but_stored.*\[(?!\.\./)",
     r"review/test_accept\.py::test_a_broken_file.*\[(?!None-|change6-)",
     r"test_pending\.py::.*releases",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
 from .exit_codes import DIFFERENT, SAME, TROUBLE
+from .formats import printable
 from .review import add_root
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ def run(options: argparse.Namespace) -> int:
     updates = [update for update in waiting.updates if update.target in chosen]
     accepted = accept(waiting, updates, options.cause, dry_run=options.dry_run)
     for line in _lines(accepted, dry_run=options.dry_run):
-        print(line)
+        print(printable(line))
     if not (accepted.written or accepted.held or accepted.refused):
         print("nothing to write: all of it is stored already")
     for problem in waiting.unreadable:
-        print(f"! {problem}")
+        print(printable(f"! {problem}"))
     if waiting.unreadable:
         return TROUBLE
     return DIFFERENT if accepted.held or accepted.refused else SAME

@@ -59,3 +59,8 @@ def markdown_code(text: str) -> str:
     fence = "``" if "`" in text else "`"
     pad = " " if "`" in text else ""
     return f"{fence}{pad}{text}{pad}{fence}" if text else ""
+
+
+def printable(text: str) -> str:
+    """A text with `?` for control characters, which could make a terminal do things."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)

@@ -118,6 +118,8 @@ class SavedUpdate:
         texts = (self.test, self.target, self.refused, self.headline, self.accept, *self.details)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a text is missing")
+        if any("\0" in text for text in texts):
+            raise ValueError("a text has a null character")
         if not isinstance(self.text, str | None) or not isinstance(self.difference, dict):
             raise ValueError("the graphs or the findings are missing")
         if self.text is not None and not self.text.startswith("torchgraph "):
@@ -168,7 +170,6 @@ def _is_stored_graph(name: str) -> bool:
         and "__snapshots__" in path.parts[:-1]
         and path.suffix == f".{SUFFIX}"
         and "\\" not in name
-        and "\0" not in name
     )
 
 

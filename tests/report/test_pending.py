@@ -74,17 +74,17 @@ def test_what_an_update_would_store_is_left_and_nothing_else(
     assert found.keys() - refused == {"test_equal", "test_the_same_again", "test_unreadable"}
     assert found["test_equal"]["accept"] == "pytest test_a.py::test_equal --torchgraph-update"
     assert "<test>" not in found["test_unreadable"]["headline"]
-    assert "__snapshots__/test_a/test_unreadable.tgraph:3:1" in found["test_unreadable"]["headline"]
+    assert "__snapshots__/test_a/test_unreadable.tgraph:3:5" in found["test_unreadable"]["headline"]
     result.stdout.fnmatch_lines(["review:  python -m pytest_torchgraph review out"])
     result.stdout.fnmatch_lines(["review:      python -m pytest_torchgraph review out"])
 
     assert main(["accept", "--from=out", "--test=test_a.py::test_unreadable"]) == 0
     assert main(["accept", "--from=out"]) == 1
     accepted = files(pytester)
-    for name in ("equal", "the_same_again[[]x[]]", "unreadable"):
-        [file] = home.glob(f"test_{name}.tgraph")
-        file.unlink()
-    run("--torchgraph-update", "-k", "equal and not not or again or unreadable", EDIT="gelu")
+    for name in ("equal", "the_same_again[x]", "unreadable"):
+        (home / f"test_{name}.tgraph").unlink()
+    tests = (f"test_a.py::test_{name}" for name in ("equal", "the_same_again", "unreadable"))
+    run("--torchgraph-update", *tests, EDIT="gelu")
     assert accepted == files(pytester)
     run("--torchgraph-artifacts=out", "-k", "test_equal or test_several", EDIT="gelu")
     assert "test_equal" not in left(pytester.path / "out")
@@ -101,6 +101,14 @@ def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
     assert main(["review", "--list"]) == 1
     told = capsys.readouterr().out
     assert "~ aten.relu -> aten.gelu in layer.0" in told
+    assert "cache-clear" not in told
+    before = stored.read_bytes()
+    stored.write_bytes(before.replace(b"relu", b"tanh"))
+    assert main(["review", "--list"]) == 1
+    told = capsys.readouterr().out
+    assert "is no longer the one that was compared: run the test" in told
+    assert "forget what earlier runs left here:  pytest --cache-clear" in told
+    stored.write_bytes(before)
     project("--torchgraph-update", OP="gelu")
     assert not left(cache)
     stored.unlink()
@@ -125,7 +133,11 @@ CONFTEST = """
     import os
 
     real = importlib.metadata.version
-    importlib.metadata.version = lambda name: os.environ["RELEASE"] if name == "torch" else real(name)
+
+    def version(name):
+        return os.environ["RELEASE"] if name == "torch" else real(name)
+
+    importlib.metadata.version = version
 """
 
 
@@ -135,7 +147,12 @@ def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
     pytester.makeconftest(CONFTEST)
     pytester.makeini("[pytest]\ntorchgraph_releases = 2.13 2.15\n")
     pytester.makepyfile(
-        test_a="from graphs import graph\ndef test_x(graph_snapshot): assert graph() == graph_snapshot"
+        test_a="""
+        from graphs import graph
+
+        def test_x(graph_snapshot):
+            assert graph() == graph_snapshot
+        """
     )
     base, own = (f"__snapshots__/test_a/test_x{tag}.tgraph" for tag in ("", "@torch-2.15"))
     run("--torchgraph-update", RELEASE="2.13.0", OP="relu")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TorchGraphError
 from ..exit_codes import DIFFERENT, SAME, TROUBLE
-from ..formats import add_format, print_json
+from ..formats import add_format, print_json, printable
 
 if TYPE_CHECKING:
     from .waiting import Waiting
@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_json(data(waiting))
     elif options.format == "markdown":
-        print("\n".join(markdown(waiting)))
+        print("\n".join(map(printable, markdown(waiting))))
     elif options.list:
-        print("\n".join(listing(waiting)))
+        print("\n".join(map(printable, listing(waiting))))
     elif waits(waiting.states()):
         _go_through(waiting)
     else:
@@ -108,4 +108,4 @@ def _go_through(waiting: Waiting) -> None:
     print(session.summary())
     print(heading(waiting, waiting.states()))
     for problem in waiting.unreadable:
-        print(f"! {problem}")
+        print(printable(f"! {problem}"))

@@ -10,7 +10,7 @@ from typing import Any
 from ...graph.diff.cause_table import cause_lines
 from ...words import counted
 from ..formats import markdown_code, markdown_table
-from .waiting import NumberedCause, State, Waiting
+from .waiting import DEFAULT, NumberedCause, State, Waiting
 
 ACCEPT = "python -m pytest_torchgraph accept"
 
@@ -30,6 +30,9 @@ def listing(waiting: Waiting) -> Iterator[str]:
         if state == "refused":
             yield f"!  {update.target}: {why}"
     yield from (f"!  {problem}" for problem in waiting.unreadable)
+    refused = any(state == "refused" for state, _ in states.values())
+    if refused and waiting.directory.parts[-len(DEFAULT.parts) :] == DEFAULT.parts:
+        yield "forget what earlier runs left here:  pytest --cache-clear"
     if waits(states):
         yield f"accept one:  {accept_command(waiting.directory, '--cause=N')}"
         yield f"accept all:  {accept_command(waiting.directory)}"
@@ -102,7 +105,7 @@ def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State,
     if others := sorted(frozenset().union(*several)):
         files = counted(sum(map(bool, several)), "file")
         verb = "has" if files.startswith("1 ") else "have"
-        parts.append(f"{files} {verb} also cause {', '.join(map(str, others))}")
+        parts.append(f"{files} also {verb} cause {', '.join(map(str, others))}")
     return "; ".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,7 +99,7 @@ class Session:
 
     def __init__(self, waiting: Waiting):
         self.waiting = waiting
-        self.states = waiting.states()
+        self.states = self._at_first = waiting.states()
         self.causes = open_causes(waiting, self.states)
         self.page: Page = "causes"
         self.selected = self.graph = self.scroll = 0
@@ -179,10 +178,12 @@ class Session:
         return None
 
     def summary(self) -> str:
-        """What was written, for the terminal after the review: `38 graphs updated`."""
-        how = Counter(written.how for each in self._history for written in each.written)
-        files = ", ".join(f"{counted(count, 'graph')} {word}" for word, count in how.items())
-        return files or "nothing was written"
+        """What was stored since the review began, for the terminal after it."""
+        new = sum(
+            state == "stored" and self._at_first[target][0] != "stored"
+            for target, (state, _) in self.waiting.states().items()
+        )
+        return f"{counted(new, 'graph')} stored" if new else "nothing was stored"
 
     @property
     def _decision(self) -> Decision:
@@ -198,9 +199,6 @@ class Session:
 
     def _accept(self) -> None:
         cause = self.cause
-        if self.status(cause) == "stored":
-            self.message = "all of it is stored"
-            return
         numbers = {k for k, decision in self.decisions.items() if decision == "accepted"}
         accepted = accept(self.waiting, cause.updates, {cause.number, *numbers})
         self.states = self.waiting.states()
@@ -208,6 +206,8 @@ class Session:
         if accepted.written or accepted.held:
             written = tuple(each for _, each in accepted.written)
             self._decide(Decided(cause.number, self._decision, written), "accepted")
+        if self.status(cause) == "stored" and not accepted.written:
+            self.message = "all of it is stored already"
         if not accepted.refused:
             self._go_on()
 

@@ -62,8 +62,8 @@ def show(session: Session) -> None:
     if curses.tigetstr("cup") is None:
         raise TerminalError(f"this terminal (TERM={term}) cannot move its cursor")
     os.environ.setdefault("ESCDELAY", ESCAPE_DELAY)
-    with _ending_by_signals(), suppress(KeyboardInterrupt):
-        curses.wrapper(_loop, session)
+    with _ending_by_signals(), suppress(KeyboardInterrupt), _whole_screen() as window:
+        _loop(window, session)
 
 
 @contextmanager
@@ -79,6 +79,22 @@ def _ending_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _whole_screen() -> Iterator[curses.window]:
+    """The screen, given back afterwards; as `curses.wrapper`, which always sets colours."""
+    window = curses.initscr()
+    try:
+        curses.noecho()
+        curses.cbreak()
+        window.keypad(True)
+        yield window
+    finally:
+        window.keypad(False)
+        curses.echo()
+        curses.nocbreak()
+        curses.endwin()
 
 
 def _loop(window: curses.window, session: Session) -> None:
@@ -113,6 +129,7 @@ def _attributes() -> Mapping[str, int]:
     }
     if not os.environ.get("NO_COLOR") and curses.has_colors():
         with suppress(curses.error):
+            curses.start_color()
             curses.use_default_colors()
             curses.init_pair(1, curses.COLOR_GREEN, -1)
             curses.init_pair(2, curses.COLOR_RED, -1)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...words import counted
+from ..formats import printable
 from .session import Session
 
 Style = Literal["plain", "title", "selected", "faint", "added", "removed"]
 
-KEYS_SHOWN = "a accept  s skip  d graphs  o picture  u undo  ? keys  q quit"
-GRAPH_KEYS_SHOWN = "a accept  s skip  left right other graphs  d back  ? keys  q quit"
+KEYS_SHOWN = "a accept  s skip  d graphs  q quit  ? keys  o picture  u undo"
+GRAPH_KEYS_SHOWN = "d back  a accept  s skip  left right other graphs  q quit  ? keys"
 HELP_KEYS_SHOWN = "? back  q quit"
 SMALLEST = (20, 5)
 """The columns and lines that a screen needs."""
@@ -136,11 +137,6 @@ def clipped(text: str, width: int, mark: str = "~") -> str:
             break
         kept.append(character)
     return "".join(kept) + mark
-
-
-def printable(text: str) -> str:
-    """A text with `?` for control characters, which could make a terminal do things."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def columns(text: str) -> int:

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.review.left import EDITED, TESTS, Left, stored_in
+from cli.review.left import CONFTEST, EDITED, TESTS, Left, stored_in
 from projects import GRAPHS
 
 
 def run_tests(project: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a project, without drawing: `dot` is not found."""
+    """Run the tests of a project, with syrupy and our plugin alone."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "GITHUB_"))}
     plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin")
     return subprocess.run(
         [sys.executable, "-m", "pytest", "--tb=no", *plugins, *options],
         cwd=project,
-        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", **environment},
+        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         capture_output=True,
         text=True,
     )
@@ -33,7 +33,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     it, in which an update stored the other ones."""
     project = tmp_path_factory.mktemp("machine") / "project"
     project.mkdir()
-    for name, text in (("graphs", GRAPHS), ("test_a", TESTS)):
+    for name, text in (("graphs", GRAPHS), ("test_a", TESTS), ("conftest", CONFTEST)):
         (project / f"{name}.py").write_text(text)
     (project / "pytest.ini").touch()
     first = run_tests(project, "--torchgraph-update")

@@ -82,7 +82,7 @@ def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
     run("accept", f"--from={left.directory}", f"--cause={NEW}", code=0)
     listed = run("review", left.directory, "--list", code=1)
     assert listed.startswith("3 causes in 5 stored graphs; 36 graphs stored already\n  1  ~ aten.g")
-    assert "35 of 37 files stored already; 2 files have also cause 2" in listed
+    assert "35 of 37 files stored already; 2 files also have cause 2" in listed
     run("accept", f"--from={left.directory}", code=0)
     assert run("review", left.directory, "--list", code=0).startswith("nothing waits")
     assert run("review", left.directory, code=0).startswith("nothing waits")
@@ -284,6 +284,7 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
         ({"text": 3}, "the graphs or the findings are missing"),
         ({"test": None}, "a text is missing"),
         ({"digests": {}}, "nothing is known of"),
+        ({"test": "a\0b"}, "a text has a null character"),
         ({"digests": {f"{__name__}": 3}}, "has no digest"),
         ({"difference": {"findings": []}}, "its findings cannot be read: KeyError"),
         ({"difference": None}, "the graphs or the findings are missing"),
@@ -302,6 +303,18 @@ def test_a_broken_file_is_said_and_the_others_are_accepted(
     assert problem in told
     assert told.count("updated  ") == 2
     assert not (few.root / HOME / "test_new.tgraph").exists()
+
+
+def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> None:
+    file, data = saved(few)
+    data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
+    file.write_text(json.dumps(data))
+    told = run("accept", f"--from={few.directory}", code=1)
+    assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in told
+    for form in ("text", "markdown"):
+        listed = run("review", "--list", f"--format={form}", few.directory, code=1)
+        assert "?[2J" in listed
+        assert "\x1b" not in listed
 
 
 def test_review_needs_a_terminal_and_says_what_does_not(few: Left, run: Output) -> None:

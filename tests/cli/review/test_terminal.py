@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -117,7 +118,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
     assert review.is_given_back()
     after = review.seen.partition(LEAVING)[2]
-    assert b"2 graphs updated\r\n4 causes in 39 stored graphs; 2 graphs stored already" in after
+    assert b"2 graphs stored\r\n4 causes in 39 stored graphs; 2 graphs stored already" in after
 
 
 def test_accepting_everything_leaves_nothing_to_review(
@@ -184,7 +185,8 @@ def test_colours_are_left_out_where_nobody_wants_them(
     review.shows(b"layer.1/abs")
     review.press("q")
     assert review.ends() == 1
-    assert (b"\x1b[31m" in review.seen) == (not no_color)
+    colours = re.findall(rb"\x1b\[[0-9;]*[34][0-7]m", review.seen)
+    assert bool(colours) == (not no_color), colours
 
 
 def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
@@ -200,6 +202,25 @@ def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
     review.shows(b"no desktop here, the picture is ")
     review.press("q")
     assert review.ends() == 1
+
+
+def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
+    few: Left, terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    [file] = few.directory.glob("*test_other?0*.update.json")
+    picture = Path(str(file).replace(".update.json", ".svg"))
+    picture.touch()
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    review = terminal(few.directory, columns=200, BROWSER=f"{browser} %s")
+    review.shows(b"2 of 2 causes waiting")
+    review.press("p")
+    review.shows(b"opened ")
+    assert opened.read_text() == f"{picture.resolve().as_uri()}\n"
+    review.press("yq")
+    assert review.ends() == 1
+    assert b"2 graphs stored" in review.seen
 
 
 @pytest.mark.parametrize(
