@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import warnings
 from dataclasses import replace
 
@@ -439,6 +441,7 @@ def test_long_text_is_cut_and_keeps_both_ends(look):
     assert shown.endswith("_last")
 
 
+@pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(
@@ -449,8 +452,6 @@ def test_long_text_is_cut_and_keeps_both_ends(look):
     )
 )
 def test_any_graph_gives_dot_that_graphviz_accepts(rows):
-    import subprocess
-
     nodes: list[Node] = []
     for i, (op, module, operands) in enumerate(rows):
         args = tuple(Ref(nodes[k % i].name) for k in operands) if i else ()

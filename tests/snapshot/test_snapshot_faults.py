@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ def test_step(place, graph_snapshot):
 """
 
 
+posix = pytest.mark.skipif(os.name != "posix", reason="processes are forked and killed")
+
+
 def broken_writes(how: str, path: Path) -> list[str]:
     """See `broken_writes.py`."""
     script = Path(__file__).with_name("broken_writes.py")
@@ -33,6 +37,7 @@ def broken_writes(how: str, path: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@posix
 def test_a_process_killed_at_any_step_of_a_write_leaves_the_old_file_or_the_new_one(
     tmp_path: Path,
 ) -> None:
@@ -67,6 +72,7 @@ def test_an_error_at_any_step_of_a_write_keeps_the_old_file_and_leaves_nothing_o
     assert len(steps) > 20
 
 
+@posix
 def test_a_file_that_two_processes_write_is_whole_at_every_moment(tmp_path: Path) -> None:
     lines = broken_writes("race", tmp_path / "x.tgraph")
     found = {line.partition(":")[0]: int(line.partition(": ")[2]) for line in lines}

@@ -10,6 +10,8 @@ import pytest
 from pytest_torchgraph.errors import TorchGraphError
 from pytest_torchgraph.snapshot import files
 
+posix = pytest.mark.skipif(os.name != "posix", reason="Windows has no such permissions and errors")
+
 
 def test_a_file_is_written_as_it_is_meant_on_every_system(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "x.tgraph"
@@ -31,6 +33,7 @@ def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
     assert files.read_text(tmp_path / "file" / "x.tgraph") is None
 
 
+@posix
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "x.tgraph"
     path.mkdir()
@@ -40,6 +43,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
         files.read_text(path)
 
 
+@posix
 def test_a_new_file_has_the_permissions_that_any_new_file_has(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     files.write_text(tmp_path / "x.tgraph", "a")
