@@ -14,14 +14,16 @@ from ..graph.diff.causes import Cause, causes_of
 from ..graph.diff.counts import differing_counts
 from ..graph.diff.described import CauseInWords, cause_in_words
 from ..graph.diff.findings import GraphDiff
+from ..graph.diff.ranks import findings_of_ranks, same_ranks
 from ..graph.diff.report import diff_graphs
-from ..graph.text.files import parse_file, read_text
-from ..words import counted
+from ..graph.text.files import parse_any_file, read_text
+from ..graph.text.parse import Document
+from ..words import counted, format_ranks
 
 SUFFIX = ".tgraph"
 MAX_FILES = 10
 """How many files that came, went or cannot be read are named."""
-_DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n)?\n.*\{\n")
+_DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
 _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
 
 
@@ -254,15 +256,34 @@ def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair
 
 
 def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
-    old, new = parse_file(texts[0], before), parse_file(texts[1], after)
+    old, new = parse_any_file(texts[0], before), parse_any_file(texts[1], after)
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None
+    if isinstance(old, Document) and isinstance(new, Document):
+        return replace(_compare_programs(old, new), releases=releases)
+    if isinstance(old, Document) or isinstance(new, Document):
+        one, ranks = (before, after) if isinstance(old, Document) else (after, before)
+        problem = f"the graphs of one capture, and {ranks} has those of ranks"
+        raise GraphFormatError(problem, path=str(one))
+    try:
+        pairs = [
+            (ranks, _compare_programs(one, other)) for ranks, one, other in same_ranks(old, new)
+        ]
+    except TorchGraphError as error:
+        raise GraphFormatError(str(error), path=str(after)) from None
+    found = findings_of_ranks((ranks, pair.diff) for ranks, pair in pairs)
+    diff = GraphDiff(tuple(finding for finding, _ in found)) if found else None
+    counts = [f"{format_ranks(ranks)}: {line}" for ranks, pair in pairs for line in pair.counts]
+    return _Pair(diff, tuple(counts), releases, renamed=not found and not counts)
+
+
+def _compare_programs(old: Document, new: Document) -> _Pair:
     if (old.counts or new.counts) and not (old.graphs and new.graphs):
-        return _Pair(counts=tuple(differing_counts(old, new)), releases=releases)
+        return _Pair(counts=tuple(differing_counts(old, new)))
     diff = diff_graphs(old.graphs, new.graphs)
     for finding in diff.findings:
         _ = finding.cost  # which lets go of all nodes that were matched: there may be many files
-    return _Pair(diff, releases=releases, renamed=not diff)
+    return _Pair(diff, renamed=not diff)
 
 
 def _is_document(text: str) -> bool:

@@ -18,6 +18,7 @@ from ..graph.diff.report import diff_graphs
 from ..graph.model import Graph, GraphKind, Result
 from ..graph.text.files import parse_file, read_text
 from ..graph.text.format import Header
+from ..graph.text.parse import Document
 from ..mechanisms.export import signature_names
 from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
@@ -66,11 +67,20 @@ def load(path: str | Path) -> Capture:
     """The graphs that a `.tgraph` file holds, as a Capture.
 
     Raises:
-        GraphFormatError: if the file is malformed, with line and column.
+        GraphFormatError: if the file is malformed, with line and column; and if it holds the graphs
+            of several ranks, which `Ranks.load` reads.
         OSError: if it cannot be read.
     """
     file = Path(path)
-    document = parse_file(read_text(file), file)
+    return loaded(parse_file(read_text(file), file), file)
+
+
+def loaded(document: Document, path: Path) -> Capture:
+    """The graphs of a document as a Capture.
+
+    Raises:
+        GraphFormatError: if it holds op counts only.
+    """
     if not document.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = document.header

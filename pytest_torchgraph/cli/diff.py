@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from .documents import read_document
+from ..words import format_ranks
+from .documents import add_rank, of_rank, read_any_document
 from .exit_codes import DIFFERENT, SAME
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
-    from ..graph.diff.findings import GraphDiff
+    from ..graph.diff.findings import Finding, GraphDiff
+    from ..graph.text.parse import Document
+    from ..graph.text.ranks import RanksDocument
 
 
 def add_command(commands: Any) -> None:
@@ -24,24 +28,35 @@ def add_command(commands: Any) -> None:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--all", action="store_true", help="every finding in full")
+    add_rank(parser)
     add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the difference: of the graphs, or of op counts where one file holds these alone."""
-    from ..graph.diff.counts import differing_counts
-    from ..graph.diff.report import diff_graphs
+    """Print the difference: of the graphs, or of op counts where one file holds these alone.
 
-    old = read_document(options.old, may_be_missing=True)
-    new = read_document(options.new, may_be_missing=True)
+    Raises:
+        TorchGraphError: for files with the graphs of other ranks.
+    """
+    from ..graph.diff.findings import GraphDiff
+    from ..graph.diff.ranks import findings_of_ranks
+
+    old = read_any_document(options.old, may_be_missing=True)
+    new = read_any_document(options.new, may_be_missing=True)
+    pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
-    difference, counts = None, None
-    if (old.counts or new.counts) and not (old.graphs and new.graphs):
-        counts = differing_counts(old, new)
-    else:
-        difference = diff_graphs(old.graphs, new.graphs)
+    found = [(ranks, *_differences(before, after)) for ranks, before, after in pairs]
+    by_ranks = findings_of_ranks((ranks, difference) for ranks, difference, _ in found)
+    difference = next((each for _, each, _ in found if each), None) if len(found) == 1 else None
+    if difference is None and by_ranks:
+        difference = GraphDiff(tuple(finding for finding, _ in by_ranks))
+    counts = [
+        f"{format_ranks(ranks)}: {line}" if ranks else line
+        for ranks, _, lines in found
+        for line in lines
+    ]
     if options.format == "json":
         print_json(_data(difference, counts, list(torch) if upgrade else None, str(options.new)))
     else:
@@ -50,14 +65,66 @@ def run(options: argparse.Namespace) -> int:
             lines += _markdown(difference, str(options.new))
             lines += [f"- {markdown_code(line)}" for line in counts or ()]
         elif difference:
-            every = len(difference.findings)
-            findings = difference.to_text(limit=every) if options.all else difference.to_text()
-            lines += [difference.heading(), findings]
+            lines += [difference.heading(), *_findings(difference, by_ranks, every=options.all)]
         else:
             lines += counts or ()
         if lines:
             print("\n".join(lines))
     return DIFFERENT if difference or counts else SAME
+
+
+def _pairs(
+    old: Document | RanksDocument, new: Document | RanksDocument, options: argparse.Namespace
+) -> Sequence[tuple[tuple[int, ...], Document, Document]]:
+    """The graphs to compare, with the ranks that have them; of files without ranks with none."""
+    from ..graph.diff.ranks import same_ranks
+    from ..graph.text.parse import Document
+
+    if options.rank is None:
+        if not isinstance(old, Document) and not isinstance(new, Document):
+            return [*same_ranks(old, new)]
+        if not isinstance(old, Document) and _is_empty(new):
+            return [(each.ranks, each.document, new) for each in old.sections]
+        if not isinstance(new, Document) and _is_empty(old):
+            return [(each.ranks, old, each.document) for each in new.sections]
+    before = of_rank(old, options.rank, options.old)
+    return [((), before, of_rank(new, options.rank, options.new))]
+
+
+def _is_empty(document: Document | RanksDocument) -> TypeGuard[Document]:
+    """Whether it stands for a file that is not there."""
+    from ..graph.text.parse import Document
+
+    return isinstance(document, Document) and not document.graphs and not document.counts
+
+
+def _differences(old: Document, new: Document) -> tuple[GraphDiff | None, list[str]]:
+    """The difference of the graphs, or the op counts that differ."""
+    from ..graph.diff.counts import differing_counts
+    from ..graph.diff.report import diff_graphs
+
+    if (old.counts or new.counts) and not (old.graphs and new.graphs):
+        return None, differing_counts(old, new)
+    return diff_graphs(old.graphs, new.graphs), []
+
+
+def _findings(
+    difference: GraphDiff, by_ranks: Sequence[tuple[Finding, tuple[int, ...]]], *, every: bool
+) -> Iterator[str]:
+    """The lines of the findings, below the ranks that have them."""
+    from ..graph.diff.findings import GraphDiff
+
+    groups: dict[tuple[int, ...], list[Finding]] = {}
+    for finding, ranks in by_ranks:
+        groups.setdefault(ranks, []).append(finding)
+    for ranks, findings in groups.items():
+        own = GraphDiff(tuple(findings)) if ranks else difference
+        text = own.to_text(limit=len(own.findings)) if every else own.to_text()
+        if not ranks:
+            yield text
+            continue
+        yield f"{format_ranks(ranks)}:"
+        yield from (f"  {line}" for line in text.splitlines())
 
 
 def _data(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,28 +12,62 @@ from ..errors import TorchGraphError
 if TYPE_CHECKING:
     from ..graph.model import Graph
     from ..graph.text.parse import Document
+    from ..graph.text.ranks import RanksDocument
 
 
-def read_document(file: Path, *, may_be_missing: bool = False) -> Document:
-    """The document that a `.tgraph` file holds.
+def add_rank(parser: argparse.ArgumentParser) -> None:
+    """Declare `--rank`, of a command that reads one program."""
+    parser.add_argument(
+        "--rank", metavar="N", type=int, help="the graphs of this rank, of a file with several"
+    )
+
+
+def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Document:
+    """The document that a `.tgraph` file holds, of a file with several ranks that of one.
 
     Args:
         file: its path.
+        rank: the number of the rank, for such a file and no other.
         may_be_missing: whether an empty file or the null device, by which git means a file that is
             not there, counts as a document without graphs.
 
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.
+        TorchGraphError: for a file with several ranks of which none is chosen, for a rank that it
+            does not have, and for a rank of a file without any.
         OSError: if the file cannot be read.
     """
-    from ..graph.text.files import parse_file, read_text
+    document = read_any_document(file, may_be_missing=may_be_missing)
+    return of_rank(document, rank, file)
+
+
+def read_any_document(file: Path, *, may_be_missing: bool = False) -> Document | RanksDocument:
+    """The same, where a file may have the graphs of several ranks."""
+    from ..graph.text.files import parse_any_file, read_text
     from ..graph.text.format import Header
     from ..graph.text.parse import Document
 
     text = read_text(file)
     if may_be_missing and not text:
         return Document(Header(), ())
-    return parse_file(text, file)
+    return parse_any_file(text, file)
+
+
+def of_rank(document: Document | RanksDocument, rank: int | None, file: Path) -> Document:
+    """The graphs of a rank, see `read_document`."""
+    from ..graph.text.parse import Document
+    from ..words import format_ranks
+
+    if isinstance(document, Document):
+        if rank is not None and document.graphs + document.counts:
+            raise TorchGraphError(f"{file} holds one capture, no ranks: leave out --rank")
+        return document
+    known = format_ranks(document.ranks)
+    if rank is None:
+        raise TorchGraphError(f"{file} holds the graphs of {known}: choose one with --rank")
+    if rank not in document.of_rank:
+        raise TorchGraphError(f"{file} has no rank {rank}: it has {known}")
+    return document.of_rank[rank]
 
 
 def select_graphs(graphs: Sequence[Graph], name: str | None, file: Path) -> tuple[Graph, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TorchGraphError
-from .documents import read_document, select_graphs
+from .documents import add_rank, read_document, select_graphs
 from .exit_codes import SAME
 
 
@@ -29,6 +29,7 @@ def add_command(commands: Any) -> None:
         choices=("flops", "saved_bytes"),
         help="colour boxes by their share of the cost; flops imports torch, whose formulas count",
     )
+    add_rank(parser)
     parser.set_defaults(run=run)
 
 
@@ -42,11 +43,12 @@ def run(options: argparse.Namespace) -> int:
     from ..graph.diff.report import diff_graphs
     from ..render.to_file import render
 
-    document = read_document(options.file)
+    document = read_document(options.file, rank=options.rank)
     if options.against is not None:
         if options.heat:
             raise TorchGraphError("--heat colours graphs, not a difference: leave out one of both")
-        difference = diff_graphs(read_document(options.against).graphs, document.graphs)
+        old = read_document(options.against, rank=options.rank)
+        difference = diff_graphs(old.graphs, document.graphs)
         if not difference:
             raise TorchGraphError("nothing differs, so there is nothing to draw")
         print(render(difference, options.out))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from .documents import read_document, select_graphs
+from .documents import add_rank, of_rank, read_any_document, select_graphs
 from .exit_codes import SAME
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
+    from ..graph.text.ranks import RanksDocument
 
 
 def add_command(commands: Any) -> None:
@@ -45,6 +46,7 @@ def add_command(commands: Any) -> None:
         default=[],
         help="a value for a symbolic size, as s0=8, so that its cost can be said; can be repeated",
     )
+    add_rank(parser)
     parser.set_defaults(run=run)
 
 
@@ -57,10 +59,16 @@ def run(options: argparse.Namespace) -> int:
             no symbol can have.
     """
     from ..graph.text.format import format_document, with_runs
+    from ..graph.text.parse import Document
 
     if options.cost and (options.ops or options.flat):
         raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
-    document = read_document(options.file)
+    whole = read_any_document(options.file)
+    as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
+    if options.rank is None and as_text and not isinstance(whole, Document):
+        print(_text_of_ranks(whole, options.file, flat=options.flat), end="")
+        return SAME
+    document = of_rank(whole, options.rank, options.file)
     if document.counts and not document.graphs:
         if options.table or options.cost:
             raise TorchGraphError(f"{options.file} holds counts of ops alone, no nodes")
@@ -82,6 +90,18 @@ def run(options: argparse.Namespace) -> int:
         detail = document.header.detail
         print(format_document(graphs, document.header, detail, fold=fold), end="")
     return SAME
+
+
+def _text_of_ranks(document: RanksDocument, file: Path, *, flat: bool) -> str:
+    """The text of the graphs of all ranks, as the file has it, or with one line a node."""
+    from ..graph.text.files import read_text
+    from ..graph.text.ranks import format_sections
+
+    if not document.graphs:
+        return read_text(file)
+    sections = [(each.ranks, each.document.graphs) for each in document.sections]
+    header, fold = document.header, document.folded and not flat
+    return format_sections(document.mesh, sections, header, header.detail, fold=fold)
 
 
 def _with_sizes(graphs: Sequence[Graph], given: Sequence[str]) -> tuple[Graph, ...]:

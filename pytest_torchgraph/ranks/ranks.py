@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from ..errors import GraphFormatError
 from ..graph.collectives import Collective
+from ..graph.text.files import parse_any_file, read_text
+from ..graph.text.ranks import RanksDocument
+from ..words import format_ranks
 from .fake_group import coordinates
 
 if TYPE_CHECKING:
@@ -33,6 +38,31 @@ class Ranks(Sequence["Capture"]):
         self._captures = tuple(captures)
         self.mesh = dict(mesh)
         self.ranks = tuple(each.rank for each in captures)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ranks:
+        """The ranks that a stored file holds; of `load`, the graphs of one capture.
+
+        Raises:
+            GraphFormatError: if the file is malformed, with line and column; and if it holds the
+                graphs of one capture, or op counts only.
+            OSError: if it cannot be read.
+        """
+        from ..api.existing import loaded
+
+        file = Path(path)
+        document = parse_any_file(read_text(file), file)
+        if not isinstance(document, RanksDocument):
+            raise GraphFormatError(
+                "the graphs of one capture, no ranks: read them with pytest_torchgraph.load",
+                path=str(path),
+            )
+        captures = []
+        for rank in document.ranks:
+            made = loaded(document.of_rank[rank], file)
+            made.settle(rank)
+            captures.append(made)
+        return cls(captures, document.mesh)
 
     @overload
     def __getitem__(self, index: int) -> Capture: ...
@@ -183,19 +213,6 @@ def classes_of(
         else:
             classes.append([each])
     return classes
-
-
-def format_ranks(ranks: Sequence[int | None]) -> str:
-    """Numbers of ranks with their ranges: `ranks 0-3, 7`."""
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
 
 
 def _rank(capture: Capture) -> int:

@@ -18,12 +18,21 @@ _TEMPORARY = pytest.StashKey[Path]()
 def path(item: pytest.Item, name: str, suffix: str) -> Path:
     """The path of a picture or text of a test, in a directory that exists.
 
+    Each of several processes that torchrun started has files of its own there.
+
     Args:
         item: the test.
         name: tells several files of one test apart.
         suffix: the end of the file's name, with its dot.
     """
-    return directory(item.config) / f"{picture_stem(item.nodeid, name)}{suffix}"
+    return directory(item.config) / file_name(item, name, suffix)
+
+
+def file_name(item: pytest.Item, name: str, suffix: str) -> str:
+    """The name of such a file, see `path`."""
+    rank = settings.get(item.config).rank
+    tag = f"@{rank}" if rank else ""
+    return f"{picture_stem(item.nodeid, name)}{tag}{suffix}"
 
 
 def directory(config: pytest.Config) -> Path:

@@ -39,7 +39,7 @@ def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> dict[str, 
     """
     from ..graph.diff.described import described
 
-    findings = mismatch.diff.findings if mismatch.diff else ()
+    findings = mismatch.findings
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,
@@ -124,9 +124,11 @@ class FailedComparisons:
 
     def accept(self) -> str:
         """The command that stores what all these tests captured; "" where there is none."""
+        chosen = settings.get(self.config)
         known = self.config.pluginmanager.hasplugin("cacheprovider")
-        stores = settings.get(self.config).releases.stores(running_release())
-        return UPDATE_FAILED if known and stores else ""
+        stores = chosen.releases.stores(running_release())
+        # Ranks in processes of their own have one cache, in which one of them says what failed.
+        return UPDATE_FAILED if known and stores and not chosen.rank else ""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:

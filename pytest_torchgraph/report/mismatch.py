@@ -9,15 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..graph.text.format import format_document
 from ..settings import config as settings
 from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, PENDING, REPLACED, STORED
 from ..snapshot.changes import brief
-from ..snapshot.compare import Mismatch
+from ..snapshot.compare import Mismatch, Part, findings_of_ranks
+from ..words import format_ranks
 from . import artifacts
 from .pending import UPDATE, review_command, save_pending
 
@@ -31,6 +32,9 @@ MAX_LINES = 60
 MAX_CHANGES = 2
 """How many further nodes, and how many consequences, of an only finding are listed: a dozen lines
 at most, so that all of the section is seen at once."""
+
+MOST_DRAWN = 3
+"""How many classes of ranks that differ are drawn, each in a picture of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +170,23 @@ def _release(mismatch: Mismatch) -> Iterator[str]:
 
 
 def _headline(mismatch: Mismatch) -> str:
-    if mismatch.problem:
+    if mismatch.problem and not mismatch.parts:
         return mismatch.problem
+    who = f"{mismatch.problem}: " if mismatch.parts else ""
     try:
+        if mismatch.parts:
+            return f"{who}{_what_of_ranks(mismatch)}"
         return mismatch.diff.heading() if mismatch.diff else "the graphs differ"
     except Exception as error:
-        return f"the graphs differ (finding out how failed: {brief(error)})"
+        return f"{who}the graphs differ (finding out how failed: {brief(error)})"
+
+
+def _what_of_ranks(mismatch: Mismatch) -> str:
+    """What differs in any rank, in one line."""
+    from ..graph.diff.headings import heading
+
+    problems = dict.fromkeys(part.problem for part in mismatch.parts if part.problem)
+    return "; ".join([*([heading(mismatch.findings)] if mismatch.findings else []), *problems])
 
 
 def _section(
@@ -194,15 +209,21 @@ def _section(
     yield from _accept_lines(item, mismatch)
     if settings.get(item.config).artifacts is not None:
         yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
-    drawn: DrawnDifference | None = None
+    shown: tuple[Mismatch | Part, ...] = mismatch.parts[:MOST_DRAWN] or (mismatch,)
+    drawn: list[DrawnDifference | None] = []
     try:
         _write_texts(item, mismatch)
-        drawn = yield from _draw(item, report, mismatch, headline)
+        for each in shown:
+            drawn.append((yield from _draw(item, report, mismatch, headline, each)))
+        if mismatch.parts[MOST_DRAWN:]:
+            rest = [rank for part in mismatch.parts[MOST_DRAWN:] for rank in part.ranks]
+            yield f"no picture of {format_ranks(rest)}"
     except Exception as error:
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
         try:
-            _add_to_page(item, mismatch, headline, lines, drawn)
+            for each, picture in zip_longest(shown, drawn):
+                _add_to_page(item, mismatch, headline, lines, each, picture)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
 
@@ -218,8 +239,7 @@ def _write_texts(item: pytest.Item, mismatch: Mismatch) -> None:
     detail = stored.header.detail if stored is not None else "dataflow"
     texts = {".received.tgraph": mismatch.subject.to_text(detail, fold=False)}
     if stored is not None and stored.graphs:
-        expected = format_document(stored.graphs, stored.header, detail, fold=False)
-        texts[".expected.tgraph"] = expected
+        texts[".expected.tgraph"] = mismatch.stored_text
         texts[".diff"] = "".join(f"{line}\n" for line in mismatch.text_diff)
     for suffix, text in texts.items():
         artifacts.path(item, mismatch.name, suffix).write_text(text, encoding="utf-8")
@@ -230,8 +250,10 @@ def _add_to_page(
     mismatch: Mismatch,
     headline: str,
     lines: list[str],
+    shown: Mismatch | Part,
     drawn: DrawnDifference | None,
 ) -> None:
+    """Add a difference to the page: that of the graphs, or of one part of the ranks."""
     from .page.collect import difference_data
     from .page.gather import DIFFERENCES
 
@@ -239,7 +261,7 @@ def _add_to_page(
         file=mismatch.path,
         headline=headline,
         accept=_accept(item, mismatch),
-        lines=mismatch.text_diff or lines,
+        lines=shown.text_diff or lines,
         diff=drawn.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,
         svg=drawn.svg if drawn else "",
@@ -249,6 +271,8 @@ def _add_to_page(
 
 
 def _findings(mismatch: Mismatch) -> list[str]:
+    if mismatch.parts:
+        return [*_findings_of_ranks(mismatch.parts)]
     diff = mismatch.diff
     if not diff:
         return []
@@ -257,14 +281,36 @@ def _findings(mismatch: Mismatch) -> list[str]:
     return diff.to_text().splitlines()
 
 
+def _findings_of_ranks(parts: tuple[Part, ...]) -> Iterator[str]:
+    """What differs, below the ranks in which it does; each finding once."""
+    lines: dict[tuple[int, ...], list[str]] = {}
+    problems: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for part in parts:
+        if part.problem:
+            problems.setdefault((part.problem, part.details), []).extend(part.ranks)
+    for (problem, details), differing in problems.items():
+        lines.setdefault(tuple(sorted(differing)), []).extend([problem, *details])
+    for finding, ranks in findings_of_ranks(parts):
+        lines.setdefault(ranks, []).extend(finding.to_text(limit=MAX_CHANGES).splitlines())
+    for ranks, own in lines.items():
+        yield f"{format_ranks(ranks)}:"
+        yield from (f"  {line}" for line in own)
+
+
 def _draw(
-    item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, headline: str
+    item: pytest.Item,
+    report: pytest.TestReport,
+    mismatch: Mismatch,
+    headline: str,
+    shown: Mismatch | Part,
 ) -> Generator[str, None, DrawnDifference | None]:
     """Write all findings into a text file and the picture beside it; yields the section's line."""
-    diff = mismatch.diff
+    diff = shown.diff
     if not diff:
         return None
-    text = artifacts.path(item, mismatch.name, ".txt")
+    rank = f".rank-{shown.ranks[0]}" if isinstance(shown, Part) else ""
+    of = f" of {format_ranks(shown.ranks)}" if isinstance(shown, Part) else ""
+    text = artifacts.path(item, mismatch.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
@@ -280,9 +326,9 @@ def _draw(
         return DrawnDifference(diff, drawing, "", f"no picture: {rendered.note}")
     path = rendered.path
     notes = [rendered.note] if rendered.note else []
-    if len(findings.splitlines()) > len(_findings(mismatch)):
+    if not rank and len(findings.splitlines()) > len(_findings(mismatch)):
         notes.append("and all of the text beside it, .txt")
     note = f" ({'; '.join(notes)})" if notes else ""
-    yield f"picture: {settings.shown(item.config, path)}{note}"
+    yield f"picture: {settings.shown(item.config, path)}{of}{note}"
     artifacts.attach(item, report, path, mismatch.name)
     return DrawnDifference(diff, drawing, path.read_text(encoding="utf-8"), rendered.note)

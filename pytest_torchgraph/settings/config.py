@@ -18,6 +18,7 @@ from ..devices import DEFAULT, parse_devices
 from . import arguments, releases
 from .paths import unwritable
 from .releases import Releases
+from .torchrun import of_process, pytest_command, rank_of_process
 
 AUDIT_MODES = ("show", "record", "check")
 """What `--torchgraph-audit` takes."""
@@ -49,6 +50,7 @@ class Config:
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
+        rank: the rank of this process among several, as `rank-1-of-2`; "" where it is alone.
     """
 
     update: bool
@@ -65,6 +67,7 @@ class Config:
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
+    rank: str
 
 
 _CONFIG = pytest.StashKey[Config]()
@@ -199,6 +202,7 @@ def configure(config: pytest.Config) -> None:
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),
+        rank=rank_of_process(os.environ),
     )
     if option.torchgraph_update:
         releases.refuse_update(get(config).releases)
@@ -247,7 +251,7 @@ def _file(config: pytest.Config, name: str) -> Path | None:
     option, path = _resolve_path(config, name, "file")
     if path is not None and path.is_dir():
         raise pytest.UsageError(f"{option}: {str(path)!r} is not a file")
-    return path
+    return None if path is None else of_process(path, rank_of_process(os.environ))
 
 
 def _json(config: pytest.Config) -> Path | None:
@@ -303,5 +307,5 @@ def rerun_command(item: pytest.Item, *options: str) -> str:
     import shlex
     import subprocess
 
-    words = ["pytest", f"{path}{separator}{test}", *options]
+    words = [*pytest_command(get(item.config).rank), f"{path}{separator}{test}", *options]
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

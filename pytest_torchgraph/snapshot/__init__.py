@@ -1,7 +1,9 @@
 """Stored graphs: `.tgraph` files beside the tests, kept by syrupy, compared as graphs.
 
     assertion    the fixture `graph_snapshot`, on top of syrupy's
-    compare      captured graphs against a stored document
+    subject      what a test captured: one program, or several ranks
+    compare      that against a stored document, ranks by their classes
+    programs     the graphs of one program against the stored ones
     file_names, files, order    names of the files, reading and writing, refused loops
     changes, run, stale, summary    what a run wrote, compared, and may remove
     pending    what an update would have written, to be made later

@@ -43,7 +43,7 @@ from .release_files import ReleaseFiles, release_files
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import Mismatch, Subject
+    from .compare import AnySubject, Mismatch
     from .pending import PendingUpdate
 
 
@@ -69,7 +69,8 @@ class GraphExtension(SingleFileSnapshotExtension):
     @classmethod
     def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
         """The file's name without its suffix, for the test and the number of the comparison."""
-        return stem_of(test_location.item, index)
+        item = test_location.item
+        return stem_of(item, index, rank=settings.get(item.config).rank)
 
     @classmethod
     def get_location(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
@@ -80,9 +81,10 @@ class GraphExtension(SingleFileSnapshotExtension):
     def files(cls, test_location: PyTestLocation, index: str | int) -> ReleaseFiles:
         """The files in which the graph of a comparison may be stored."""
         item, home = test_location.item, Path(cls.dirname(test_location=test_location))
+        chosen = settings.get(item.config)
         return release_files(
-            settings.get(item.config).releases,
-            lambda release: home / f"{stem_of(item, index, release)}.{SUFFIX}",
+            chosen.releases,
+            lambda release: home / f"{stem_of(item, index, release, chosen.rank)}.{SUFFIX}",
         )
 
     def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
@@ -110,7 +112,7 @@ class GraphSnapshot(SnapshotAssertion):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._detail: Detail = "dataflow"
-        self._subject: Subject | None = None
+        self._subject: AnySubject | None = None
         self.mismatch: Mismatch | None = None
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._settled: set[str] = set()
@@ -133,7 +135,7 @@ class GraphSnapshot(SnapshotAssertion):
             ValueError: for an empty name or an unknown detail.
         """
         __tracebackhide__ = True
-        from .compare import DETAILS
+        from .programs import DETAILS
 
         if detail is not None and detail not in DETAILS:
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
@@ -199,13 +201,13 @@ class GraphSnapshot(SnapshotAssertion):
         return self._current.to_text(self._detail)
 
     @property
-    def _current(self) -> Subject:
+    def _current(self) -> AnySubject:
         assert self._subject is not None
         return self._subject
 
     def _assert(self, data: Any) -> bool:
         __tracebackhide__ = True
-        from .compare import subject_of
+        from .subject import subject_of
 
         self.mismatch = self._pending = None
         self._subject = subject_of(data)
@@ -255,7 +257,8 @@ class GraphSnapshot(SnapshotAssertion):
 
         how, change = "unchanged", ""
         if mismatch is not None:
-            how, change = "created" if mismatch.is_new else "updated", changes.describe(mismatch)
+            how = "created" if mismatch.is_new else "updated"
+            change = changes.describe(mismatch, self._detail)
         elif not same_text:
             change = changes.renamed(str(result.recalled_data), self._current, self._detail)
             how = "renamed" if change else how
@@ -338,7 +341,14 @@ class GraphSnapshot(SnapshotAssertion):
         A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
         """
         __tracebackhide__ = True
-        from .compare import Mismatch, compare, parse_stored, read_stored, same_flat_text
+        from .compare import (
+            Mismatch,
+            compare,
+            differing,
+            parse_stored,
+            read_stored,
+            same_flat_text,
+        )
 
         config, result, files = self.item.config, comparison.result, comparison.files
         path = settings.shown(config, Path(result.snapshot_location))
@@ -352,7 +362,7 @@ class GraphSnapshot(SnapshotAssertion):
             refused=files.why_not_written(),
         )
         if result.recalled_data is None:
-            known = () if comparison.may_write else self._under_old_name(files)
+            known = () if comparison.may_write else self._why_missing(files)
             return mismatch("no graph is stored for this comparison yet", known, is_new=True)
         mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
         stored = str(result.recalled_data)
@@ -380,12 +390,16 @@ class GraphSnapshot(SnapshotAssertion):
         problem, details = found
         if comparison.key in self._settled:
             details = ("this very test stored another graph there: give each a name=", *details)
-        return mismatch(problem, details, document)
+        parts = tuple(differing(document, self._current, self._detail))
+        return mismatch(problem, details, document, parts=parts)
 
-    def _under_old_name(self, files: ReleaseFiles) -> tuple[str, ...]:
+    def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
         from .old_names import under_old_name
 
-        return under_old_name(self.item, files, self._current, self._detail)
+        rank = settings.get(self.item.config).rank
+        process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"
+        found = under_old_name(self.item, files, self._current, self._detail)
+        return (process, *found) if rank else found
 
 
 @dataclass(frozen=True, slots=True)

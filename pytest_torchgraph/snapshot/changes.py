@@ -9,11 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..words import format_ranks
+
 if TYPE_CHECKING:
     from ..graph import Finding, Node
     from ..graph.model import Detail
-    from .compare import Mismatch, Subject
+    from .compare import AnySubject, Mismatch, Part
     from .release_files import ReleaseFiles
+    from .subject import Subject
 
 MOST = 3
 """How many findings, graphs or counts are named, so that it is one line; the others are counted."""
@@ -22,37 +25,49 @@ MOST_OF_MESSAGE = 200
 """How many characters of an error's message are shown, so that it is one line."""
 
 
-def describe(mismatch: Mismatch) -> str:
+def describe(mismatch: Mismatch, detail: Detail = "dataflow") -> str:
     """The graphs of a new file, or the findings of one that is replaced.
 
     Without findings the problem of the mismatch and its first lines; where the comparison of the
     graphs raises, the error: the file is written all the same.
+
+    Args:
+        mismatch: the comparison that failed.
+        detail: what was compared.
     """
     if mismatch.is_new:
-        return _contents(mismatch.subject)
+        return _contents(mismatch.subject, detail)
     try:
-        findings = mismatch.diff.findings if mismatch.diff else ()
+        findings = mismatch.findings
     except Exception as error:
         return f"what differs could not be found out: {brief(error)}"
     if not findings:
-        lines = [line for line in mismatch.details if not line.startswith(("+", "-"))]
+        said = [line for part in mismatch.parts for line in (part.problem, *part.details)]
+        lines = [*dict.fromkeys((*mismatch.details, *said))]
+        lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
         return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
     noun = "finding" if len(findings) == 1 else "findings"
-    return f"{len(findings)} {noun}: {', '.join(map(_finding, findings[:MOST]))}{_more(findings)}"
+    who = f"{_who(mismatch.parts)}: " if mismatch.parts else ""
+    what = ", ".join(map(_finding, findings[:MOST]))
+    return f"{who}{len(findings)} {noun}: {what}{_more(findings)}"
 
 
-def renamed(stored: str, subject: Subject, detail: Detail) -> str:
+def _who(parts: Sequence[Part]) -> str:
+    return format_ranks(rank for part in parts for rank in part.ranks)
+
+
+def renamed(stored: str, subject: AnySubject, detail: Detail) -> str:
     """The names that are new, where a stored text has equal graphs; "" where only its form is old.
 
     A text that is written in another way today, with the same names, is none that has to be
     stored anew: updates would change every file of a project at once, and hide what is new.
     """
     from ..graph.equality.names import renamed_values
-    from .compare import read_stored
+    from .compare import programs_of, read_stored
 
-    graphs = read_stored(stored).graphs
-    pairs = renamed_values(graphs, subject.graphs) if graphs else []
+    programs = programs_of(read_stored(stored), subject, detail)
+    pairs = [pair for old, new in programs if old for pair in renamed_values(old, new)]
     if not pairs:
         return ""
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
@@ -84,7 +99,17 @@ def beside(release: str, files: ReleaseFiles, change: str) -> str:
     return f"equal to that of torch {release}{waiting}"
 
 
-def _contents(subject: Subject) -> str:
+def _contents(subject: AnySubject, detail: Detail) -> str:
+    from .subject import RanksSubject
+
+    if not isinstance(subject, RanksSubject):
+        return _graphs(subject)
+    classes = subject.classes(detail)
+    parts = [f"{format_ranks(ranks)}: {_graphs(own)}" for ranks, own in classes]
+    return "; ".join(parts[:MOST]) + _more(parts)
+
+
+def _graphs(subject: Subject) -> str:
     parts = [f"{graph.name} {_ops(graph.op_counts.total())}" for graph in subject.graphs]
     return ", ".join(parts[:MOST]) + _more(parts)
 

@@ -1,9 +1,9 @@
 """Comparison of captured graphs with stored ones.
 
-    subject_of    the graphs of a capture, a graph or an fx graph
     same_text     the quick test: equal texts
-    compare       the graphs, at a level of detail
+    compare       the graphs, at a level of detail; those of ranks pair by pair
     Mismatch      a comparison that failed, for the report
+    Part          how some ranks differ
 
 It knows graphs and texts, and nothing of pytest or syrupy.
 """
@@ -11,130 +11,33 @@ It knows graphs and texts, and nothing of pytest or syrupy.
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import get_args
 
 from ..errors import GraphFormatError
-from ..graph import Graph, GraphDiff
-from ..graph.equality.canonical import canonical
+from ..graph import Finding, Graph, GraphDiff
 from ..graph.model import Detail
-from ..graph.text.format import (
-    EAGER_KINDS,
-    EAGER_VERSION,
-    Header,
-    format_document,
-    format_op,
-    ran,
-)
-from ..graph.text.parse import Document, parse_document
-from .strict import strict
+from ..graph.text.format import format_document
+from ..graph.text.parse import Document
+from ..graph.text.ranks import RanksDocument, format_mesh, format_sections, parse_text
+from ..words import format_ranks
+from .programs import compare_programs, too_little
+from .subject import RanksSubject, Subject
 
-DETAILS: tuple[Detail, ...] = get_args(Detail)
-"""The levels of detail, from the coarsest to the finest."""
-
-WITHOUT_EAGER = (
-    "stored without eager graphs: by a release that did not record them, or when nothing ran "
-    "eagerly"
-)
-"""The problem of a file of version 1, where the capture has eager graphs."""
-MOST_EAGER = 6
-"""How many eager graphs are named where a file has none of them; the others are counted."""
+AnySubject = Subject | RanksSubject
+"""What a test compares: the graphs of one program, or of several ranks."""
+Stored = Document | RanksDocument
+"""What a file holds."""
 
 _HEADER = re.compile(
     r"(?P<version>torchgraph \d+)\n"
-    r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?\n",
+    r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?"
+    r"(?P<mesh>mesh .*\n)?\n",
     re.MULTILINE,
 )
-"""The header of a document: its version, its origin (via, torch release), and its detail."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The left side of a comparison: what the test captured.
-
-    Attributes:
-        graphs: the graphs in canonical form.
-        header: how they were captured, and the torch release.
-    """
-
-    graphs: tuple[Graph, ...]
-    header: Header
-
-    def to_text(self, detail: Detail, fold: bool = True) -> str:
-        """The document that would be stored; with `fold=False`, with one line a node."""
-        return format_document(self.graphs, self.header, detail, fold=fold)
-
-
-def subject_of(value: object) -> Subject:
-    """The graphs of a value that is compared with `graph_snapshot`.
-
-    Args:
-        value: a capture; a `Graph`; a `GraphModule`, `fx.Graph` or `ExportedProgram` of torch.
-
-    Raises:
-        TypeError: for anything else, saying what to pass.
-        AssertionError: for a capture without a graph, or one of a watch in which code that was to
-            be compiled ran eagerly.
-    """
-    __tracebackhide__ = True
-    if isinstance(value, Graph):
-        return Subject(canonical((value,)), Header(torch=_running_torch()))
-    if _is_fx(value):
-        from ..api.existing import from_fx
-
-        return Subject(canonical((from_fx(value),)), Header(torch=_running_torch()))
-    graphs = None if isinstance(value, type) else _program(value)
-    if not isinstance(graphs, tuple) or not all(isinstance(graph, Graph) for graph in graphs):
-        raise TypeError(
-            f"graph_snapshot cannot compare {_article(type(value))}: pass a capture, as in "
-            "`graph_capture(model, *inputs) == graph_snapshot`, one of its graphs, a "
-            "torch.fx.GraphModule, a torch.fx.Graph or a torch.export.ExportedProgram"
-        )
-    if getattr(value, "watched", None) is not None:
-        from ..checks.compilation import need_graphs
-
-        need_graphs(value)  # type: ignore[arg-type]
-    if not graphs:
-        raise AssertionError(
-            "the capture holds no graph, so that there is nothing to compare: nothing was compiled "
-            "while it watched"
-        )
-    return Subject(
-        canonical(graphs), getattr(value, "header", None) or Header(torch=_running_torch())
-    )
-
-
-def _program(value: object) -> object:
-    """The graphs of a capture, with those that ran eagerly; None for what has no graphs."""
-    return getattr(value, "program", None) or getattr(value, "graphs", None)
-
-
-def _is_fx(value: object) -> bool:
-    """Whether a value is a `GraphModule`, `Graph` or `ExportedProgram` of torch."""
-    return any(
-        kind.__module__.startswith("torch.")
-        and kind.__name__ in ("GraphModule", "Graph", "ExportedProgram")
-        for kind in type(value).__mro__
-    )
-
-
-def _article(kind: type) -> str:
-    """The full name of a class, with "a" or "an" before it."""
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _running_torch() -> str:
-    """The release of the torch that is imported, as "2.13.0"; "" where none is."""
-    release = str(getattr(sys.modules.get("torch"), "__version__", ""))
-    return release.partition("+")[0]
+"""The header of a document: version, origin (via, torch release), detail, and mesh of ranks."""
 
 
 @dataclass(frozen=True)
@@ -152,18 +55,21 @@ class Mismatch:
         origin: why the file of another release of torch was compared; "" where it was not.
         writes: the file that an update writes, as messages show it; "" where that is `path`.
         refused: why an update writes nothing; "" where it does.
+        parts: of ranks, those that differ and how; none where the ranks are others, and for the
+            graphs of one program.
     """
 
     name: str
     path: str
-    subject: Subject
+    subject: AnySubject
     problem: str = ""
     details: tuple[str, ...] = ()
-    stored: Document | None = None
+    stored: Stored | None = None
     is_new: bool = False
     origin: str = ""
     writes: str = ""
     refused: str = ""
+    parts: tuple[Part, ...] = ()
 
     @property
     def releases(self) -> tuple[str, str] | None:
@@ -173,23 +79,92 @@ class Mismatch:
         return (old, new) if old and new and old != new else None
 
     @property
+    def stored_text(self) -> str:
+        """The stored graphs with one line a node; "" where none is stored."""
+        stored = self.stored
+        if stored is None or not stored.graphs:
+            return ""
+        detail = stored.header.detail
+        if isinstance(stored, Document):
+            return format_document(stored.graphs, stored.header, detail, fold=False)
+        sections = [(each.ranks, each.document.graphs) for each in stored.sections]
+        return format_sections(stored.mesh, sections, stored.header, detail, fold=False)
+
+    @property
     def text_diff(self) -> list[str]:
         """The difference of the texts with one line a node; empty where no graph is stored."""
         if self.stored is None or not self.stored.graphs:
             return []
-        detail = self.stored.header.detail
-        stored = format_document(self.stored.graphs, self.stored.header, detail, fold=False)
-        old, new = stored.splitlines(), self.subject.to_text(detail, fold=False).splitlines()
-        return list(unified_diff(old, new, "stored", "now", lineterm=""))
+        now = self.subject.to_text(self.stored.header.detail, fold=False)
+        return _text_diff(self.stored_text, now)
 
     @cached_property
     def diff(self) -> GraphDiff | None:
-        """The difference of the graphs; None where only counts are stored, or nothing is."""
-        if self.stored is None or not self.stored.graphs:
+        """The difference of the graphs of one program; None where only counts are stored, or
+        nothing is, and for ranks, whose differences are in `parts`.
+        """
+        if not isinstance(self.stored, Document) or not isinstance(self.subject, Subject):
             return None
-        from ..graph.diff.report import diff_graphs
+        return _diff(self.stored, self.subject)
 
-        return diff_graphs(self.stored.graphs, self.subject.graphs)
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What differs; of ranks each finding once, however many have it."""
+        if self.parts:
+            return tuple(finding for finding, _ in findings_of_ranks(self.parts))
+        return self.diff.findings if self.diff else ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """How ranks that were equal, and are equal now, differ from what is stored for them.
+
+    Attributes:
+        ranks: their numbers, ascending.
+        stored: their stored graphs.
+        subject: what each of them captured.
+        problem, details: as of `Mismatch`.
+    """
+
+    ranks: tuple[int, ...]
+    stored: Document
+    subject: Subject
+    problem: str
+    details: tuple[str, ...]
+
+    @cached_property
+    def diff(self) -> GraphDiff | None:
+        """The difference of the graphs; None where only counts are stored."""
+        return _diff(self.stored, self.subject)
+
+    @property
+    def text_diff(self) -> list[str]:
+        """The difference of the texts with one line a node; empty where no graph is stored."""
+        if not self.stored.graphs:
+            return []
+        header = self.stored.header
+        stored = format_document(self.stored.graphs, header, header.detail, fold=False)
+        return _text_diff(stored, self.subject.to_text(header.detail, fold=False))
+
+
+def _text_diff(stored: str, now: str) -> list[str]:
+    old, new = stored.splitlines(), now.splitlines()
+    return list(unified_diff(old, new, "stored", "now", lineterm=""))
+
+
+def _diff(stored: Document, subject: Subject) -> GraphDiff | None:
+    if not stored.graphs:
+        return None
+    from ..graph.diff.report import diff_graphs
+
+    return diff_graphs(stored.graphs, subject.graphs)
+
+
+def findings_of_ranks(parts: tuple[Part, ...]) -> list[tuple[Finding, tuple[int, ...]]]:
+    """Each finding once, with the ranks that have it."""
+    from ..graph.diff.ranks import findings_of_ranks
+
+    return findings_of_ranks((part.ranks, part.diff) for part in parts)
 
 
 def same_text(stored: str, text: str) -> bool:
@@ -206,17 +181,17 @@ def same_text(stored: str, text: str) -> bool:
     )
 
 
-def read_stored(stored: str) -> Document:
+def read_stored(stored: str) -> Stored:
     """The document of a stored text.
 
     Raises:
         GraphFormatError: if it is malformed, with the position.
     """
     _check_encoding(stored)
-    return parse_document(stored)
+    return parse_text(stored)
 
 
-def parse_stored(stored: str, path: str) -> Document:
+def parse_stored(stored: str, path: str) -> Stored:
     """`read_stored`, with an error for the user.
 
     Raises:
@@ -248,15 +223,15 @@ def _check_encoding(stored: str) -> None:
         raise GraphFormatError("a byte that is not UTF-8", line, column) from None
 
 
-def same_flat_text(stored: str, subject: Subject, detail: Detail) -> bool:
+def same_flat_text(stored: str, subject: AnySubject, detail: Detail) -> bool:
     """`same_text` with one line a node: files that were written so are not rewritten for that.
 
     Reading such a file and comparing its graphs takes many times as long.
     """
-    return same_text(stored, format_document(subject.graphs, subject.header, detail, fold=False))
+    return same_text(stored, subject.to_text(detail, fold=False))
 
 
-def is_stored(stored: str, subject: Subject, detail: Detail) -> bool:
+def is_stored(stored: str, subject: AnySubject, detail: Detail) -> bool:
     """Whether a stored text holds a subject's graphs with this very detail; not if malformed."""
     if same_text(stored, subject.to_text(detail)) or same_flat_text(stored, subject, detail):
         return True
@@ -268,121 +243,87 @@ def is_stored(stored: str, subject: Subject, detail: Detail) -> bool:
 
 
 def compare(
-    document: Document, subject: Subject, detail: Detail
+    stored: Stored, subject: AnySubject, detail: Detail
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a subject with a stored document.
+    """Compare a subject with what a file holds.
 
     Args:
-        document: the stored one, which may have more detail than is compared.
+        stored: which may have more detail than is compared.
         subject: what the test captured.
         detail: "ops", "dataflow" or "full", see `graph_snapshot`.
 
     Returns:
         None for a match, else `problem` and `details` of the `Mismatch`.
     """
-    stored = document.header.detail
-    if DETAILS.index(stored) < DETAILS.index(detail):
-        return (
-            f"the stored file has detail {stored!r}, which is too little to compare at {detail!r}",
-            (f"compare with graph_snapshot(detail={stored!r}), or store it again",),
-        )
-    if document.version < EAGER_VERSION and any(graph.eager for graph in subject.graphs):
-        return _compare_without_eager(document, subject, detail)
-    return _compare(document, subject, detail)
-
-
-def _compare(
-    document: Document, subject: Subject, detail: Detail
-) -> tuple[str, tuple[str, ...]] | None:
-    if detail == "ops":
-        return _compare_counts(document, subject)
-    before, after = canonical(document.graphs), subject.graphs
-    if _titles(before) != _titles(after):
-        return (
-            "the captured graphs are not those that are stored",
-            (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
-        )
-    if any(old != new for old, new in zip(before, after, strict=True)):
-        return "", ()
-    if detail == "full" and any(
-        strict(old) != strict(new) for old, new in zip(before, after, strict=True)
-    ):
-        return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
-    return _compare_runs(document, subject)
-
-
-def _compare_without_eager(
-    document: Document, subject: Subject, detail: Detail
-) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a subject that has eager graphs with a file of version 1, which has none.
-
-    Where the compiled graphs differ as well, they are what has changed.
-    """
-    parts = [f"{graph.name} ({_ops(graph)})" for graph in subject.graphs if graph.eager]
-    more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
-    now = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
-    compiled = tuple(graph for graph in subject.graphs if not graph.eager)
-    if _compare(document, replace(subject, graphs=compiled), detail) is None:
-        return WITHOUT_EAGER, (now,)
-    found = _compare(document, subject, detail)
-    assert found is not None
-    return found[0], (*found[1], WITHOUT_EAGER)
-
-
-def _ops(graph: Graph) -> str:
-    count = graph.op_counts.total()
-    return "1 op" if count == 1 else f"{count} ops"
-
-
-def _compare_runs(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
-    """Compare how often the eager graphs ran; all else is equal, their names too."""
-    lines = [
-        f"{graph.name} {ran(graph.runs)}, stored: {document.runs[graph.name]}"
-        for graph in subject.graphs
-        if graph.eager and document.runs.get(graph.name, graph.runs) != graph.runs
-    ]
-    if len(lines) < 2:
-        return (lines[0], ()) if lines else None
-    return f"{len(lines)} eager graphs ran another number of times", tuple(lines)
-
-
-def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:
-    return [(graph.name, graph.kind, graph.eager) for graph in graphs]
-
-
-def _listing(graphs: tuple[Graph, ...]) -> str:
-    return ", ".join(
-        name if name == kind or (eager and kind == EAGER_KINDS[0]) else f"{name} ({kind})"
-        for name, kind, eager in _titles(graphs)
+    if isinstance(stored, Document) and isinstance(subject, Subject):
+        return compare_programs(stored, subject, detail)
+    if isinstance(stored, RanksDocument) and isinstance(subject, RanksSubject):
+        return _compare_ranks(stored, subject, detail)
+    return (
+        "the graphs of one capture and those of ranks are not compared",
+        (f"stored:  {_kind(stored)}", f"now:     {_kind(subject)}"),
     )
 
 
-def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
-    before = document.counts or _counts(canonical(document.graphs))
-    after = _counts(subject.graphs)
-    names, new_names = [name for name, _ in before], [name for name, _ in after]
-    if names != new_names:
-        return (
-            "the captured graphs are not those that are stored",
-            (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
-        )
-    lines = [
-        f"{name}: {format_op(op)}  {old.get(op, 0)} -> {new.get(op, 0)}"
-        for (name, old), (_, new) in zip(before, after, strict=True)
-        for op in sorted({*old, *new})
-        if old.get(op, 0) != new.get(op, 0)
-    ]
-    noun = "op count differs" if len(lines) == 1 else "op counts differ"
-    return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(document, subject)
+def _kind(graphs: Stored | AnySubject) -> str:
+    if isinstance(graphs, Document | Subject):
+        return "one capture"
+    return f"{format_ranks(graphs.ranks)} of {format_mesh(graphs.mesh)}"
 
 
-def _counts(graphs: tuple[Graph, ...]) -> tuple[tuple[str, dict[str, int]], ...]:
-    return tuple((graph.name, dict(graph.op_counts)) for graph in graphs)
+def _compare_ranks(
+    stored: RanksDocument, subject: RanksSubject, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
+    if little := too_little(stored.header.detail, detail):
+        return little
+    if [*stored.mesh.items()] != [*subject.mesh.items()]:
+        problem = "the mesh is not that of the stored ranks"
+    elif stored.ranks != subject.ranks:
+        problem = "the captured ranks are not those that are stored"
+    else:
+        differ = [rank for part in differing(stored, subject, detail) for rank in part.ranks]
+        if not differ:
+            return None
+        verb = "differs" if len(differ) == 1 else "differ"
+        same = sorted({*stored.ranks} - {*differ})
+        rest = f", {format_ranks(same)} as stored" if same else ""
+        return f"{format_ranks(differ)} {verb} from what is stored{rest}", ()
+    return problem, (f"stored:  {_kind(stored)}", f"now:     {_kind(subject)}")
 
 
-def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
-    """The lines that differ in the texts with strides and devices, each with `-` or `+`."""
-    texts = (format_document(g, detail="full", fold=False) for g in (before, after))
-    old, new = (text.splitlines() for text in texts)
-    lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
-    return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))
+def differing(stored: Stored, subject: AnySubject, detail: Detail) -> Iterator[Part]:
+    """The ranks that differ from what is stored for them; none where there are no ranks to compare.
+
+    Ranks are taken together where they were equal and are equal now: where one of eight equal
+    ranks changes, that one is a part.
+    """
+    for ranks, document, own in same_ranks(stored, subject, detail):
+        found = compare_programs(document, own, detail)
+        if found is not None:
+            yield Part(ranks, document, own, *found)
+
+
+def same_ranks(
+    stored: Stored, subject: AnySubject, detail: Detail
+) -> Iterator[tuple[tuple[int, ...], Document, Subject]]:
+    """The ranks of a file and a subject, by what is stored for them and what they captured."""
+    if not isinstance(stored, RanksDocument) or not isinstance(subject, RanksSubject):
+        return
+    if [*stored.mesh.items()] != [*subject.mesh.items()] or stored.ranks != subject.ranks:
+        return
+    if too_little(stored.header.detail, detail):
+        return
+    for section in stored.sections:
+        for ranks, own in subject.classes(detail):
+            if shared := {*section.ranks}.intersection(ranks):
+                yield tuple(sorted(shared)), section.document, own
+
+
+def programs_of(
+    stored: Stored, subject: AnySubject, detail: Detail
+) -> Iterator[tuple[tuple[Graph, ...], tuple[Graph, ...]]]:
+    """The stored and the captured graphs of each program, of ranks those of each class."""
+    if isinstance(stored, Document) and isinstance(subject, Subject):
+        yield stored.graphs, subject.graphs
+    for _, document, own in same_ranks(stored, subject, detail):
+        yield document.graphs, own.graphs

@@ -14,6 +14,8 @@ original is appended, after a `-`, which no name without digest can end in. That
 With `torchgraph_releases` the files of all releases but the first have `@torch-2.15` behind the
 name, which counts among the 255 bytes.
 
+Of several processes that torchrun started each one has `@rank-1-of-2` there, before the release.
+
 All of it depends on the source of the test alone, not on what else runs or which files exist.
 """
 
@@ -49,11 +51,12 @@ _PLAIN_PARAMETER = re.compile(r"[ !#$%&'()+,\-.0-9;=@^_`a-z{}~]*\Z")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _IDENTIFIER_GOES_ON = re.compile("[A-Za-z0-9_]")
 _TAG = re.compile(rf"{RELEASE}(\d+\.\d+)\Z", re.ASCII)
+_RANK = re.compile(r"@(rank-\d+-of-\d+)\Z", re.ASCII)
 _FORBIDDEN = '\\/?*:|"<>'
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)\Z", re.IGNORECASE)
 
 
-def stem_of(item: pytest.Item, index: str | int, release: str = "") -> str:
+def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = "") -> str:
     """The name of the stored file for one comparison of a test, without the suffix.
 
     Args:
@@ -61,6 +64,7 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "") -> str:
         index: the name that the test gives to the comparison, or how many came before it.
         release: the release of torch that the file belongs to, which goes behind the name; "" for
             the first one, whose file has no release in its name.
+        rank: that of this process among several, as `rank-1-of-2`; "" where it is alone.
     """
     nodes = [node for node in item.listchain() if isinstance(node, pytest.Class)]
     callspec = getattr(item, "callspec", None)
@@ -78,7 +82,7 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "") -> str:
     readable = ".".join(identifiers) + "".join(f"[{part}]" for part in parameters)
     if isinstance(index, int) and index:
         readable += f".{index}"
-    tag = f"{RELEASE}{release}" if release else ""
+    tag = (f"@{rank}" if rank else "") + (f"{RELEASE}{release}" if release else "")
     exact = repr((identifiers, parameters, index))
     return _file_stem(readable, exact, plain, f"{tag}.{SUFFIX}") + tag
 
@@ -93,11 +97,21 @@ def release_in(stem: str) -> tuple[str, str]:
     return (stem[: found.start()], found[1]) if found else (stem, "")
 
 
+def rank_in(stem: str) -> tuple[str, str]:
+    """The name of a stored file without the rank of a process behind it, and the rank; "" for none.
+
+    Args:
+        stem: the name, without a release.
+    """
+    found = _RANK.search(stem)
+    return (stem[: found.start()], found[1]) if found else (stem, "")
+
+
 def may_be_of(stem: str, nodeid: str) -> bool:
     """Whether a stored file may be of a test, whatever the test's parameters: True where in doubt.
 
     Args:
-        stem: the name of the file, without a release of torch and the suffix.
+        stem: the name of the file, without a release of torch, a rank and the suffix.
         nodeid: the id of the test, of which its file is not looked at.
     """
     identifiers = nodeid.partition("::")[2].partition("[")[0].split("::")

@@ -22,7 +22,7 @@ from .release_files import ReleaseFiles
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import Subject
+    from .compare import AnySubject
 
 MOST = 20
 """How many files under old names are read for one that is missing."""
@@ -31,7 +31,7 @@ _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def under_old_name(
-    item: pytest.Item, files: ReleaseFiles, subject: Subject, detail: Detail
+    item: pytest.Item, files: ReleaseFiles, subject: AnySubject, detail: Detail
 ) -> tuple[str, ...]:
     """The lines about an equal graph under an old name, with the command that moves it.
 

@@ -7,6 +7,7 @@
 | a test did not run and pass | none of its own files, whatever its parameters |
 | nothing compared it, and it names a device on which no test ran | kept, as another machine's |
 | it belongs to another release of torch that `torchgraph_releases` lists | kept, as that one's |
+| it belongs to another rank of several processes, or to a run in one alone | no file |
 | nothing compared it, and its test file ran completely, or is gone | stale |
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from ..settings import config as settings
 from ..settings.filters import filter_given
 from ..torch_release import running_release
 from .cleanup import SUFFIX
-from .file_names import may_be_of, release_in
+from .file_names import may_be_of, rank_in, release_in
 from .run import DIRECTORY, RunRecord, file_of
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
@@ -81,7 +83,9 @@ def judge(run: RunRecord, exitstatus: int) -> Stale:
     for nodeid, why in unjudged.items():
         if file_of(nodeid) not in ran:
             kept.setdefault(file_of(nodeid), f"{nodeid} {why}")
+    rank = settings.get(run.config).rank
     uncompared = [path for path in _candidates(root, ran, kept) if path not in run.compared]
+    uncompared = [path for path in uncompared if rank_in(release_in(path.stem)[0])[1] == rank]
     # Links on the way may give a file two paths.
     compared = set(map(os.path.realpath, run.compared)) if uncompared else set()
     uncompared = [path for path in uncompared if os.path.realpath(path) not in compared]
@@ -117,7 +121,7 @@ def _without_skipped(
     judged: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in paths:
-        stem = release_in(path.stem)[0]
+        stem = rank_in(release_in(path.stem)[0])[0]
         tests = [test for test in beside.get(path.parent, ()) if may_be_of(stem, test)]
         if not tests:
             judged.append(path)
@@ -210,5 +214,5 @@ def remove(stale: Stale) -> Iterator[tuple[Path, str]]:
             yield path, error.strerror or str(error)
             continue
         yield path, ""
-        if not any(path.parent.iterdir()):
+        with suppress(OSError):  # another process may have been there, or put a file there
             path.parent.rmdir()

@@ -32,7 +32,7 @@ from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold
 from pytest_torchgraph.graph.text.format import format_document
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import subject_of
+from pytest_torchgraph.snapshot.subject import subject_of
 
 IDS = torch.arange(32).reshape(2, 16)
 IMAGES = torch.ones(2, 3, 64, 64)

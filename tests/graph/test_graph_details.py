@@ -14,7 +14,8 @@ from pytest_torchgraph.graph import Graph, TensorMeta
 from pytest_torchgraph.graph.model import Detail
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Subject, compare
+from pytest_torchgraph.snapshot.compare import compare
+from pytest_torchgraph.snapshot.subject import Subject
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 

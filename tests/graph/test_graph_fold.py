@@ -20,7 +20,8 @@ from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
 from pytest_torchgraph.graph.text.format import Header, format_document
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Subject, compare
+from pytest_torchgraph.snapshot.compare import compare
+from pytest_torchgraph.snapshot.subject import Subject
 
 ROOT = Path(__file__).parents[2]
 OLD = sorted((Path(__file__).parent / "stored").glob("*.tgraph"))

@@ -42,8 +42,8 @@ BROKEN = {
     "what is left of a conflict": (f"{OK}{MARK}>>>>>>> theirs\n", "merge conflict, marked '>>>>>>"),
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
-        f"torchgraph 3{MARK}\n" + OK.partition("\n")[2],
-        "version 3, this release reads 1 and 2: upgrade pytest-torchgraph, or store the graph "
+        f"torchgraph 4{MARK}\n" + OK.partition("\n")[2],
+        "version 4, this release reads 1 to 3: upgrade pytest-torchgraph, or store the graph "
         "again with --torchgraph-update",
     ),
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),

@@ -16,7 +16,8 @@ from pytest_torchgraph.report.causes import (
     difference_data,
 )
 from pytest_torchgraph.snapshot import DIFFERENCES
-from pytest_torchgraph.snapshot.compare import Mismatch, Subject
+from pytest_torchgraph.snapshot.compare import Mismatch
+from pytest_torchgraph.snapshot.subject import Subject
 
 TESTS = """
     import os

@@ -10,7 +10,8 @@ from projects import GRAPHS
 from pytest_torchgraph.errors import GraphFormatError
 from pytest_torchgraph.graph.model import Detail, Graph
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Subject, compare, parse_stored, same_text, subject_of
+from pytest_torchgraph.snapshot.compare import compare, parse_stored, same_text
+from pytest_torchgraph.snapshot.subject import Subject, subject_of
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)
@@ -47,9 +48,9 @@ def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> N
 
 
 def test_a_version_that_is_newer_is_not_taken_for_the_same() -> None:
-    newer = text("relu").replace("torchgraph 1", "torchgraph 3")
+    newer = text("relu").replace("torchgraph 1", "torchgraph 4")
     assert not same_text(newer, text("relu"))
-    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 3.*upgrade.*--torchgraph-up"):
+    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 4.*upgrade.*--torchgraph-up"):
         parse_stored(newer, "path")
 
 

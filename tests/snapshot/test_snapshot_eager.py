@@ -13,7 +13,8 @@ from pytest_torchgraph.api.result import Capture
 from pytest_torchgraph.graph.model import Detail, Graph
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Mismatch, compare, same_text, subject_of
+from pytest_torchgraph.snapshot.compare import Mismatch, compare, same_text
+from pytest_torchgraph.snapshot.subject import subject_of
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)

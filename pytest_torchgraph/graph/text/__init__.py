@@ -5,5 +5,6 @@
 - `fold` writes repeated modules once: `runs` are the lines of one instance, `fold_series` makes
   blocks and exceptions of them, `ranges` the lines that stand for several instances.
 - `expand` undoes that: `block` has the lines of a block, `expanded` where each line comes from.
+- `ranks`: the graphs of several ranks in one text, those of equal ranks once.
 - `folded_names`: the names in the lines of both.
 """

@@ -40,6 +40,8 @@ EAGER_VERSION = 2
 
 Releases that know 1 alone refuse it.
 """
+RANKS_VERSION = 3
+"""The version of a text with the graphs of several ranks, see `ranks`; older releases refuse it."""
 LONG_RETURN = 3
 """The most values of a return that stand on one line.
 

@@ -14,6 +14,8 @@ title, is an eager one: at level "dispatch", of kind "forward" unless it says ot
 has runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
 repeated modules may be written once, which `expand` undoes before anything here is read.
 
+Version 3 has the graphs of several ranks, see `ranks`.
+
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.
 """
@@ -41,6 +43,7 @@ from .format import (
     EAGER_KINDS,
     EAGER_NAME,
     EAGER_VERSION,
+    RANKS_VERSION,
     TIMES,
     VERSION,
     VIA_LEVELS,
@@ -82,7 +85,7 @@ def parse_document(text: str) -> Document:
         GraphFormatError: with line and column.
     """
     lines = lines_of(text)
-    _refuse_conflict(lines)
+    refuse_conflict(lines)
     expanded = expand_lines(lines)
     if expanded is None:
         return _Parser(lines).document()
@@ -93,8 +96,12 @@ def parse_document(text: str) -> Document:
     return replace(document, folded=True)
 
 
-def _refuse_conflict(lines: list[str]) -> None:
-    """Fail at the first marker of a merge that git could not do."""
+def refuse_conflict(lines: list[str]) -> None:
+    """Refuse a text in which git could not merge.
+
+    Raises:
+        GraphFormatError: at the first marker of a conflict.
+    """
     if not lines[0].startswith(("torchgraph ", "<<<<<<<")):
         return
     for row, line in enumerate(lines):
@@ -157,9 +164,14 @@ class _Parser(NodeReader):
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
+        if int(version) == RANKS_VERSION:
+            self.fail(
+                "the graphs of several ranks, and those of one capture are wanted: read the file "
+                "with pytest_torchgraph.Ranks.load, or choose a rank"
+            )
         if int(version) not in (VERSION, EAGER_VERSION):
             self.fail(
-                f"version {version}, this release reads {VERSION} and {EAGER_VERSION}: upgrade "
+                f"version {version}, this release reads {VERSION} to {RANKS_VERSION}: upgrade "
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)

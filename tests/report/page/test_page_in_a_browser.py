@@ -18,7 +18,7 @@ from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.snapshot.compare import subject_of
+from pytest_torchgraph.snapshot.subject import subject_of
 
 LAYER = """\
   %layers.{n}.weight = parameter : f32[8, 8]

@@ -1,0 +1,237 @@
+r"""The graphs of several ranks in one text: ranks with equal graphs have them once.
+
+    ranks    = "torchgraph 3" NL [origin NL] "mesh" size { "," size } NL { NL section }
+    size     = name "=" number
+    section  = heading NL { NL graph }
+    heading  = "rank" number | "ranks" span { "," span }
+    span     = number ["-" number]
+
+`origin` and `graph` are those of version 2, see `parse` and `expand`. The ranks of a heading
+ascend, and each rank has one section.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from ...errors import GraphFormatError
+from ...words import format_ranks
+from ..model import Detail, Graph
+from .format import EAGER_VERSION, RANKS_VERSION, Header, format_document, format_key
+from .parse import Document, parse_document, refuse_conflict
+from .values import lines_of
+
+MOST_RANKS = 1_000_000
+"""The most ranks that the headings of a text may name together."""
+
+_NAME = r'(?:[A-Za-z_][A-Za-z0-9_]*|"(?:[^"\\]|\\.)*")'
+_SIZE = re.compile(rf"({_NAME})=([1-9][0-9]{{0,8}})(?:, (?!\Z)|\Z)")
+_SPAN = re.compile(r"(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?(?:, (?!\Z)|\Z)")
+_HEADING = re.compile(r"ranks? (?=[0-9])")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Ranks with equal graphs.
+
+    Attributes:
+        ranks: their numbers, ascending.
+        document: their graphs.
+    """
+
+    ranks: tuple[int, ...]
+    document: Document
+
+
+@dataclass(frozen=True)
+class RanksDocument:
+    """A parsed text with the graphs of several ranks.
+
+    Attributes:
+        mesh: the sizes of the mesh by the names of its dimensions, in order.
+        sections: the classes of ranks with equal graphs; at least one.
+    """
+
+    mesh: Mapping[str, int]
+    sections: tuple[Section, ...]
+
+    @property
+    def header(self) -> Header:
+        """The origin of all graphs."""
+        return self.sections[0].document.header
+
+    @property
+    def folded(self) -> bool:
+        """Whether repeated modules are written once."""
+        return any(section.document.folded for section in self.sections)
+
+    @cached_property
+    def of_rank(self) -> Mapping[int, Document]:
+        """The graphs of each rank."""
+        return {rank: each.document for each in self.sections for rank in each.ranks}
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of all ranks, ascending."""
+        return tuple(sorted(self.of_rank))
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs of all sections, one after the other; none with `detail ops`."""
+        return tuple(graph for each in self.sections for graph in each.document.graphs)
+
+
+def format_sections(
+    mesh: Mapping[str, int],
+    sections: Sequence[tuple[Sequence[int], Sequence[Graph]]],
+    header: Header,
+    detail: Detail = "dataflow",
+    *,
+    fold: bool = True,
+) -> str:
+    """The text of the graphs of several ranks.
+
+    Args:
+        mesh: the sizes of the mesh by the names of its dimensions, in order.
+        sections: ranks that have equal graphs, and these graphs.
+        header, detail, fold: as `format_document` takes them.
+    """
+    texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
+    origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
+    out = [f"torchgraph {RANKS_VERSION}", *origin, f"mesh {format_mesh(mesh)}"]
+    for (ranks, _), text in zip(sections, texts, strict=True):
+        out += ["", format_ranks(ranks), "", text.split("\n\n", 1)[1].removesuffix("\n")]
+    return "\n".join([*out, ""])
+
+
+def format_mesh(mesh: Mapping[str, int]) -> str:
+    """The sizes of a mesh: `dp=2, tp=4`."""
+    return ", ".join(f"{format_key(name)}={size}" for name, size in mesh.items())
+
+
+def parse_text(text: str) -> Document | RanksDocument:
+    """Parse the text of a capture's graphs, or of several ranks'.
+
+    Raises:
+        GraphFormatError: with line and column.
+    """
+    if re.match(rf"torchgraph {RANKS_VERSION}\r?(?:\n|\Z)", text):
+        return parse_ranks(text)
+    return parse_document(text)
+
+
+def parse_ranks(text: str) -> RanksDocument:
+    """Parse the text of several ranks' graphs.
+
+    Raises:
+        GraphFormatError: with line and column.
+    """
+    lines = lines_of(text)
+    refuse_conflict(lines)
+    if lines[0] != f"torchgraph {RANKS_VERSION}":
+        raise GraphFormatError(
+            f"not the graphs of several ranks: the first line must be 'torchgraph {RANKS_VERSION}'",
+            1,
+            1,
+        )
+    row = 1 if lines[1:] and lines[1].startswith("mesh ") else 2
+    if row >= len(lines) or not lines[row].startswith("mesh "):
+        raise GraphFormatError("expected 'mesh' and its sizes, as 'mesh dp=2, tp=4'", row + 1, 1)
+    mesh = _mesh(lines[row], row)
+    origin = lines[1:row]
+    sections: list[Section] = []
+    known: set[int] = set()
+    for start, end in _spans_of_sections(lines, row + 1):
+        ranks = _ranks(lines[start], start, known, math.prod(mesh.values()))
+        sections.append(Section(ranks, _document(lines, origin, start, end)))
+    if not sections:
+        raise GraphFormatError("the file holds no rank: it is empty or truncated", len(lines), 1)
+    return RanksDocument(mesh, tuple(sections))
+
+
+def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
+    """The lines of each section, from its heading to before the next one."""
+    starts = [n for n in range(row, len(lines)) if _HEADING.match(lines[n])]
+    first = starts[0] if starts else len(lines)
+    for number in range(row, first):
+        if lines[number]:
+            raise GraphFormatError(
+                "expected the ranks that have the graphs, as 'ranks 0-3, 7'", number + 1, 1
+            )
+    yield from pairwise([*starts, len(lines)])
+
+
+def _mesh(line: str, row: int) -> dict[str, int]:
+    mesh: dict[str, int] = {}
+    pos = len("mesh ")
+    while pos < len(line) or not mesh:
+        found = _SIZE.match(line, pos)
+        if found is None:
+            raise GraphFormatError("expected a size of the mesh, as 'tp=4'", row + 1, pos + 1)
+        name = _unquoted(found[1], row, pos)
+        if name in mesh:
+            raise GraphFormatError(f"the mesh has {name!r} twice", row + 1, pos + 1)
+        mesh[name] = int(found[2])
+        pos = found.end()
+    return mesh
+
+
+def _unquoted(name: str, row: int, pos: int) -> str:
+    if name[0] != '"':
+        return name
+    try:
+        return str(json.loads(name))
+    except ValueError as error:
+        raise GraphFormatError(f"not a JSON string: {error}", row + 1, pos + 1) from None
+
+
+def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
+    """The ranks of a heading, which are added to those that are known."""
+    ranks: list[int] = []
+    start = pos = line.index(" ") + 1
+    while pos < len(line) or not ranks:
+        found = _SPAN.match(line, pos)
+        if found is None:
+            raise GraphFormatError("expected ranks, as 'ranks 0-3, 7'", row + 1, pos + 1)
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last >= world:
+            problem = f"there is no rank {last}: the mesh has {world}, from 0 on"
+            raise GraphFormatError(problem, row + 1, pos + 1)
+        if last - first + len(known) >= MOST_RANKS:
+            raise GraphFormatError(f"more than {MOST_RANKS} ranks", row + 1, pos + 1)
+        span = range(first, last + 1)
+        twice = known.intersection(span)
+        if twice:
+            problem = f"{format_ranks(twice)} stands here and above"
+            raise GraphFormatError(problem, row + 1, pos + 1)
+        known.update(span)
+        ranks += span
+        pos = found.end()
+    if not ranks or format_ranks(ranks) != line:
+        problem = f"ranks ascend, with ranges: {format_ranks(ranks)!r}"
+        raise GraphFormatError(problem, row + 1, start + 1)
+    return tuple(ranks)
+
+
+def _document(lines: list[str], origin: list[str], start: int, end: int) -> Document:
+    """The graphs of a section.
+
+    Args:
+        lines: of the whole text.
+        origin: its line with the origin; none where there is no such line.
+        start, end: where the section begins, with its heading, and ends.
+    """
+    head = [f"torchgraph {EAGER_VERSION}", *origin, ""]
+    text = "\n".join([*head, *lines[start + 1 : end]])
+    try:
+        return parse_document(text)
+    except GraphFormatError as error:
+        row = error.line - len(head)
+        line = start + 1 + row if row > 0 else error.line
+        raise GraphFormatError(error.problem, line, error.column) from None

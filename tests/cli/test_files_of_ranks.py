@@ -1,0 +1,140 @@
+"""The commands, `compare` and `Ranks.load` on files with the graphs of several ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_torchgraph import GraphFormatError, Ranks, compare, load
+from pytest_torchgraph.cli.main import main
+
+GRAPH = """forward {
+  %x = input : f32[2, 4]
+  %relu = aten.relu.default(%x) : f32[2, 4]
+  return %relu
+}
+"""
+HEAD = "torchgraph 3\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n"
+ONE = f"torchgraph 1\nvia aot, torch 2.13.0\n\n{GRAPH}"
+
+
+def text(**ranks: str) -> str:
+    """A file with a section for each op, as `relu="ranks 0-3"`."""
+    sections = [f"\n{own}\n\n{GRAPH.replace('relu', op)}" for op, own in ranks.items()]
+    return "".join([HEAD, *sections])
+
+
+OLD = text(relu="ranks 0-7")
+NEW = text(relu="ranks 0-3", tanh="ranks 4-6", sin="rank 7")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    counts = (
+        HEAD.replace("13.0", "13.0, detail ops")
+        + "\nranks 0-7\n\nforward {{\n  {} aten.relu.default\n}}\n"
+    )
+    every = {
+        "old": OLD,
+        "new": NEW,
+        "one": ONE,
+        "none": "",
+        "mesh": OLD.replace("dp=2, tp=4", "tp=4, dp=2"),
+        "some": text(relu="ranks 0-3"),
+        "counts": counts.format(1),
+        "more": counts.format(2),
+        "bad": OLD.replace("ranks 0-7", "ranks 0-8"),
+    }
+    for name, content in every.items():
+        Path(f"{name}.tgraph").write_text(content)
+    return tmp_path
+
+
+def run(*words: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([f"{word}.tgraph" if word in NAMES else word for word in words]) == code
+    out, err = capsys.readouterr()
+    return out if code != 2 else err
+
+
+NAMES = ("old", "new", "one", "none", "mesh", "some", "counts", "more", "bad")
+
+
+def test_show(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("old", "new", "counts"):
+        assert run("show", name, code=0, capsys=capsys) == Path(f"{name}.tgraph").read_text()
+    alone = run("show", "new", "--rank", "5", code=0, capsys=capsys)
+    assert alone == ONE.replace("relu", "tanh")
+    assert "aten.sin" in run("show", "new", "--rank=7", "--ops", code=0, capsys=capsys)
+    assert "choose one with --rank" in run("show", "new", "--ops", code=2, capsys=capsys)
+    said = run("show", "new", "--rank", "8", code=2, capsys=capsys)
+    assert "new.tgraph has no rank 8: it has ranks 0-7" in said
+    said = run("show", "one", "--rank", "0", code=2, capsys=capsys)
+    assert "holds one capture, no ranks" in said
+    assert "bad.tgraph:5:7: there is no rank 8" in run("show", "bad", code=2, capsys=capsys)
+
+
+def test_diff(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("diff", "old", "old", code=0, capsys=capsys) == ""
+    lines = run("diff", "old", "new", code=1, capsys=capsys).splitlines()
+    assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
+    assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
+    data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
+    assert [each["what"] for each in data["findings"]] == [
+        "aten.relu -> aten.tanh",
+        "aten.relu -> aten.sin",
+    ]
+    assert "aten.tanh" in run("diff", "old", "new", "--rank", "4", code=1, capsys=capsys)
+    assert run("diff", "old", "new", "--rank", "0", code=0, capsys=capsys) == ""
+
+
+def test_diff_of_what_is_not_alike(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mesh", "some"):
+        said = run("diff", "old", name, code=2, capsys=capsys)
+        assert "these are not the same ranks: ranks 0-7 of dp=2, tp=4, and ranks" in said
+    assert "choose one with --rank" in run("diff", "one", "old", code=2, capsys=capsys)
+    assert "1 graph removed\nranks 0-7:" in run("diff", "old", "none", code=1, capsys=capsys)
+    assert "1 graph added\nranks 0-3:" in run("diff", "none", "some", code=1, capsys=capsys)
+    said = run("diff", "counts", "more", code=1, capsys=capsys)
+    assert said == "ranks 0-7: forward: aten.relu.default  1 -> 2\n"
+    assert run("diff", "counts", "old", code=0, capsys=capsys) == ""
+
+
+def test_compare(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare("old.tgraph", "new.tgraph")
+    assert [len(cause.files) for cause in found.causes] == [1, 1]
+    assert not compare("old.tgraph", "old.tgraph").changed
+    assert compare("counts.tgraph", "more.tgraph").counts == {
+        "more.tgraph": ("ranks 0-7: forward: aten.relu.default  1 -> 2",)
+    }
+    with pytest.raises(GraphFormatError, match=r"mesh\.tgraph.*these are not the same ranks"):
+        compare("old.tgraph", "mesh.tgraph")
+    with pytest.raises(GraphFormatError, match=r"^one\.tgraph.*and old\.tgraph has those of ranks"):
+        compare("old.tgraph", "one.tgraph")
+
+
+def test_render(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("render", "new", "out.dot", "--rank", "7", code=0, capsys=capsys)
+    assert "aten.sin" in Path("out.dot").read_text()
+    run("render", "new", "out.dot", "--rank", "7", "--against", "old.tgraph", code=0, capsys=capsys)
+    assert "choose one with --rank" in run("render", "new", "out.dot", code=2, capsys=capsys)
+
+
+def test_ranks_are_loaded(files: Path) -> None:
+    ranks = Ranks.load("new.tgraph")
+    assert ranks.mesh == {"dp": 2, "tp": 4}
+    assert ranks.ranks == tuple(range(8))
+    assert [made.rank for made in ranks] == list(range(8))
+    ranks[:4].assert_same_graphs()
+    with pytest.raises(AssertionError, match=r"rank 7 \(dp=1, tp=3\) beside ranks 0-3"):
+        ranks.assert_same_graphs()
+    with pytest.raises(GraphFormatError, match=r"one capture, no ranks.*pytest_torchgraph\.load"):
+        Ranks.load("one.tgraph")
+    with pytest.raises(GraphFormatError, match="op counts only"):
+        Ranks.load("counts.tgraph")
+    with pytest.raises(GraphFormatError, match=r"bad\.tgraph:5:7: there is no rank 8"):
+        Ranks.load("bad.tgraph")
+    with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*Ranks\.load"):
+        load("new.tgraph")

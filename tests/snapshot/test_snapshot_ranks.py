@@ -1,0 +1,287 @@
+"""`ranks == graph_snapshot`: equal ranks are stored once, and a difference names its ranks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from projects import Run, files, section, stored_graphs
+
+FILE = "__snapshots__/test_net/test_step.tgraph"
+
+RANKS = '''
+"""Ranks without torch; the variable RANKS has the ops of each, "relu * 4; gelu" for five ranks."""
+import json
+import os
+
+from graphs import Capture, graph
+
+
+class Ranks(list):
+    mesh = {"dp": 2, "tp": 4}
+
+    @property
+    def world_size(self):
+        return 8
+
+    @property
+    def ranks(self):
+        return tuple(json.loads(os.environ.get("NUMBERS", "[0, 1, 2, 3, 4, 5, 6, 7]")))
+
+
+def ranks():
+    made = Ranks()
+    made.mesh = json.loads(os.environ.get("MESH", '{"dp": 2, "tp": 4}'))
+    for each in os.environ.get("RANKS", "relu * 8").split(";"):
+        ops, _, times = each.partition("*")
+        for _ in range(int(times or 1)):
+            made.append(Capture(graph(*ops.split(), stride=os.environ.get("STRIDE", ""))))
+    return made
+'''
+
+STEP = """
+import os
+from collective import Ranks, ranks
+from graphs import Capture, graph
+
+def test_step(graph_snapshot):
+    value = Capture(graph()) if "ONE" in os.environ else ranks()
+    assert value == graph_snapshot(detail=os.environ.get("DETAIL"))
+"""
+
+
+@pytest.fixture
+def stored(pytester: pytest.Pytester, run: Run) -> Run:
+    """A project whose eight ranks are stored: relu gelu, all of them."""
+    pytester.makepyfile(test_net=STEP, collective=RANKS)
+    run("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
+    return run
+
+
+def text(pytester: pytest.Pytester) -> str:
+    return files(pytester)[FILE].decode()
+
+
+def headings(pytester: pytest.Pytester) -> list[str]:
+    return re.findall(r"^ranks? .*", text(pytester), re.MULTILINE)
+
+
+def test_equal_ranks_are_stored_once(stored: Run, pytester: pytest.Pytester) -> None:
+    head = "torchgraph 3\nvia aot, torch 2.13.0\nmesh dp=2, tp=4\n\nranks 0-7\n\nforward {\n"
+    assert text(pytester).startswith(head)
+    assert text(pytester).count("forward {") == 1
+    before = files(pytester)
+    stored(RANKS="relu gelu * 8").assert_outcomes(passed=1)
+    again = stored("--torchgraph-update", RANKS="relu gelu * 8")
+    assert stored_graphs(again) == [f"unchanged  {FILE}"]
+    assert files(pytester) == before
+
+
+def test_nothing_is_stored_yet(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=STEP, collective=RANKS)
+    result = run(RANKS="relu * 4; gelu * 4")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no graph is stored for this comparison yet*"])
+    assert files(pytester) == {}
+    update = run("--torchgraph-update", RANKS="relu * 4; gelu * 4")
+    what = "ranks 0-3: forward 1 op; ranks 4-7: forward 1 op"
+    assert stored_graphs(update) == [f"created  {FILE}: {what}"]
+
+
+def test_the_ranks_that_differ_are_named(stored: Run) -> None:
+    result = stored(RANKS="relu gelu * 3; relu gelu neg * 1; relu gelu * 4")
+    result.assert_outcomes(failed=1)
+    says = "rank 3 differs from what is stored, ranks 0-2, 4-7 as stored: 1 edit: aten.neg added"
+    result.stdout.fnmatch_lines([f"*graphs == stored: {says}*"])
+    lines = section(result)
+    assert lines[0].startswith(says)
+    assert lines[1] == "rank 3:"
+    assert sum(line.startswith("  + added in") for line in lines) == 1
+
+
+def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Pytester) -> None:
+    update = stored("--torchgraph-update", RANKS="relu gelu * 4; relu gelu * 3; relu neg * 1")
+    what = "rank 7: 1 finding: changed aten.gelu.default to aten.neg.default in layer.1"
+    assert stored_graphs(update) == [f"updated  {FILE}: {what}"]
+    assert headings(pytester) == ["ranks 0-6", "rank 7"]
+
+    result = stored(RANKS="sin gelu * 4; cos gelu * 3; sin neg * 1")
+    result.assert_outcomes(failed=1)
+    lines = section(result)
+    assert lines[0].startswith("ranks 0-7 differ from what is stored: 2 edits")
+    assert [line for line in lines if line.startswith("rank")][1:] == [
+        "ranks 0-3, 7:",
+        "ranks 4-6:",
+    ]
+    assert sum("aten.relu.default" in line for line in lines) == 2
+
+
+def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> None:
+    stored("--torchgraph-update", RANKS="relu * 4; gelu * 4").assert_outcomes(passed=1)
+    assert headings(pytester) == ["ranks 0-3", "ranks 4-7"]
+    result = stored(RANKS="relu * 8")
+    result.assert_outcomes(failed=1)
+    assert section(result)[0].startswith(
+        "ranks 4-7 differ from what is stored, ranks 0-3 as stored"
+    )
+    stored("--torchgraph-update", RANKS="relu * 8").assert_outcomes(passed=1)
+    assert headings(pytester) == ["ranks 0-7"]
+
+
+@pytest.mark.parametrize(
+    ("env", "problem", "lines"),
+    [
+        (
+            {"MESH": '{"dp": 4, "tp": 2}'},
+            "the mesh is not that of the stored ranks",
+            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0-7 of dp=4, tp=2"],
+        ),
+        (
+            {"MESH": '{"tp": 4, "dp": 2}'},
+            "the mesh is not that of the stored ranks",
+            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0-7 of tp=4, dp=2"],
+        ),
+        (
+            {"NUMBERS": "[0, 7]", "RANKS": "relu gelu * 2"},
+            "the captured ranks are not those that are stored",
+            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     ranks 0, 7 of dp=2, tp=4"],
+        ),
+        (
+            {"ONE": "1"},
+            "the graphs of one capture and those of ranks are not compared",
+            ["stored:  ranks 0-7 of dp=2, tp=4", "now:     one capture"],
+        ),
+        (
+            {"DETAIL": "full"},
+            "the stored file has detail 'dataflow', which is too little to compare at 'full'",
+            ["compare with graph_snapshot(detail='dataflow'), or store it again"],
+        ),
+    ],
+    ids=["sizes", "order of dimensions", "other ranks", "one capture", "detail"],
+)
+def test_what_cannot_be_compared_says_so(
+    stored: Run, pytester: pytest.Pytester, env: dict[str, str], problem: str, lines: list[str]
+) -> None:
+    env = {"RANKS": "relu gelu * 8", **env}
+    result = stored(**env)
+    result.assert_outcomes(failed=1)
+    assert section(result)[: 1 + len(lines)] == [problem, *lines]
+    stored("--torchgraph-update", **env).assert_outcomes(passed=1)
+    stored(**env).assert_outcomes(passed=1)
+
+
+def test_one_capture_is_stored(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=STEP, collective=RANKS)
+    run("--torchgraph-update", ONE="1").assert_outcomes(passed=1)
+    result = run()
+    result.assert_outcomes(failed=1)
+    assert section(result)[1:3] == ["stored:  one capture", "now:     ranks 0-7 of dp=2, tp=4"]
+
+
+def test_no_rank_cannot_pass(stored: Run) -> None:
+    for args in ((), ("--torchgraph-update",)):
+        result = stored(*args, RANKS="relu * 0", NUMBERS="[]")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["E * these ranks hold no capture*"])
+
+
+def test_the_order_in_which_ranks_were_asked_for_is_none_of_the_file(
+    stored: Run, pytester: pytest.Pytester
+) -> None:
+    env = {"NUMBERS": "[3, 0]", "RANKS": "relu; gelu"}
+    stored("--torchgraph-update", **env).assert_outcomes(passed=1)
+    assert headings(pytester) == ["rank 0", "rank 3"]
+    stored(NUMBERS="[0, 3]", RANKS="gelu; relu").assert_outcomes(passed=1)
+    stored(NUMBERS="[0, 3]", RANKS="relu; gelu").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    ("detail", "equal", "differs"),
+    [
+        ("ops", "gelu relu * 8", "relu relu gelu * 8"),
+        ("dataflow", "relu gelu * 8", "gelu relu * 8"),
+    ],
+)
+def test_at_each_level_of_detail(
+    stored: Run, pytester: pytest.Pytester, detail: str, equal: str, differs: str
+) -> None:
+    stored("--torchgraph-update", DETAIL=detail, RANKS="relu gelu * 4; relu gelu * 4")
+    assert headings(pytester) == ["ranks 0-7"]
+    stored(DETAIL=detail, RANKS=equal).assert_outcomes(passed=1)
+    result = stored(DETAIL=detail, RANKS=differs)
+    result.assert_outcomes(failed=1)
+    assert section(result)[0].startswith("ranks 0-7 differ from what is stored: 1 ")
+    (line,) = stored_graphs(stored("--torchgraph-update", DETAIL=detail, RANKS=differs))
+    assert line.startswith(f"updated  {FILE}: ranks 0-7")
+    assert "aten." in line
+
+
+def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
+    stored("--torchgraph-update", DETAIL="full", STRIDE=" stride [16, 1]", RANKS="relu * 8")
+    result = stored(DETAIL="full", STRIDE=" stride [1, 2]", RANKS="relu * 8")
+    result.assert_outcomes(failed=1)
+    lines = section(result)
+    assert lines[0].endswith("strides or devices differ, the dataflow is the same")
+    assert lines[1] == "ranks 0-7:"
+    assert any(line.startswith("  -") and "stride [16, 1]" in line for line in lines)
+
+
+def test_names_alone(stored: Run, pytester: pytest.Pytester) -> None:
+    path = pytester.path / FILE
+    path.write_text(path.read_text().replace("layer.", "block."))
+    stored(RANKS="relu gelu * 8").assert_outcomes(passed=1)
+    update = stored("--torchgraph-update", RANKS="relu gelu * 8")
+    (line,) = stored_graphs(update)
+    assert line.startswith(f"renamed  {FILE}: 2 names: block")
+    assert "block" not in text(pytester)
+
+
+def test_a_file_that_cannot_be_read(stored: Run, pytester: pytest.Pytester) -> None:
+    path = pytester.path / FILE
+    path.write_text(path.read_text().replace("ranks 0-7", "ranks 0-8"))
+    result = stored(RANKS="relu gelu * 8")
+    result.assert_outcomes(failed=1)
+    says = f"*{FILE}:5:7: there is no rank 8: the mesh has 8, from 0 on*--torchgraph-update*"
+    result.stdout.fnmatch_lines([says])
+    stored("--torchgraph-update", RANKS="relu gelu * 8").assert_outcomes(passed=1)
+    assert headings(pytester) == ["ranks 0-7"]
+
+
+def test_texts_and_pictures_of_what_differs(stored: Run, pytester: pytest.Pytester) -> None:
+    art = pytester.path / "art"
+    result = stored(
+        f"--torchgraph-artifacts={art}", RANKS="relu neg * 1; relu gelu * 3; relu sin * 4"
+    )
+    result.assert_outcomes(failed=1)
+    names = {path.name.partition(".test_step-")[2].partition(".")[2] for path in art.iterdir()}
+    assert {"received.tgraph", "expected.tgraph", "diff", "rank-0.txt", "rank-4.txt"} <= names
+    (diff,) = art.glob("*.diff")
+    lines = diff.read_text().splitlines()
+    assert [line for line in lines if line.startswith("-r")] == ["-ranks 0-7"]
+    assert [line for line in lines if "rank" in line and line.startswith("+")] == [
+        "+rank 0",
+        "+ranks 1-3",
+        "+ranks 4-7",
+    ]
+    (received,) = art.glob("*.received.tgraph")
+    assert received.read_text().startswith("torchgraph 3\n")
+
+
+def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run: Run) -> None:
+    two = STEP + STEP.partition("\ndef ")[0] + "\ndef test_other" + STEP.partition("test_step")[2]
+    pytester.makepyfile(test_net=two, collective=RANKS)
+    run("--torchgraph-update", RANKS="relu * 4; relu gelu * 4").assert_outcomes(passed=2)
+    result = run(RANKS="sin * 4; sin gelu * 4")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*graphs differ: 1 cause in 2 tests*"])
+
+
+def test_a_difference_that_a_test_wants(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=STEP.replace("value ==", "value !="), collective=RANKS)
+    result = run("--torchgraph-update")
+    result.assert_outcomes(failed=1)  # nothing is stored, and `!=` stores nothing
+    pytester.makepyfile(test_net=STEP)
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    pytester.makepyfile(test_net=STEP.replace("value ==", "value !="))
+    run().assert_outcomes(failed=1)
+    run(RANKS="relu * 7; gelu").assert_outcomes(passed=1)
