@@ -12,7 +12,6 @@ import pytest
 from ..settings import config as settings
 from ..snapshot import PENDING
 from ..snapshot.changes import brief
-from ..snapshot.file_names import picture_stem
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
 from . import artifacts
 
@@ -58,7 +57,7 @@ def save_pending(
     if directory is None:
         return problem
     for name, pending in noted.values():
-        file = directory / f"{picture_stem(item.nodeid, name)}{PENDING_SUFFIX}"
+        file = directory / artifacts.file_name(item, name, PENDING_SUFFIX)
         try:
             if pending is None or not failed:
                 file.unlink(missing_ok=True)

@@ -169,3 +169,19 @@ def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
     capsys.readouterr()
     assert main(["accept", "--from=out"]) == 1
     assert "is not in torchgraph_releases" in capsys.readouterr().out
+
+
+def test_each_process_of_torchrun_leaves_its_own(
+    pytester: pytest.Pytester, project: Run, stored: Path
+) -> None:
+    ops = ("gelu", "tanh")
+    processes = [{"RANK": str(k), "WORLD_SIZE": "2", "OP": op} for k, op in enumerate(ops)]
+    for process in processes:
+        project("--torchgraph-artifacts=out", **process).assert_outcomes(failed=1)
+    before = stored.read_bytes()
+    assert main(["accept", "--from=out"]) == 0
+    assert len(files(pytester)) == 3
+    assert stored.read_bytes() == before
+    for process in processes:
+        project("--torchgraph-artifacts=out", **process).assert_outcomes(passed=1)
+    assert not [*(pytester.path / "out").glob("*.update.json")]
