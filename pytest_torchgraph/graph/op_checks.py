@@ -32,6 +32,9 @@ class OpChecks:
         """The type of the device that was asked for, None where none was."""
         return None
 
+    def _need_all_collectives(self) -> None:
+        """Refuse to say what communicates where something ran that is in no graph."""
+
     def find(
         self,
         op: str | Callable[..., Any],
@@ -190,11 +193,13 @@ class OpChecks:
 
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
-                is one node communicates; and via "compiled_autograd" where the backward calls
-                hooks.
+                is one node communicates; via "compiled_autograd" where the backward calls hooks;
+                and via both "dynamo" and "compiled_autograd" where graphs broke, for what runs
+                between them is in none.
         """
         from .collectives import collectives_of
 
+        self._need_all_collectives()
         return collectives_of(self._to_check())
 
     def assert_collectives(
@@ -227,6 +232,7 @@ class OpChecks:
         __tracebackhide__ = True
         from .collective_checks import assert_collectives
 
+        self._need_all_collectives()
         assert_collectives(
             self._to_check(), expected, group, bytes, exact, device=self._checked_device()
         )
