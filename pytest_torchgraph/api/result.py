@@ -254,6 +254,7 @@ class Capture(Assertions, Costs):
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
+        self._need_all_collectives()
         graphs: Sequence[Graph] = self._to_check()
         contents = self._contents
         if self._level is None:

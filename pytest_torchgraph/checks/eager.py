@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import CaptureError
 from ..graph.eager_op import EagerOp
 from ..graph.failures import UnexpectedOps, failed
 from ..graph.graph_break import GraphBreak
@@ -19,6 +20,30 @@ if TYPE_CHECKING:
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
 _SHOWN = 6
 """The most ops of one line that a message names."""
+
+
+def need_no_gaps(capture: Subject, recorded: bool) -> None:
+    """Refuse a capture whose graphs broke, where it does not record what ran between them.
+
+    Args:
+        capture: what is checked. A watch, which is about compiled graphs alone, passes.
+        recorded: whether it records what ran eagerly.
+
+    Raises:
+        CaptureError: with the first graph break.
+    """
+    if capture.watched is not None or recorded:
+        return
+    try:
+        breaks = capture.breaks
+    except CaptureError:  # nothing went through torch.compile, or it is a file, which has none
+        return
+    if breaks:
+        raise CaptureError(
+            f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), and "
+            "what ran there is in none of them, so that it is not known whether it communicates: "
+            "capture via 'aot' or 'dispatch'"
+        )
 
 
 def assert_no_eager_ops(capture: Subject, allow: Any) -> None:

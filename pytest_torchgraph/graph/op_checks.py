@@ -32,6 +32,9 @@ class OpChecks:
         """The type of the device that was asked for, None where none was."""
         return None
 
+    def _need_all_collectives(self) -> None:
+        """Refuse to say what communicates where something ran that is in no graph."""
+
     def find(
         self,
         op: str | Callable[..., Any],
@@ -198,8 +201,9 @@ class OpChecks:
 
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
-                is one node communicates; and via "compiled_autograd" where the backward calls
-                hooks.
+                is one node communicates; via "compiled_autograd" where the backward calls hooks;
+                and via both "dynamo" and "compiled_autograd" where graphs broke, for what runs
+                between them is in none.
         """
         from .collectives import Collectives
 
@@ -209,6 +213,7 @@ class OpChecks:
         """The collectives, and the graphs that they are in."""
         from .collectives import collectives_of
 
+        self._need_all_collectives()
         graphs = self._to_check()
         return graphs, collectives_of(graphs, times_run=False)
 

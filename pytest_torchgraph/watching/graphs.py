@@ -6,7 +6,6 @@ cold and warm caches.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -138,11 +137,9 @@ class PrintedGraphs:
         }
         pairs: list[tuple[Graph, Sequence[ScheduledCall] | None]] = []
         for compiled, graphs in zip(self.record.compiled, self._compilations, strict=True):
-            if compiled.code and not compiled.is_capture:
-                names = self._later_names
-                pairs += graphs.scheduled(names)
-            elif not (compiled.is_capture and compiled.id and compiled.id.autograd in lowered):
-                pairs += ((graph, None) for graph in graphs.own)
+            if compiled.is_capture and compiled.id and compiled.id.autograd in lowered:
+                continue
+            pairs += graphs.scheduled(self._later_names)
         found = numbered(graph for graph, _ in pairs)
         schedules = zip(map(id, found), (calls for _, calls in pairs), strict=True)
         return found, {at: calls for at, calls in schedules if calls is not None}
@@ -209,17 +206,28 @@ class _CompilationGraphs:
             return []
         return self._printed.post_grad(names, backward=self._backward_ran)
 
-    def scheduled(self, names: CanonicalNames) -> list[tuple[Graph, Sequence[ScheduledCall]]]:
-        """The same graphs, with the collectives in their code, () where it is not readable."""
-        found: list[tuple[Graph, Sequence[ScheduledCall]]] = []
-        graphs = self.post_grad(names)
-        for graph, number in graphs:
-            calls: Sequence[ScheduledCall] = ()
-            if len(self._code) == self._lowered:
-                with contextlib.suppress(UnreadableCodeError):
-                    calls = schedule_of(self._code[number], groups=names.groups)
-            found.append((graph, calls))
-        return found
+    def scheduled(
+        self, names: CanonicalNames
+    ) -> list[tuple[Graph, Sequence[ScheduledCall] | None]]:
+        """The graphs that say what is sent, each with the collectives in its code.
+
+        They are those that inductor lowers, where it wrote code and torch printed each of them;
+        else the compilation's own. Without code there is None, () where it is not readable.
+        """
+        if not self._code or self._printed is None:
+            return [(graph, None) for graph in self.own]
+        graphs = [(graph, number) for number, graph in enumerate(self.own)]
+        if len(self._code) == self._lowered:
+            graphs = self.post_grad(names)
+        elif len(self._code) != len(graphs):
+            return [(graph, ()) for graph in self.own]
+        return [(graph, self._schedule(number, names.groups)) for graph, number in graphs]
+
+    def _schedule(self, number: int, groups: Mapping[str, str]) -> Sequence[ScheduledCall]:
+        try:
+            return schedule_of(self._code[number], groups=groups)
+        except UnreadableCodeError:
+            return ()
 
 
 def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:

@@ -120,3 +120,22 @@ def test_a_hook_of_a_backward_hides_nothing() -> None:
     for via in ("aot", "dispatch"):
         (made,) = capture_ranks(build, tp=2, ranks=(0,), via=via)
         made.assert_collectives({"all_reduce": 1}, group="tp")
+
+
+def test_what_runs_where_a_graph_breaks_is_no_silence() -> None:
+    def build(mesh: DeviceMesh) -> tuple[Any, ...]:
+        def step(x: Tensor) -> Tensor:
+            y = x * 2
+            work = dist.all_reduce(y, group=mesh.get_group("tp"), async_op=True)
+            assert work is not None
+            work.wait()
+            return y + 1
+
+        return step, (torch.ones(4),)
+
+    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="dynamo")
+    for check in (lambda: made.collectives, lambda: made.assert_collectives({})):
+        with pytest.raises(CaptureError, match=r"graphs broke, first at .*test_what_ranks_refuse"):
+            check()
+    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="aot")
+    made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
