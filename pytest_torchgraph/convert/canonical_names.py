@@ -26,6 +26,9 @@ class CanonicalNames:
     Torch's own depend on the process (`s77`, `cuda:3`). One object serves a capture, so that a
     symbol has one name in all its graphs.
 
+    Args:
+        mesh_dimensions: as the attribute; None for the groups that there are now.
+
     Attributes:
         symbols: the canonical name of each symbol.
         counts: how many symbols of each prefix (`s`, `u`, ...) there are.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ranks.parallel_models import tensor_parallel
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -115,3 +116,18 @@ def test_inside_of_the_build_of_a_rank() -> None:
         assert [(each.kind, each.group) for each in capture.collectives] == [
             (each.kind, each.group) for each in rank.collectives
         ]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_of_a_model_of_dtensors(mesh: DeviceMesh) -> None:
+    """Its graph by Dynamo has placements among its constants."""
+    model, args = tensor_parallel(mesh)
+    compiled = torch.compile(model, backend="aot_eager")
+    with watch() as capture:
+        compiled(*args).sum().backward()
+    assert [(each.kind, each.group, each.graph) for each in capture.collectives] == [
+        ("all_reduce", "tp", "forward"),
+        ("all_reduce", "tp", "backward"),
+    ]
+    with pytest.raises(AssertionError, match="all_reduce: expected 1, found 2"):
+        capture.assert_collectives({"all_reduce": 1}, "tp")

@@ -32,6 +32,8 @@ _FUNCTIONS_OF_SYMBOLS = frozenset(
     "OpaqueUnaryFn_sqrt OpaqueUnaryFn_log2 TruncToFloat IsNonOverlappingAndDenseIndicator".split()
 )
 """Functions of sympy and torch in symbolic expressions."""
+_PLACEMENTS = "torch.distributed.tensor.placement_types."
+"""Where `Replicate()`, `Shard(0)` and `Partial()` are, which Dynamo's graphs of `DTensor` have."""
 _OBJECT = re.compile(r"<([A-Za-z_][\w.]*) object at 0x[0-9a-f]+>\Z")
 _TYPE = re.compile(r"<(?:class|enum) '([\w.]+)'>\Z")
 _MEMBER = re.compile(r"<(\w+)\.(\w+): .*>\Z", re.DOTALL)
@@ -156,6 +158,8 @@ class Values:
             return tuple(args[0])
         if self._is_named_tuple(path) and not kwargs:
             return args
+        if path.startswith(_PLACEMENTS):
+            return PrintedObject(path)
         self.fail(node, f"an argument that is a call of {path or 'something'}")
 
     def _is_named_tuple(self, path: str) -> bool:
