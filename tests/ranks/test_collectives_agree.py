@@ -33,7 +33,7 @@ def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
 
 
-@pytest.mark.parametrize("name", ["tensor parallel", "fully sharded", "experts"])
+@pytest.mark.parametrize("name", ["tensor parallel", "experts"])
 def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
     """Compiled autograd without a compiled forward calls it, whatever it does."""
     via = CompiledAutograd(forward="eager")
