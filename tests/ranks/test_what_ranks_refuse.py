@@ -133,9 +133,8 @@ def test_what_runs_where_a_graph_breaks_is_no_silence() -> None:
 
         return step, (torch.ones(4),)
 
-    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="dynamo")
-    for check in (lambda: made.collectives, lambda: made.assert_collectives({})):
-        with pytest.raises(CaptureError, match=r"graphs broke, first at .*test_what_ranks_refuse"):
-            check()
-    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="aot")
+    # Before torch 2.10 Dynamo gives up on the whole frame, which the capture refuses.
+    with pytest.raises(CaptureError, match=r"graphs broke, first at .*test_what|gave up on a fr"):
+        capture_ranks(build, tp=2, ranks=(0,), via="dynamo")[0].assert_collectives({})
+    (made,) = capture_ranks(build, tp=2, ranks=(0,), via="dispatch")
     made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
