@@ -38,8 +38,8 @@ def differing(pytester: pytest.Pytester, run: Run) -> Run:
 
 
 def outcome(result: pytest.RunResult) -> list[str]:
-    """The section without the line about the picture, and the message of the assertion."""
-    lines = [line for line in section(result) if not line.startswith("picture: ")]
+    """The section without what artifacts add to it, and the message of the assertion."""
+    lines = [line for line in section(result) if not line.startswith(("picture: ", "review: "))]
     return [*lines, *(line for line in result.outlines if line.startswith("E "))]
 
 
@@ -67,7 +67,7 @@ def test_the_result_is_the_same_and_the_report_says_what_happened(
     assert str(written) in said
     assert written.read_text().startswith("digraph")
     suffixes = {path.suffix for path in (pytester.path / "out").iterdir()}
-    assert suffixes == {".dot", ".txt", ".diff", ".tgraph"}
+    assert suffixes == {".dot", ".txt", ".diff", ".tgraph", ".json"}
 
 
 def _path(folder: Path, script: str | None) -> str:
