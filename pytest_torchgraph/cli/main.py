@@ -5,6 +5,7 @@
     compare OLD NEW        the same over all files of two directories, by cause
     audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
+    export FILE [NEW]      write graphs for model-explorer, of two files with what corresponds
 
 None imports torch but `show --cost` and `render --heat=flops`, because the formulas are torch's.
 
@@ -22,10 +23,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import audit, compare, diff, render, show
+from . import audit, compare, diff, export, render, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, compare, render, audit)
+COMMANDS = (show, diff, compare, render, export, audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,97 @@
+"""The graphs of one file, as a collection of model-explorer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...graph.model import Graph, Node
+from ..look.change_marks import CHANGE_PAINTS
+from ..look.op_categories import CATEGORY_PAINTS, Paint, op_category
+from .nodes import Json, Side, namespace, nodes_json
+
+
+def collection(
+    graphs: Sequence[Graph],
+    label: str,
+    side: Side | None = None,
+    about: Mapping[str, str] | None = None,
+) -> Json:
+    """The graphs of a file, with the bodies of their higher-order ops.
+
+    Args:
+        graphs: the graphs.
+        label: the name of the collection.
+        side: how they are written; None for each op in the colours of its category.
+        about: what the side panel says of every graph.
+    """
+    side = side or Side(_category_paint)
+    return {
+        "label": label,
+        "subgraphs": [each for graph in graphs for each in _with_bodies(graph, side, about or {})],
+    }
+
+
+def _category_paint(node: Node) -> Paint | None:
+    return None if node.kind == "output" else CATEGORY_PAINTS[op_category(node)]
+
+
+def _with_bodies(
+    graph: Graph, side: Side, about: Mapping[str, str], outer: str = ""
+) -> Iterator[Json]:
+    """A graph and its bodies; `outer` is the id of the graph that it is a body of."""
+    own = f"{outer}/{graph.name}" if outer else f"{side.prefix}{graph.name}"
+    bodies = {sub.name: f"{own}/{sub.name}" for sub in graph.subgraphs}
+    yield {
+        "id": own,
+        "nodes": nodes_json(graph, side, bodies),
+        "groupNodeAttributes": {"": {**_facts(graph), **about}},
+        "groupNodeConfigs": _changed_groups(graph, side),
+        # A layer that only one of two graphs has would be a difference that is none.
+        "layoutConfigs": {"keepLayersWithASingleChild": bool(side.prefix)},
+    }
+    for sub in graph.subgraphs:
+        yield from _with_bodies(sub, side, about, own)
+
+
+def _facts(graph: Graph) -> dict[str, str]:
+    facts = {
+        "graph": graph.name,
+        "kind": f"eager {graph.kind}" if graph.eager else graph.kind,
+        "level": graph.level,
+        "ops": f"{sum(1 for node in graph.nodes if node.is_call):,}",
+    }
+    if graph.saved:
+        facts["saved for the backward"] = f"{len(graph.saved):,} values"
+    if graph.eager:
+        facts["runs"] = f"{graph.runs:,}"
+    return facts
+
+
+def _changed_groups(graph: Graph, side: Side) -> list[Json]:
+    """The colours of the modules that a changed node is in, so that they show while closed."""
+    kinds: dict[str, Counter[str]] = {}
+    for node in graph.nodes:
+        mark = side.marked.get(id(node))
+        for path in enclosing(namespace(node)) if mark is not None and mark.kind else ():
+            kinds.setdefault(path, Counter())[mark.kind if mark else ""] += 1
+    by_kind: dict[str, list[str]] = {}
+    for path, counts in kinds.items():
+        kind = next(iter(counts)) if len(counts) == 1 else "changed"
+        by_kind.setdefault(kind, []).append(path.replace(r"\/", "/"))
+    return [
+        {
+            "namespaceRegex": f"^(?:{'|'.join(map(re.escape, paths))})$",
+            "borderColor": CHANGE_PAINTS[kind].border,
+            "textColor": CHANGE_PAINTS[kind].border,
+        }
+        for kind, paths in by_kind.items()
+    ]
+
+
+def enclosing(path: str) -> Iterator[str]:
+    """A namespace and those around it, the innermost first."""
+    parts = re.split(r"(?<!\\)/", path) if path else []
+    for end in range(len(parts), 0, -1):
+        yield "/".join(parts[:end])
