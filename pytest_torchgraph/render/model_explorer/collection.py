@@ -48,8 +48,6 @@ def _with_bodies(
         "nodes": nodes_json(graph, side, bodies),
         "groupNodeAttributes": {"": {**_facts(graph), **about}},
         "groupNodeConfigs": _changed_groups(graph, side),
-        # A layer that only one of two graphs has would be a difference that is none.
-        "layoutConfigs": {"keepLayersWithASingleChild": bool(side.prefix)},
     }
     for sub in graph.subgraphs:
         yield from _with_bodies(sub, side, about, own)
@@ -84,7 +82,6 @@ def _changed_groups(graph: Graph, side: Side) -> list[Json]:
         {
             "namespaceRegex": f"^(?:{'|'.join(map(re.escape, paths))})$",
             "borderColor": CHANGE_PAINTS[kind].border,
-            "textColor": CHANGE_PAINTS[kind].border,
         }
         for kind, paths in by_kind.items()
     ]
