@@ -291,3 +291,62 @@ def test_a_layer_that_went_does_not_shift_those_behind_it() -> None:
     assert "layers/1___group___" not in mapping
     assert mapping["layers/2___group___"] == "layers/1___group___"
     assert mapping["layers/3___group___"] == "layers/2___group___"
+
+
+def test_no_two_layers_are_mapped_to_one() -> None:
+    old = FORWARD.replace("layers.0.act", "other")
+    groups = compared(old, FORWARD.replace("layers.0.act", "layers.0")).mapping["mapping"]
+    assert groups["layers/0___group___"] == "layers/0___group___"
+    assert "other___group___" not in groups
+
+
+def test_a_slash_in_a_path_is_no_layer() -> None:
+    found = Graph.from_text(FORWARD)
+    paths = [replace(n, module="a/b.c") if n.name == "layers.0/mm" else n for n in found.nodes]
+    (exported,) = collection([replace(found, nodes=tuple(paths))], "f")["subgraphs"]
+    assert nodes(exported)["layers.0/mm"]["namespace"] == r"a\/b/c"
+
+
+def test_nodes_of_bodies_have_the_ids_of_their_partners() -> None:
+    found = compared(COND, COND.replace("%y", "%z"))
+    bodies = [nodes(each) for each in found.collections[1]["subgraphs"][1:]]
+    assert [[*each] for each in bodies] == [["x", "y", "output"]] * 2
+
+
+SHARED = COND.replace("@yes, @no", "@yes, @yes")
+SHARED = SHARED[: SHARED.index("  no: ")] + SHARED[SHARED.index("  %p = ") :]
+
+
+def test_a_body_that_two_became_is_matched_with_the_first() -> None:
+    two = COND.replace("aten.neg", "aten.relu").replace("%y", "%z").replace("%z", "%y", 2)
+    found = compared(two, SHARED)
+    names = [[*nodes(each)] for each in found.collections[0]["subgraphs"][1:]]
+    assert names == [["x", "y", "output"], ["x", "z", "output"]]
+    assert [*nodes(found.collections[1]["subgraphs"][1])] == names[0]
+
+
+def test_what_follows_in_the_backward_says_from_what() -> None:
+    backward = Graph.from_text(
+        "torchgraph 1\n\nbackward @ aot {\n  %tangent = tangent : f32[2, 4]\n"
+        "  %relu_backward = aten.relu_backward.default(%tangent) : f32[2, 4]\n"
+        "  return %relu_backward\n}\n"
+    )
+    edited = Graph.from_text(backward.to_text().replace("relu", "tanh"))
+    new = Graph.from_text(FORWARD.replace("relu", "tanh"))
+    found = compare([Graph.from_text(FORWARD), backward], [new, edited], ("old", "new"))
+    node = nodes(found.collections[1]["subgraphs"][1])["relu_backward"]
+    assert attributes(node)["difference"] == (
+        "changed: follows from 1 edit: aten.relu -> aten.tanh in layers.0.act"
+    )
+    assert attributes(node)["name"] == "tanh_backward"
+
+
+def test_graphs_stand_in_the_order_of_their_file() -> None:
+    forward = Graph.from_text(FORWARD)
+    captured = [replace(forward, kind="inference", name="inference"), forward]
+    found = compare(captured, captured, ("old", "new"))
+    for side, prefix in zip(found.collections, ("old/", "new/"), strict=True):
+        assert [each["id"] for each in side["subgraphs"]] == [
+            f"{prefix}inference",
+            f"{prefix}forward",
+        ]
