@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -46,6 +47,12 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "new", metavar="NEW", type=Path, nargs="?", help="what FILE is compared with"
     )
+    parser.add_argument(
+        "--heat",
+        choices=("flops", "saved_bytes"),
+        help="of one file: what each node costs, as node data; flops imports torch, whose formulas "
+        "count",
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,33 +60,51 @@ def run(options: argparse.Namespace) -> int:
     """Write the files, and print their paths.
 
     Raises:
-        TorchGraphError: where there is no graph to write, or the path is none of a JSON file.
-        OSError: for a file that cannot be read or written.
+        TorchGraphError: where there is no graph to write, the path is none of a JSON file or the
+            file cannot be written, and for a heat of a difference or of what is not known.
+        OSError: for a file that cannot be read.
     """
+    from ..snapshot.files import write_text
+
     out: Path = options.out
     if out.suffix != ".json":
         raise TorchGraphError(f"{out}: model-explorer reads files named .json alone")
-    files = [options.file] if options.new is None else [options.file, options.new]
-    for file in files:
-        if out.resolve() == file.resolve():
-            raise TorchGraphError(f"{out} is the file to read: give another one to write")
-    if options.new is None:
-        from ..render.model_explorer.collection import collection
-        from ..render.model_explorer.panes import Pane
+    if options.new is not None and options.heat:
+        raise TorchGraphError("--heat is of one file, not of a difference: leave out one of both")
+    files, address = _one(options) if options.new is None else _two(options)
+    read = {file.resolve() for file in (options.file, options.new) if file is not None}
+    for path in files:
+        if path.resolve() in read:
+            raise TorchGraphError(f"{path} is the file to read: give another one to write")
+    for path, data in files.items():
+        write_text(path, json.dumps(data, indent=1) + "\n")
+    print(*files, address, sep="\n")
+    return SAME
 
-        graphs, label = _graphs(options.file), options.file.name
-        _write(out, [collection(graphs, label)])
-        print(out, _address(out, (label, Pane(graphs[0].name))), sep="\n")
-        return SAME
+
+def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+    """What is to be written of one file, and the address that opens it."""
+    from ..render.model_explorer.collection import collection
+    from ..render.model_explorer.node_data import node_data
+    from ..render.model_explorer.panes import Pane
+
+    out: Path = options.out
+    graphs, label = _graphs(options.file), options.file.name
+    files: dict[Path, Any] = {out: [collection(graphs, label)]}
+    if options.heat:
+        files[out.with_suffix(f".{options.heat}.json")] = node_data(graphs, options.heat)
+    return files, _address([*files], (label, Pane(graphs[0].name)))
+
+
+def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+    """What is to be written of two files, and the address that opens them side by side."""
     from ..render.model_explorer.comparison import compare
 
+    out: Path = options.out
     labels = _labels(options.file, options.new)
     compared = compare(_graphs(options.file), _graphs(options.new), labels)
-    mapping = out.with_suffix(".mapping.json")
-    _write(out, compared.collections)
-    _write(mapping, compared.mapping)
-    print(out, mapping, _address(out, *zip(labels, compared.panes, strict=False)), sep="\n")
-    return SAME
+    files = {out: compared.collections, out.with_suffix(".mapping.json"): compared.mapping}
+    return files, _address([out], *zip(labels, compared.panes, strict=False))
 
 
 def _graphs(file: Path) -> tuple[Graph, ...]:
@@ -96,19 +121,18 @@ def _labels(old: Path, new: Path) -> tuple[str, str]:
     return f"old {old.name}", f"new {new.name}"
 
 
-def _write(path: Path, data: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _address(out: Path, *panes: tuple[str, Pane]) -> str:
+def _address(files: Sequence[Path], *panes: tuple[str, Pane]) -> str:
     """The address under which model-explorer opens a file; two graphs side by side and in step.
 
     Args:
-        out: the file.
+        files: the file with the graphs, and those with node data of them.
         panes: for each pane the name of its collection, and what it shows.
     """
+    out, *node_data = files
     data: dict[str, Any] = {"models": [{"url": str(out.resolve())}]}
+    if node_data:
+        data["nodeData"] = [str(path.resolve()) for path in node_data]
+        data["nodeDataTargets"] = ["" for _ in node_data]
     if panes:
         data["uiState"] = {
             "paneStates": [

@@ -87,6 +87,20 @@ def test_equal_files_succeed_too(files: Path, capsys: pytest.CaptureFixture[str]
     assert [each["selectedNodeId"] for each in panes] == ["", ""]
 
 
+SAVES = OLD.replace("return %relu", "return %relu\n  save %relu")
+
+
+def test_costs_are_node_data(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("saves.tgraph").write_text(SAVES)
+    words = ("--model-explorer=f.json", "saves.tgraph", "--heat=saved_bytes")
+    _, path, address = run(*words, code=0, capsys=capsys).splitlines()
+    assert path == "f.saved_bytes.json"
+    data = json.loads(Path(path).read_text(encoding="utf-8"))["forward"]
+    assert data["results"] == {"relu": {"value": 2 * 4 * 4}}
+    assert data["name"] == "bytes kept for the backward"
+    assert asked(address)["nodeData"] == [str(files / path)]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -94,6 +108,10 @@ def test_equal_files_succeed_too(files: Path, capsys: pytest.CaptureFixture[str]
         (("--model-explorer=f.json", "counts.tgraph"), "counts.tgraph holds counts of ops alone"),
         (("--model-explorer=f.json", "old.tgraph", "counts.tgraph"), "counts.tgraph holds counts"),
         (("--model-explorer=f.json", "gone.tgraph"), "gone.tgraph"),
+        (
+            ("--model-explorer=f.json", "old.tgraph", "new.tgraph", "--heat=flops"),
+            "--heat is of one file, not of a difference",
+        ),
         (("--model-explorer=old.tgraph/f.json", "old.tgraph"), "old.tgraph"),
     ],
 )

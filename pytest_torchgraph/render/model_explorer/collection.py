@@ -27,30 +27,30 @@ def collection(
         about: what the side panel says of every graph.
     """
     side = side or Side(_category_paint)
-    return {
-        "label": label,
-        "subgraphs": [each for graph in graphs for each in _with_bodies(graph, side, about or {})],
-    }
+    named = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
+    return {"label": label, "subgraphs": [_graph(*pair, side, about or {}) for pair in named]}
+
+
+def with_ids(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Graph]]:
+    """A graph and its bodies with their ids, which begin with the prefix."""
+    own = f"{prefix}{graph.name}"
+    yield own, graph
+    for sub in graph.subgraphs:
+        yield from with_ids(sub, f"{own}/")
 
 
 def _category_paint(node: Node) -> Paint | None:
     return None if node.kind == "output" else CATEGORY_PAINTS[op_category(node)]
 
 
-def _with_bodies(
-    graph: Graph, side: Side, about: Mapping[str, str], outer: str = ""
-) -> Iterator[Json]:
-    """A graph and its bodies; `outer` is the id of the graph that it is a body of."""
-    own = f"{outer}/{graph.name}" if outer else f"{side.prefix}{graph.name}"
+def _graph(own: str, graph: Graph, side: Side, about: Mapping[str, str]) -> Json:
     bodies = {sub.name: f"{own}/{sub.name}" for sub in graph.subgraphs}
-    yield {
+    return {
         "id": own,
         "nodes": nodes_json(graph, side, bodies),
         "groupNodeAttributes": {"": {**_facts(graph), **about}},
         "groupNodeConfigs": _changed_groups(graph, side),
     }
-    for sub in graph.subgraphs:
-        yield from _with_bodies(sub, side, about, own)
 
 
 def _facts(graph: Graph) -> dict[str, str]:
