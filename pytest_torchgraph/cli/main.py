@@ -7,7 +7,8 @@
     render FILE OUT        draw the graphs, or with --against=OLD the difference
     export FILE [NEW]      write graphs for model-explorer, of two files with what corresponds
 
-None imports torch but `show --cost` and `render --heat=flops`, because the formulas are torch's.
+None imports torch but `show --cost` and `--heat=flops` of render and export, because the formulas
+are torch's.
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
 
