@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 CASES = (
+    # A server and a browser; `test_exported_graphs.py` has what they read.
+    r"test_in_model_explorer\.py::",
     # The pages of the documentation; the tutorial, which runs the most, is in every run.
     r"docs/test_pages\.py::test_the_code_blocks.*\[(?!tutorial)",
     # A small model of each kind is in every run; `tests/subjects/cost_table.py --check` has all.

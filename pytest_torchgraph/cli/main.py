@@ -7,8 +7,10 @@
     accept --from=DIR      the same without asking
     audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
+    export FILE [NEW]      write graphs for model-explorer, of two files with what corresponds
 
-None imports torch but `show --cost` and `render --heat=flops`, because the formulas are torch's.
+None imports torch but `show --cost` and `--heat=flops` of render and export, because the formulas
+are torch's.
 
 Exit codes are those of diff: 0 where nothing differs, 1 where something does, 2 for trouble.
 
@@ -24,10 +26,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import accept, audit, compare, diff, render, review, show
+from . import accept, audit, compare, diff, export, render, review, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, compare, review, accept, render, audit)
+COMMANDS = (show, diff, compare, review, accept, render, export, audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

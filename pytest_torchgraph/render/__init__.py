@@ -15,7 +15,8 @@ How data flow, from the top down:
 of a step, what ran eagerly among the compiled ones, `breaks.to_dot` a capture cut by graph breaks,
 `surplus.to_dot` ops that should not be there. `to_file.render` draws and raises where it cannot;
 `output.rendering.draw` does the same for a test that has failed already, and so neither raises nor
-hangs. Nothing is imported before it is used: most test runs draw nothing.
+hangs. Nothing is imported before it is used: most test runs draw nothing. `model_explorer` writes
+graphs for a viewer that draws them itself.
 
 For a page that holds drawings, each of the five modules has `drawing(..., prefix="")`, which gives
 a `Drawing`: the DOT and, in `elements`, the meaning of each box and cluster of the SVG. `draw` its

@@ -354,6 +354,7 @@ def test_torch_is_not_imported(files: Path) -> None:
         "import sys; from pytest_torchgraph.cli.main import main;"
         "main(['show', 'old.tgraph']); main(['diff', 'old.tgraph', 'new.tgraph']);"
         "main(['render', 'old.tgraph', 'old.dot', '--heat=saved_bytes']);"
+        "main(['export', '--model-explorer=out.json', 'old.tgraph', 'new.tgraph']);"
         "sys.exit('torch' in sys.modules)"
     )
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -60,15 +60,19 @@ def same_result(node: Node, other: Node) -> bool:
     return format_result(node.result) == format_result(other.result)
 
 
-def bodies(comparison: GroupedChanges) -> Iterable[tuple[Graph, Graph]]:
-    """The pairs of subgraphs that matched nodes refer to."""
-    a, b = comparison.matching.a, comparison.matching.b
-    if not a.graph.subgraphs and not b.graph.subgraphs:
+def matched_bodies(a: Graph, b: Graph, partner: Sequence[int]) -> Iterable[tuple[Graph, Graph]]:
+    """The pairs of subgraphs that matched nodes refer to.
+
+    Args:
+        a, b: the graphs.
+        partner: for each node of `a` the number of its partner in `b`, or -1.
+    """
+    if not a.subgraphs and not b.subgraphs:
         return
-    of_a = {sub.name: sub for sub in a.graph.subgraphs}
-    of_b = {sub.name: sub for sub in b.graph.subgraphs}
+    of_a = {sub.name: sub for sub in a.subgraphs}
+    of_b = {sub.name: sub for sub in b.subgraphs}
     seen = set()
-    for i, j in enumerate(comparison.matching.forward):
+    for i, j in enumerate(partner):
         if j == -1:
             continue
         pairs = zip(_subgraphs(a.nodes[i]), _subgraphs(b.nodes[j]), strict=False)

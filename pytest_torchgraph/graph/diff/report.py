@@ -13,7 +13,7 @@ from .consequences import with_consequences
 from .corresponding import corresponding
 from .costs import with_costs
 from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, one_place
-from .group import GroupedChanges, NodeChange, bodies, group_changes, subgraph_names
+from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, subgraph_names
 from .identify import identified
 from .origins import Origins
 from .places import with_places
@@ -37,10 +37,15 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     and is listed there as a consequence. A backward graph that came or went, and an eager one that
     ran another number of times, is a finding of its own.
     """
+    return diff_with_origins(before, after)[0]
+
+
+def diff_with_origins(before: Sequence[Graph], after: Sequence[Graph]) -> tuple[GraphDiff, Origins]:
+    """The difference, and the graphs that were compared with what of them corresponds."""
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
     findings = with_costs(identified(findings, before, after, origins), origins)
-    return GraphDiff(tuple(findings), tuple(graphs))
+    return GraphDiff(tuple(findings), tuple(graphs)), origins
 
 
 def find_changes(
@@ -114,7 +119,7 @@ def _compare(
     ]
     graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
     callers = _callers(old), _callers(new)
-    for body_old, body_new in bodies(comparison):
+    for body_old, body_new in matched_bodies(old, new, comparison.matching.forward):
         inside: list[Finding] = []
         _compare(body_old, body_new, {}, inside, graphs, classes, origins)
         if inside:

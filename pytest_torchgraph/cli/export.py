@@ -1,0 +1,152 @@
+"""`export FILE [NEW]`: write graphs, or two files and what corresponds in them, for a viewer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..errors import TorchGraphError
+from .documents import read_document
+from .exit_codes import SAME
+
+if TYPE_CHECKING:
+    from ..graph.model import Graph
+    from ..render.model_explorer.panes import Pane
+
+ADDRESS = "http://localhost:8080/"
+"""Where model-explorer listens unless it is told another place."""
+
+
+def add_command(commands: Any) -> None:
+    """Declare the command and its arguments.
+
+    Args:
+        commands: the subparsers of argparse.
+    """
+    parser = commands.add_parser(
+        "export",
+        help="write graphs for model-explorer, of two files with what corresponds in them",
+        description="Write the graphs of FILE for Google's model-explorer. With NEW, write those "
+        "of both files side by side, and beside OUT.json a file OUT.mapping.json that says which "
+        "nodes and layers correspond. Print the files, and the address that opens them while "
+        "model-explorer runs.",
+    )
+    parser.add_argument(
+        "--model-explorer",
+        metavar="OUT.json",
+        dest="out",
+        type=Path,
+        required=True,
+        help="the file to write",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument(
+        "new", metavar="NEW", type=Path, nargs="?", help="what FILE is compared with"
+    )
+    parser.add_argument(
+        "--heat",
+        choices=("flops", "saved_bytes"),
+        help="of one file: what each node costs, as node data; flops imports torch, whose formulas "
+        "count",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files, and print their paths.
+
+    Raises:
+        TorchGraphError: where there is no graph to write, the path is none of a JSON file or the
+            file cannot be written, and for a heat of a difference or of what is not known.
+        OSError: for a file that cannot be read.
+    """
+    from ..snapshot.files import write_text
+
+    out: Path = options.out
+    if out.suffix != ".json":
+        raise TorchGraphError(f"{out}: model-explorer reads files named .json alone")
+    if options.new is not None and options.heat:
+        raise TorchGraphError("--heat is of one file, not of a difference: leave out one of both")
+    files, address = _one(options) if options.new is None else _two(options)
+    read = {file.resolve() for file in (options.file, options.new) if file is not None}
+    for path in files:
+        if path.resolve() in read:
+            raise TorchGraphError(f"{path} is the file to read: give another one to write")
+    for path, data in files.items():
+        write_text(path, json.dumps(data, indent=1) + "\n")
+    print(*files, address, sep="\n")
+    return SAME
+
+
+def _one(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+    """What is to be written of one file, and the address that opens it."""
+    from ..render.model_explorer.collection import collection
+    from ..render.model_explorer.node_data import node_data
+    from ..render.model_explorer.panes import Pane
+
+    out: Path = options.out
+    graphs, label = _graphs(options.file), options.file.name
+    files: dict[Path, Any] = {out: [collection(graphs, label)]}
+    if options.heat:
+        files[out.with_suffix(f".{options.heat}.json")] = node_data(graphs, options.heat)
+    return files, _address([*files], (label, Pane(graphs[0].name)))
+
+
+def _two(options: argparse.Namespace) -> tuple[dict[Path, Any], str]:
+    """What is to be written of two files, and the address that opens them side by side."""
+    from ..render.model_explorer.comparison import compare
+
+    out: Path = options.out
+    labels = _labels(options.file, options.new)
+    compared = compare(_graphs(options.file), _graphs(options.new), labels)
+    files = {out: compared.collections, out.with_suffix(".mapping.json"): compared.mapping}
+    return files, _address([out], *zip(labels, compared.panes, strict=False))
+
+
+def _graphs(file: Path) -> tuple[Graph, ...]:
+    graphs = read_document(file).graphs
+    if not graphs:
+        raise TorchGraphError(f"{file} holds counts of ops alone, no graph to export")
+    return graphs
+
+
+def _labels(old: Path, new: Path) -> tuple[str, str]:
+    """The names of two files, which differ."""
+    if old.name != new.name:
+        return old.name, new.name
+    return f"old {old.name}", f"new {new.name}"
+
+
+def _address(files: Sequence[Path], *panes: tuple[str, Pane]) -> str:
+    """The address under which model-explorer opens a file; two graphs side by side and in step.
+
+    Args:
+        files: the file with the graphs, and those with node data of them.
+        panes: for each pane the name of its collection, and what it shows.
+    """
+    out, *node_data = files
+    data: dict[str, Any] = {"models": [{"url": str(out.resolve())}]}
+    if node_data:
+        data["nodeData"] = [str(path.resolve()) for path in node_data]
+        data["nodeDataTargets"] = ["" for _ in node_data]
+    if panes:
+        data["uiState"] = {
+            "paneStates": [
+                {
+                    "selectedCollectionLabel": f"{out.name} ({label})",
+                    "selectedGraphId": pane.graph,
+                    "selectedNodeId": pane.node,
+                    "deepestExpandedGroupNodeIds": [pane.layer] if pane.layer else [],
+                    "widthFraction": 1 / len(panes),
+                    "selected": number == 0,
+                }
+                for number, (label, pane) in enumerate(panes)
+            ]
+        }
+    if len(panes) > 1:
+        data["sync"] = {"mode": "match_node_id"}
+    return f"{ADDRESS}?data={quote(json.dumps(data))}"

@@ -1,0 +1,173 @@
+"""Two files for model-explorer: their graphs, and which nodes of them correspond."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...graph.diff.findings import GraphDiff
+from ...graph.diff.headings import heading
+from ...graph.diff.matched import MatchedGraphs, matched_graphs
+from ...graph.diff.report import diff_with_origins
+from ...graph.model import Graph, Node
+from ..look.change_marks import CHANGE_PAINTS
+from ..look.op_categories import Paint
+from .collection import collection, enclosing
+from .nodes import GROUP, Json, Marked, Side, namespace
+from .panes import NEW, OLD, Pane, first_panes
+
+
+@dataclass(frozen=True)
+class ExportedComparison:
+    """What model-explorer is given for two files.
+
+    Attributes:
+        collections: the graphs of the old and of the new file. Nodes that correspond have one id.
+        mapping: the ids of nodes and layers that correspond, for "sync navigation".
+        panes: what to open first, the old graph and the new one; () where no two correspond.
+    """
+
+    collections: tuple[Json, Json]
+    mapping: Json
+    panes: tuple[Pane, ...]
+
+
+def compare(
+    before: Sequence[Graph], after: Sequence[Graph], labels: tuple[str, str]
+) -> ExportedComparison:
+    """The graphs of two files, in the canonical form in which they are compared.
+
+    Args:
+        before, after: the graphs.
+        labels: the names of the two collections.
+    """
+    diff, origins = diff_with_origins(before, after)
+    matched = [*matched_graphs(origins)]
+    marked = _marked(diff)
+    ids = _node_ids(matched)
+    old, new = (
+        Side(
+            lambda node: _paint(marked.get(id(node))),
+            prefix=prefix,
+            ids=ids,
+            marked=marked,
+            is_old=prefix == OLD,
+        )
+        for prefix in (OLD, NEW)
+    )
+    about = {"difference": heading(diff.findings)}
+    olds = [each for each, _ in origins.pairs if each is not None]
+    news = [each for _, each in origins.pairs if each is not None]
+    return ExportedComparison(
+        (
+            collection(_in_order(olds, before), labels[0], old, about),
+            collection(_in_order(news, after), labels[1], new, about),
+        ),
+        _mapping(matched, ids),
+        first_panes(diff, origins.pairs, ids),
+    )
+
+
+def _in_order(graphs: Sequence[Graph], order: Sequence[Graph]) -> list[Graph]:
+    """Graphs in the order that others of their names have."""
+    place = {graph.name: number for number, graph in enumerate(order)}
+    return sorted(graphs, key=lambda graph: place.get(graph.name, len(place)))
+
+
+def _paint(mark: Marked | None) -> Paint | None:
+    return CHANGE_PAINTS[mark.kind] if mark is not None and mark.kind else None
+
+
+def _marked(diff: GraphDiff) -> dict[int, Marked]:
+    """What differs, by the `id` of the node."""
+    marked: dict[int, Marked] = {}
+
+    def mark(kind: str, before: Node | None, after: Node | None, finding: str = "") -> None:
+        if before is not None:
+            marked.setdefault(id(before), Marked(kind, after, finding))
+        if after is not None:
+            marked.setdefault(id(after), Marked(kind, before, finding))
+
+    for finding in diff.findings:
+        text = heading((finding,))
+        for place in finding.places:
+            for change in () if finding.of_graph else place.changes:
+                mark(change.kind, change.before, change.after, text)
+            for change in place.consequences:
+                mark(change.kind, change.before, change.after, f"follows from {text}")
+    for pair in diff.graphs:
+        if pair.before is None or pair.after is None:
+            graph = pair.before or pair.after
+            kind = "removed" if pair.after is None else "added"
+            for each in graph.walk() if graph is not None else ():
+                for node in each.nodes:
+                    marked.setdefault(id(node), Marked(kind))
+            continue
+        for node in pair.removed:
+            mark("removed", node, None)
+        for node in pair.added:
+            mark("added", None, node)
+        for old, new in pair.changed:
+            mark("changed", old, new)
+        for old, new in pair.rewired:
+            mark("rewired", old, new)
+    return marked
+
+
+def _node_ids(matched: Sequence[MatchedGraphs]) -> dict[int, dict[str, str]]:
+    """The ids of nodes, by the `id` of their graph: the name, or that of the old partner.
+
+    What has no partner shares its id with no node of the other graph.
+    """
+    ids: dict[int, dict[str, str]] = {}
+    for pair in matched:
+        old = {} if pair.before is None else {node.name: node.name for node in pair.before.nodes}
+        if pair.before is not None:
+            ids[id(pair.before)] = old
+        if pair.after is None:
+            continue
+        partner = {new: name for name, new in pair.partners.items()}
+        taken = {*old, *(node.name for node in pair.after.nodes)}
+        own = ids[id(pair.after)] = {}
+        for node in pair.after.nodes:
+            name = partner.get(node.name, node.name)
+            if node.name not in partner and name in old:
+                while name in taken:
+                    name += " (new)"
+                taken.add(name)
+            own[node.name] = name
+    return ids
+
+
+def _mapping(matched: Sequence[MatchedGraphs], ids: Mapping[int, Mapping[str, str]]) -> Json:
+    nodes: dict[str, str] = {}
+    votes: Counter[tuple[str, str]] = Counter()
+    for pair in matched:
+        if pair.before is None or pair.after is None:
+            continue
+        olds, news = pair.before.by_name, pair.after.by_name
+        for name, partner in pair.partners.items():
+            nodes[ids[id(pair.before)][name]] = ids[id(pair.after)][partner]
+            paths = enclosing(namespace(olds[name])), enclosing(namespace(news[partner]))
+            votes.update(zip(*paths, strict=False))
+    return {
+        "type": "sync_navigation",
+        "mapping": {**nodes, **_groups(votes)},
+        "disableMappingFallback": True,
+        "showDiffHighlights": True,
+        "deletedNodesBorderColor": CHANGE_PAINTS["removed"].border,
+        "newNodesBorderColor": CHANGE_PAINTS["added"].border,
+    }
+
+
+def _groups(votes: Counter[tuple[str, str]]) -> dict[str, str]:
+    """The layers with most nodes in common, one to one."""
+    groups: dict[str, str] = {}
+    taken: set[str] = set()
+    best = sorted(votes.items(), key=lambda item: (-item[1], item[0][0] != item[0][1], item[0]))
+    for (old, new), _ in best:
+        if f"{old}{GROUP}" not in groups and new not in taken:
+            taken.add(new)
+            groups[f"{old}{GROUP}"] = f"{new}{GROUP}"
+    return groups
