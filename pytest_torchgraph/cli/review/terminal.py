@@ -23,6 +23,10 @@ from .view import Line, screen
 ESCAPE_DELAY = "25"
 """Milliseconds after which an Escape is a key of its own, and not the beginning of another one."""
 
+IDLE = 500
+"""Milliseconds after which the size is looked at without a key: a change of it that comes just
+before the wait for a key does not end that wait."""
+
 NAMES = {
     curses.KEY_UP: "up",
     curses.KEY_DOWN: "down",
@@ -89,6 +93,7 @@ def _whole_screen() -> Iterator[curses.window]:
         curses.noecho()
         curses.cbreak()
         window.keypad(True)
+        window.timeout(IDLE)
         yield window
     finally:
         window.keypad(False)
@@ -105,7 +110,7 @@ def _loop(window: curses.window, session: Session) -> None:
         _draw(window, session, attributes)
         try:
             key = window.get_wch()
-        except curses.error:  # a signal, as of another size
+        except curses.error:  # a signal, or no key
             continue
         if key == curses.KEY_RESIZE:
             curses.update_lines_cols()
