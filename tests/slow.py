@@ -7,8 +7,18 @@ import re
 CASES = (
     # A server and a browser; `test_exported_graphs.py` has what they read.
     r"test_in_model_explorer\.py::",
-    # The pages of the documentation; the tutorial, which runs the most, is in every run.
-    r"docs/test_pages\.py::test_the_code_blocks.*\[(?!tutorial)",
+    # The pages of the documentation run pytest several times each.
+    r"docs/test_pages\.py::test_the_code_blocks",
+    # One edit of the two for each higher-order op, and both for `cond`.
+    r"test_higher_order\.py::test_an_edit_in_a_body.*\[changed-(?!cond-)",
+    r"test_higher_order\.py::test_an_edit_in_a_body.*\[.*-cond-(compiled_autograd|inductor)\]",
+    r"test_graph_diff_captured\.py::test_an_activation_in_place.*\[(GELU|Sigmoid)-(?!Hardswish)",
+    r"test_printed_agrees\.py::test_graphs_of_inductor_agree\[gpt2\]",
+    r"test_subjects\.py::test_an_entry_is_right.*\[mlp-inductor\]",
+    r"test_snapshot_update\.py::test_an_update_lists_what_it_wrote.*\[n2\]",
+    r"test_neutral\.py::test_no_tensor_outlives_the_watch\[aot_eager\]",
+    r"test_compiled_autograd\.py::test_(no_tensor_outlives|dynamic_graphs).*\[eager\]",
+    r"test_packages_beside_torch\.py::.*\[GATConv-",
     # A small model of each kind is in every run; `tests/subjects/cost_table.py --check` has all.
     r"test_costs\.py::test_an_entry_is_right.*\[(?!(mlp|early_exit|graph_convolution)-)",
     r"test_costs\.py::test_what_a_(policy|budget).*\[(?!(none|products kept|0\.5)\])",
