@@ -269,8 +269,8 @@ class OpChecks:
                 there is none to look at.
             CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
                 are not known as such.
-            ValueError: for an unknown kind, a group over which nothing runs, and `at_least` below
-                1.
+            ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing runs,
+                unless it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .overlap_check import assert_overlapped
