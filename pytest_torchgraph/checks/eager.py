@@ -23,16 +23,16 @@ _SHOWN = 6
 
 
 def need_no_gaps(capture: Subject, recorded: bool) -> None:
-    """Refuse a capture whose graphs broke, where it does not record what ran between them.
+    """Refuse a capture or watch whose graphs broke, if it does not record what ran between them.
 
     Args:
-        capture: what is checked. A watch, which is about compiled graphs alone, passes.
+        capture: what is checked.
         recorded: whether it records what ran eagerly.
 
     Raises:
         CaptureError: with the first graph break.
     """
-    if capture.watched is not None or recorded:
+    if recorded:
         return
     try:
         breaks = capture.breaks

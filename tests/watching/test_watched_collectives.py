@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pytest_torchgraph import Capture, capture_ranks, watch
+from pytest_torchgraph import Capture, CaptureError, capture_ranks, watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # inductor's
 
@@ -116,6 +116,19 @@ def test_inside_of_the_build_of_a_rank() -> None:
         assert [(each.kind, each.group) for each in capture.collectives] == [
             (each.kind, each.group) for each in rank.collectives
         ]
+
+
+def test_what_runs_where_the_graph_breaks_is_not_known(mesh: DeviceMesh) -> None:
+    sent = torch.compiler.disable(split(mesh))
+
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        return sent(x * 2, w).relu()
+
+    capture = watched(step, "aot_eager")
+    capture.assert_op_counts({"aten.relu": 1})
+    for check in (lambda: capture.assert_collectives({}), capture.assert_overlapped):
+        with pytest.raises(CaptureError, match="not known whether it communicates"):
+            check()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
