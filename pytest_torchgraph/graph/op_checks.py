@@ -192,7 +192,7 @@ class OpChecks:
         """What is sent between ranks, in the order of the graphs; waiting for it is left out.
 
         Of a graph that inductor wrote code for, in the order of that code. A watch sees what
-        compiled graphs send, and nothing that runs eagerly.
+        compiled graphs send, and nothing of the code around them.
 
         `print(capture.collectives)` shows a table with one line for each.
 
@@ -202,8 +202,8 @@ class OpChecks:
         Raises:
             CaptureError: via "dynamo" and "fx" where a `DTensor` is redistributed, or a module that
                 is one node communicates; via "compiled_autograd" where the backward calls hooks;
-                and via both "dynamo" and "compiled_autograd" where graphs broke, for what runs
-                between them is in none.
+                and via both, and of a watch, where graphs broke, for what runs between them is in
+                none.
         """
         from .collectives import Collectives
 
@@ -269,8 +269,8 @@ class OpChecks:
                 there is none to look at.
             CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
                 are not known as such.
-            ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing runs,
-                unless it is a dimension of a known mesh.
+            ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing
+                runs, unless it is a dimension of a known mesh.
         """
         __tracebackhide__ = True
         from .overlap_check import assert_overlapped
