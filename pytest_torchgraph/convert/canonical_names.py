@@ -78,7 +78,7 @@ class CanonicalNames:
         if type(value) is int:
             return value
         text = self.expression(value)
-        return int(text) if text.lstrip("-").isdigit() else Symbol(text)
+        return int(text) if text.lstrip("-").isdecimal() else Symbol(text)
 
     def device(self, device: torch.device) -> str:
         """A device's name; the first index used of a type is left out, the others are numbered."""

@@ -44,6 +44,6 @@ def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
         modules: paths of known modules by `id`; of any other the path is made of its source.
     """
     number = str(key).partition("@")[0].partition("_")[0]
-    if number.isdigit() and int(number) in modules:
+    if number.isdecimal() and int(number) in modules:
         return modules[int(number)]
     return module_fqn(str(value[0] if isinstance(value, tuple) else value))

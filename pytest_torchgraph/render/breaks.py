@@ -130,7 +130,7 @@ def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
 def _frame(compile_id: str) -> int:
     """The number of the frame in a compile id such as "0/1"; -1 where it is none."""
     frame = compile_id.partition("/")[0]
-    return int(frame) if frame.isdigit() else -1
+    return int(frame) if frame.isdecimal() else -1
 
 
 def _by_id(

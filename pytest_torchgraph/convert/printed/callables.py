@@ -97,7 +97,7 @@ def _without_number(name: str) -> Iterator[str]:
     """The identifier, and without the number that fx may have appended."""
     yield name
     base, _, number = name.rpartition("_")
-    if base and number.isdigit():
+    if base and number.isdecimal():
         yield base
 
 

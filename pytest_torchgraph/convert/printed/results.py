@@ -129,4 +129,4 @@ class PrintedNames(CanonicalNames):
 
 
 def _number(size: str) -> int | str:
-    return int(size) if size.lstrip("-").isdigit() else size
+    return int(size) if size.lstrip("-").isdecimal() else size

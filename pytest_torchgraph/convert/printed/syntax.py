@@ -83,7 +83,7 @@ class PrintedText:
 
     def _class(self, definition: ast.ClassDef) -> PrintedClass:
         number = definition.name[1:]
-        if not number.isdigit() or int(number) >= len(self._names):
+        if not number.isdecimal() or int(number) >= len(self._names):
             raise self.error("expected 'class ...(torch.nn.Module):'", definition.lineno)
         body = definition.body
         functions = [each for each in body if isinstance(each, ast.FunctionDef)]

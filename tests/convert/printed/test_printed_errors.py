@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 from convert.printed.texts import BODY, JOINT, X, module
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import CaptureError
@@ -111,6 +111,7 @@ def test_a_text_that_is_cut_off_at_any_line_is_an_error() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 6), st.text(max_size=4))
+@example(WHOLE.index("2,"), 0, "\N{SUPERSCRIPT FOUR}")  # a digit, and no number
 def test_damage_is_never_another_exception(start: int, length: int, put: str) -> None:
     text = WHOLE[:start] + put + WHOLE[start + length :]
     with contextlib.suppress(PrintedGraphError):
