@@ -355,7 +355,8 @@ def ranks_of(names: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 def natural(name: str) -> list[tuple[int, str]]:
     """A sort key by which numbers in names count as numbers: `blocks.2` before `blocks.10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _inputs(printed: Printed) -> list[str]:
