@@ -123,6 +123,9 @@ def _lines(accepted: Accepted, *, dry_run: bool) -> Iterator[str]:
         yield f"{how}  {update.target}: {update.saved.headline}"
     for update, others in accepted.held:
         numbers = ", ".join(map(str, others))
-        yield f"waits  {update.target}: it has cause {numbers} as well, and is written whole"
+        yield (
+            f"waits  {update.target}: it has cause {numbers} as well, and is written whole: accept "
+            "that too, or take that edit out of the code and run the tests again"
+        )
     for update, why in accepted.refused:
         yield f"refused  {update.target}: {why}"

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..graph.collectives import Collective
-from ..graph.model import Ref
+from ..graph.model import Atom, Ref
 
 if TYPE_CHECKING:
     from ..api.result import Capture
@@ -20,6 +20,8 @@ UNEVEN = frozenset({"all_to_all"})
 """Kinds in which each rank may have another size."""
 WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast", "all_gather"})
 """Kinds whose other arguments, as the reduction and the root, are the same on each rank."""
+NO_TIMEOUT = -1
+"""What c10d's ops are given where nobody said how long they may take."""
 MOST = 12
 """How many collectives of one order a message shows."""
 
@@ -46,7 +48,7 @@ def sent(each: Collective) -> Sent:
         details.append(f"[{', '.join(map(str, each.shape))}]")
     if each.kind in WITH_CONSTANTS:
         given = [*each.node.args, *each.node.kwargs.values()]
-        details += map(str, [value for value in _constants(given) if value != each.group])
+        details += [value for value in _constants(given) if value != each.group]
     return Sent(f"{each.kind} over {each.group or '?'}{payload}", " ".join(details))
 
 
@@ -57,12 +59,18 @@ def _entry(each: Collective) -> Sent:
     return sent(each)
 
 
-def _constants(values: Iterable[Any]) -> Iterator[Any]:
+def _constants(values: Iterable[Any]) -> Iterator[str]:
+    """What an op is told beside tensors, alike for one in place and a functional one.
+
+    Whether a call waits, and for how long, is each rank's own affair.
+    """
     for value in values:
         if isinstance(value, tuple):
             yield from _constants(value)
-        elif not isinstance(value, Ref):
-            yield value
+        elif isinstance(value, Atom):
+            yield value.name.removeprefix("torch.distributed.ReduceOp.").lower()
+        elif not (isinstance(value, Ref | bool | None) or value == NO_TIMEOUT):
+            yield str(value)
 
 
 class OrderDifference(NamedTuple):

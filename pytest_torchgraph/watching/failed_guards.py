@@ -73,9 +73,17 @@ def _advice(sight: Sight) -> Iterator[str]:
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
     named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
     if size is not None and named and not sight.is_static:
+        subject, values = sight.check.subject, {sight.check.was, sight.check.now or sight.now}
+        if not values.isdisjoint(("0", "1")):
+            yield (
+                "sizes 0 and 1 are always compiled by themselves: pad them, or call "
+                f"torch._dynamo.decorators.mark_unbacked({subject}, {size[1]}) before the first "
+                "call"
+            )
+            return
         yield (
-            f"torch._dynamo.mark_dynamic({sight.check.subject}, {size[1]}) before the first call "
-            "compiles for all sizes at once"
+            f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
+            "all sizes from 2 on at once"
         )
 
 

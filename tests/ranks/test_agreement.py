@@ -33,6 +33,27 @@ def reduce(x: Tensor, group: Any, by: str = "sum") -> Tensor:
     return functional.all_reduce(x * 2, by, group)
 
 
+def test_one_in_place_agrees_with_a_functional_one() -> None:
+    def step(x: Tensor, group: Any) -> Tensor:
+        if dist.get_rank() % 2:
+            return functional.all_reduce(x, "sum", group("tp"))
+        x = x.clone()
+        dist.all_reduce(x, group=group("tp"))
+        return x
+
+    ranks_of(step, tp=2).assert_same_collectives()
+    with pytest.raises(AssertionError, match=r"\(float32 max\)  beside .*\(float32 sum\)"):
+        ranks_of(another_way, tp=2).assert_same_collectives()
+
+
+def another_way(x: Tensor, group: Any) -> Tensor:
+    if dist.get_rank() % 2:
+        return functional.all_reduce(x, "max", group("tp"))
+    x = x.clone()
+    dist.all_reduce(x, group=group("tp"))
+    return x
+
+
 def message(check: Callable[[], None]) -> str:
     with pytest.raises(AssertionError) as error:
         check()

@@ -109,7 +109,7 @@ def preserve_state(named: NamedTensors) -> Iterator[SavedState]:
         raise CaptureError(
             f"the target changed its parameters ({shown}), so a second capture would see another "
             "model. Leave the optimizer step out of the target; graph_capture runs the backward "
-            "pass by itself."
+            "pass by itself. A whole training step can be watched: `with watch() as seen: step()`."
         )
 
 
