@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "", "TRITON_CACHE_DIR": "triton"}
@@ -54,21 +54,28 @@ def isolated(worker: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_caches(worker: str) -> Iterator[None]:
-    """Let `CACHES` name directories of this worker's own, below those of the user.
-
-    Only these variables are put back. `unittest.mock.patch.dict` empties `os.environ` and fills it
-    with all of its former values, and would undo what pytest and the test's fixtures set meanwhile.
-    """
+    """Let `CACHES` name directories of this worker's own, below those of the user."""
     if not worker:
         yield
         return
     from . import torch_private
 
-    before = {name: os.environ.get(name) for name in CACHES}
-    common = before["TORCHINDUCTOR_CACHE_DIR"] or torch_private.get("cache_dir")()
-    for name, relative in CACHES.items():
-        directory = Path(before[name] or Path(common, relative))
-        os.environ[name] = str(directory / worker)
+    with variables_restored(CACHES):
+        common = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or torch_private.get("cache_dir")()
+        for name, relative in CACHES.items():
+            directory = Path(os.environ.get(name) or Path(common, relative))
+            os.environ[name] = str(directory / worker)
+        yield
+
+
+@contextlib.contextmanager
+def variables_restored(names: Iterable[str]) -> Iterator[None]:
+    """Put variables of the environment back afterwards, and no others.
+
+    `unittest.mock.patch.dict` empties `os.environ` and fills it with all of its former values, and
+    would undo what pytest and the test's fixtures set meanwhile.
+    """
+    before = {name: os.environ.get(name) for name in names}
     try:
         yield
     finally:

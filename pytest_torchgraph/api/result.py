@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
+from ..checks.eager import need_no_gaps
 from ..errors import CaptureError
 from ..graph.collectives import Collective, collectives_of
 from ..graph.model import Detail, Graph, GraphKind
@@ -254,14 +255,14 @@ class Capture(Assertions, Costs):
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
-        self._need_all_collectives()
+        need_no_gaps(self, self._eager_is_recorded)
         graphs: Sequence[Graph] = self._to_check()
         contents = self._contents
         if self._level is None:
             graphs = contents.communicating
         found: list[Collective] = []
         for graph in graphs:
-            own = collectives_of((graph,), times_run=False)
+            own = collectives_of((graph,))
             schedule = contents.schedule(graph)
             found += graph.runs * (own if schedule is None else in_schedule(own, schedule))
         return graphs, tuple(found)

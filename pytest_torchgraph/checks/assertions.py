@@ -29,10 +29,6 @@ class Assertions(OpChecks):
     def _checked_device(self: Subject) -> str | None:
         return self.device
 
-    def _need_all_collectives(self: Subject) -> None:
-        __tracebackhide__ = True
-        eager.need_no_gaps(self, self._eager_is_recorded)
-
     def assert_no_eager_ops(self: Subject, allow: Any = ()) -> None:
         """Assert that no op ran eagerly, outside of every compiled graph.
 

@@ -155,7 +155,9 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     from ..graph.collective_table import format_collectives
     from ..graph.collectives import collectives_of
 
-    return format_collectives(collectives_of(graphs, times_run=True))
+    return format_collectives(
+        [each for graph in graphs for each in collectives_of((graph,)) * graph.runs]
+    )
 
 
 def _collectives_of_ranks(document: RanksDocument, file: Path) -> str:

@@ -92,22 +92,17 @@ class Collectives(tuple[Collective, ...]):
         return format_collectives(self)
 
 
-def collectives_of(graphs: Iterable[Graph], *, times_run: bool) -> tuple[Collective, ...]:
+def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
     """The collectives of graphs and of their bodies, in the order of the nodes.
-
-    Args:
-        times_run: whether those of a graph that ran several times are there as often.
 
     Raises:
         CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
             that calls a hook, a module that communicates, or the backward of an
             `autograd.Function`.
     """
-    found: list[Collective] = []
-    for top in graphs:
-        inside = [each for graph in top.walk() for each in _of_graph(graph, top.name)]
-        found += inside * (top.runs if times_run else 1)
-    return tuple(found)
+    return tuple(
+        each for top in graphs for graph in top.walk() for each in _of_graph(graph, top.name)
+    )
 
 
 def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:

@@ -32,9 +32,6 @@ class OpChecks:
         """The type of the device that was asked for, None where none was."""
         return None
 
-    def _need_all_collectives(self) -> None:
-        """Refuse to say what communicates where something ran that is in no graph."""
-
     def find(
         self,
         op: str | Callable[..., Any],
@@ -213,9 +210,8 @@ class OpChecks:
         """The collectives, and the graphs that they are in."""
         from .collectives import collectives_of
 
-        self._need_all_collectives()
         graphs = self._to_check()
-        return graphs, collectives_of(graphs, times_run=False)
+        return graphs, collectives_of(graphs)
 
     def assert_collectives(
         self,

@@ -56,6 +56,9 @@ _HIDDEN = re.compile(
 _CALLS_PYTHON = re.compile(r"torch\._dynamo\.(external_utils\.call_(module_)?hook|.*\.self_invoke)")
 """What stands for a hook in a backward of compiled autograd: whatever the hook does."""
 
+CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
+"""What stands for the backward of an `autograd.Function` that compiled autograd calls as it is."""
+
 _PYTHON_API = "torch.distributed."
 """Where the functions are that `torch.fx` leaves in a graph as they are called."""
 
@@ -136,7 +139,3 @@ def is_functional(op: str) -> bool:
 
 def _kind(name: str) -> str:
     return next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
-
-
-CALLS_FUNCTION = "torch._dynamo.external_utils.call_backward"
-"""What stands for the backward of an `autograd.Function` that compiled autograd calls as it is."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from .. import torch_private
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
+from ..isolation import variables_restored
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -34,19 +35,11 @@ def launched(rank: int, world: int, device: str) -> Iterator[None]:
     Else a model that reads `RANK` would be the same on each rank. All ranks are on one machine; on
     an accelerator each has its only device, as with `torchrun --virtual-local-rank`.
     """
-    names = (*_OF_LAUNCHERS, *_ADDRESS)
-    before = {name: os.environ.get(name) for name in names}
     local = rank if device == "cpu" else 0
     values = map(str, (rank, world, local, world))
-    try:
+    with variables_restored((*_OF_LAUNCHERS, *_ADDRESS)):
         os.environ.update(zip(_OF_LAUNCHERS, values, strict=True))
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def refuse_other_group() -> None:

@@ -39,7 +39,7 @@ def collective_lines(folded: FoldedGraph) -> Mapping[str, list[str]]:
 def _own(graph: Graph) -> Iterator[Collective]:
     """The collectives of a graph without those of its bodies."""
     try:
-        found = collectives_of((graph,), times_run=False)
+        found = collectives_of((graph,))
     except CaptureError:
         return
     yield from (each for each in found if graph.by_name.get(each.node.name) is each.node)
