@@ -43,7 +43,7 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
         for path in (ROOT / PACKAGE).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/report/page/page.js"} <= package
+    assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/report/page/script/start.js"} <= package
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     beside = {name.partition("/")[2] for name in names - package}

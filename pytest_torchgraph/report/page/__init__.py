@@ -9,10 +9,10 @@ How data flow; under pytest-xdist a worker runs the test and the controller repo
       plain data               of each test (collect)
       attribute of TestReport  in the process that runs the test (gather)
       data of the page         in the process that reports (session)
-    FILE.html                  a template with page.css, audit.js, page.js and the data (html)
+    FILE.html                  a template with page.css, the files of script/ and the data (html)
 
 The page needs no network, and everything from a test is put into it as text (`element` and
-`name` in page.js).
+`name` in script/elements.js).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Captures and comparisons as plain data, which JSON and pytest-xdist can carry.
 
-Each function here makes what `page.js` shows in one place; the keys of the data are its.
+Each function here makes what the script shows in one place; the keys of the data are its.
 """
 
 from __future__ import annotations

@@ -30,13 +30,25 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 </html>
 """
 
-SCRIPTS = ("audit.js", "ranks.js", "page.js")
-"""The parts of the script, in their order."""
+SCRIPTS = (
+    "elements.js",
+    "data.js",
+    "tests.js",
+    "overviews.js",
+    "audit.js",
+    "test.js",
+    "cost.js",
+    "ranks.js",
+    "nodes.js",
+    "picture.js",
+    "start.js",
+)
+"""The parts of the script in `script/`, in their order: one script, a file for each concern."""
 
 
 def page(data: dict[str, Any]) -> str:
     """The HTML of a page that shows `data`, those of `session.Page`."""
-    script = "".join(map(_resource, SCRIPTS))
+    script = "".join(_resource(f"script/{each}") for each in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}", style=_resource("page.css"), script=script, data=embedded(data)

@@ -1,6 +1,5 @@
-"use strict";
-// The view of an audit: what this suite compiles, by cause, and a table of its tests. The functions that
-// make elements are those of page.js, which the page has behind this file.
+// The view of an audit: what this suite compiles, by cause, and a table of its tests.
+
 const KINDS = {
   break: "graph break", recompile: "recompilation", limit: "recompile limit", eager: "ran eagerly",
   nothing: "nothing is compiled",
@@ -8,14 +7,6 @@ const KINDS = {
 const CAUSES = 20; // causes, or changes, that are shown at once; a click shows the others
 const NAMED = 3; // causes that are named of a test
 const COLUMNS = [["graphs", "graphs"], ["ops", "ops"], ["breaks", "breaks"], ["again", "recompiles"], ["seconds", "compile s"]];
-
-// A part that is built when it is opened: a suite may have thousands of tests.
-function folded(summary, build) {
-  const box = element("details", { ontoggle: () => {
-    if (box.open && box.childElementCount === 1) box.append(...build());
-  } }, element("summary", {}, summary));
-  return box;
-}
 
 function firstOf(items, make) {
   const others = items.slice(CAUSES);
@@ -122,10 +113,6 @@ function told(row) {
 function testLink(id) {
   const test = numbered(id);
   return test ? element("button", { onclick: () => select(test.number) }, name(id)) : name(id);
-}
-
-function thousands(number) {
-  return number.toLocaleString("en");
 }
 
 // The sums; a click on one that is told of tests shows these in the table.

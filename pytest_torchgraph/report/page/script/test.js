@@ -1,0 +1,99 @@
+// One test: its differences, pictures, message and captures.
+
+function detail(test) {
+  return [
+    element("h2", {}, ...title(test)),
+    element("p", { class: "where" }, name(test.where), ` · ${test.seconds.toFixed(2)} s`),
+    ...test.differences.flatMap((each, number) => difference(each, test.differences[number - 1])),
+    ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
+    ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
+    ...test.ranks.flatMap(ranks),
+    ...test.captures.flatMap((each) => capture(each)),
+  ];
+}
+
+// The findings, each a button that shows its boxes in the picture; the first is shown at once.
+function findings(each, view) {
+  const buttons = each.findings.map((finding) => element("button", {
+    title: view && finding.ids.length ? "show it in the picture" : null,
+    onclick: (event) => {
+      for (const other of buttons) other.removeAttribute("aria-current");
+      event.currentTarget.setAttribute("aria-current", "true");
+      if (view) view.show(finding.ids, finding.follows);
+    },
+  }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
+  finding.more ? element("span", { class: "more" }, name(finding.more)) : null));
+  if (view && buttons.length) view.start = () => buttons[0].click();
+  return element("ul", { class: "findings" }, buttons.map((button) => element("li", {}, button)));
+}
+
+// A comparison that failed; of several ranks each class has its own, and what is of all is said once.
+function difference(each, before) {
+  const again = each.ranks && before && before.file === each.file;
+  const view = each.svg ? viewer(each) : null;
+  const changes = findings(each, view);
+  const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
+  const lines = each.diff.map((line) => element("span", {
+    class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
+  }, line + "\n"));
+  return [
+    ...(again ? [] : [element("h3", {}, "Difference from ", name(each.file)), element("p", {}, name(each.headline))]),
+    ...(each.ranks ? [...accept, element("h3", {}, name(each.ranks)), changes] : [changes, ...accept]),
+    element("div", { class: "beside" },
+      element("div", {}, view ? view.root : element("p", { class: "note" }, each.note)),
+      element("div", {}, lines.length ? element("pre", {}, lines) : null)),
+    view && each.note ? element("p", { class: "note" }, each.note) : null,
+    cost(each.cost, "Cost before and after"),
+    nodes(each, view),
+  ].filter((part) => part !== null);
+}
+
+function picture(each) {
+  if (!each.svg) return [element("p", { class: "note" }, each.note || "no picture")];
+  const view = viewer(each);
+  return [findings(each, view), view.root, each.note ? element("p", { class: "note" }, each.note) : null,
+    nodes(each, view)].filter((part) => part !== null);
+}
+
+// A capture, or the one that stands for ranks, which `who` names.
+function capture(each, who = null, open = false) {
+  const parts = [element("h3", {}, who || ["Capture ", Number.isInteger(each.rank) ? `of rank ${each.rank} ` : "",
+    name(each.via ? `via ${each.via}` : "of a watch")])];
+  if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
+  for (const graphBreak of each.breaks) {
+    parts.push(element("div", { class: "card" },
+      element("strong", {}, "graph break "), name(graphBreak.kind), ": ", name(graphBreak.reason),
+      element("dl", {}, element("dt", {}, "line"), element("dd", {}, name(`${graphBreak.file}:${graphBreak.line}`)),
+        element("dt", {}, "code"), element("dd", {}, element("code", {}, name(graphBreak.code))),
+        element("dt", {}, "hint"), element("dd", {}, name(graphBreak.hint || "none")),
+        element("dt", {}, "times"), element("dd", {}, String(graphBreak.occurrences)))));
+  }
+  for (const recompile of each.recompiles) {
+    parts.push(element("div", { class: "card" },
+      element("strong", {}, "recompile "), name(recompile.function), ` (`, name(`${recompile.file}:${recompile.line}`), ")",
+      element("ul", {}, recompile.reasons.map((reason) => element("li", {}, name(reason)))),
+      element("ul", { class: "details" }, recompile.details.map((line) => element("li", {}, name(line.trim()))))));
+  }
+  if (each.collectives) parts.push(collectives(each.collectives, open));
+  if (each.cost) parts.push(cost(each.cost, "Cost"));
+  let cause = null;
+  for (const graph of each.graphs) {
+    // What ran eagerly stands behind its graph break, in a frame of its own.
+    const next = graph.cause ? `${graph.cause.place} ${graph.cause.kind}` : null;
+    if (next && next !== cause) {
+      parts.push(element("p", { class: "cut" }, "✂ ", name(graph.cause.kind), " · ", name(graph.cause.place), " · ",
+        element("code", {}, name(graph.cause.code))));
+    }
+    cause = next;
+    const about = graph.runs ? `eager ${graph.kind === "forward" ? "" : `${graph.kind} `}· ran ${times(graph.runs)} · `
+      : `${graph.kind} at ${graph.level} · `;
+    const rows = graph.ops.map(([op, count]) => element("tr", {},
+      element("td", { class: "number" }, String(count)), element("td", {}, name(op))));
+    parts.push(element("details", { class: graph.runs ? "eager" : null },
+      element("summary", {}, name(graph.name), ` · ${about}`, plural(graph.count, "node")),
+      element("table", {}, rows)));
+  }
+  return parts;
+}
+
+// What modules cost, each with all below it; of a comparison those that cost another amount than before.
