@@ -5,15 +5,15 @@ Each function here makes what the script shows in one place; the keys of the dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
 from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
-from ...graph.model import Graph, Node, Source
-from ...graph.text.format import format_arg, format_op, format_result
+from ...graph.model import Graph
 from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
+from .nodes import changed_nodes_data, nodes_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -127,7 +127,7 @@ def difference_data(
         "note": note,
         "findings": [_finding(each, drawing) for each in findings],
         "cost": _changed_cost(diff) if diff else None,
-        "nodes": _diff_nodes(diff, drawing) if diff else [],
+        "nodes": changed_nodes_data(diff, drawing) if diff else [],
     }
 
 
@@ -150,8 +150,7 @@ def picture_data(
         svg: the text of its SVG, "" where there is none.
         note: why there is no drawing, or what it lacks.
     """
-    box_ids = _box_ids(drawing)
-    nodes = [each for graph in graphs for each in _nodes(graph, {}, box_ids, False)]
+    nodes = nodes_data(graphs, drawing)
     findings = [
         {"sign": sign, "summary": element.label or ", ".join(element.nodes), "ids": [key]}
         for key, element in (drawing.elements.items() if drawing is not None else ())
@@ -190,67 +189,3 @@ def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
         for change in changes
     ]
     return [each for each in dict.fromkeys(ids) if each]
-
-
-def _diff_nodes(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
-    """The nodes of the new graphs, and those of the old ones that are gone."""
-    box_ids = _box_ids(drawing)
-    nodes: list[Data] = []
-    for pair in diff.graphs:
-        signs = {id(node): SIGNS["added"] for node in pair.added}
-        signs.update((id(new), SIGNS["changed"]) for _, new in pair.changed)
-        signs.update((id(new), SIGNS["rewired"]) for _, new in pair.rewired)
-        if pair.after is not None:
-            nodes += _nodes(pair.after, signs, box_ids, False)
-        gone = {id(node): SIGNS["removed"] for node in pair.removed}
-        if pair.before is not None:
-            every = pair.after is None
-            nodes += [
-                node for node in _nodes(pair.before, gone, box_ids, True) if every or node["sign"]
-            ]
-    return nodes
-
-
-BoxIds = Mapping[tuple[str, str, bool], list[str]]
-"""The `id`s of the boxes that show a node, by graph, name and whether it is of the old graph."""
-
-
-def _box_ids(drawing: Drawing | None) -> BoxIds:
-    box_ids: dict[tuple[str, str, bool], list[str]] = {}
-    for key, element in drawing.elements.items() if drawing is not None else ():
-        if element.kind in ("node", "group"):
-            for node in element.nodes:
-                box_ids.setdefault((element.graph, node, element.is_old), []).append(key)
-    return box_ids
-
-
-def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool) -> list[Data]:
-    """The data of all nodes of a graph; `signs` are those of changes, by `id(node)`."""
-    users: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.refs):
-            users.setdefault(name, []).append(node.name)
-    return [
-        {
-            "name": node.name,
-            "op": format_op(node.op),
-            "module": node.module,
-            "result": format_result(node.result) if node.result is not None else "",
-            "line": str(node.source) if node.source else "",
-            "code": _code(node.source),
-            "operands": _operands(node),
-            "users": users.get(node.name, []),
-            "sign": signs.get(id(node), ""),
-            "ids": box_ids.get((graph.name, node.name, is_old), []),
-        }
-        for node in graph.nodes
-    ]
-
-
-def _code(source: Source | None) -> str:
-    return source.code if source else ""
-
-
-def _operands(node: Node) -> str:
-    named = [f"{key}={format_arg(value)}" for key, value in node.kwargs.items()]
-    return ", ".join([*map(format_arg, node.args), *named])

@@ -39,6 +39,7 @@ SCRIPTS = (
     "test.js",
     "cost.js",
     "ranks.js",
+    "paths.js",
     "nodes.js",
     "picture.js",
     "start.js",

@@ -1,0 +1,96 @@
+"""Where the ways from a node to the loss end, and how the page finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.report.page.nodes import ends, nodes_data
+
+FIND = """([edges, start, ends]) => {
+  const found = ways(start, (key) => edges[key] || [], (key) => ends.includes(key));
+  return found && [found.shortest, [...found.on].sort()];
+}"""
+EDGES = {"a": ["b", "c", "dead"], "b": ["d"], "c": ["e"], "d": ["e"], "e": ["loss"], "dead": ["x"]}
+
+
+@pytest.fixture
+def find(opened: Any, tmp_path: Path) -> Any:
+    path = tmp_path / "page.html"
+    path.write_text(html_of({"about": "", "warning": "", "tests": []}), encoding="utf-8")
+    page = opened.open(path)
+    return lambda *what: page.evaluate(FIND, what)
+
+
+def test_the_ways_to_the_ends_are_found(find: Any) -> None:
+    assert find(EDGES, "a", ["loss"]) == [
+        ["a", "c", "e", "loss"],
+        ["a", "b", "c", "d", "e", "loss"],
+    ]
+    assert find(EDGES, "loss", ["loss"]) == [["loss"], ["loss"]]
+    assert find(EDGES, "dead", ["loss"]) is None
+    assert find(EDGES, "nowhere", ["loss"]) is None
+
+
+def test_a_way_goes_on_behind_an_end_and_around_a_circle(find: Any) -> None:
+    circle = {**EDGES, "loss": ["c", "f"], "e": ["loss", "c"]}
+    shortest, every = find(circle, "c", ["loss", "f"])
+    assert shortest == ["c", "e", "loss"]
+    assert every == ["c", "e", "f", "loss"]
+
+
+def test_a_way_of_50_000_nodes_is_found(find: Any) -> None:
+    chain = {str(n): [str(n + 1)] for n in range(50_000)}
+    shortest, every = find(chain, "0", ["50000"])
+    assert len(shortest) == len(every) == 50_001
+
+
+def graph(kind: str, *lines: str, inputs: str = "%x = input : f32[2, 8]") -> Graph:
+    body = "\n".join(f"  {line}" for line in (inputs, *lines))
+    return Graph.from_text(f"torchgraph 1\n\n{kind} @ aot {{\n{body}\n}}\n")
+
+
+SUM = ("%y = aten.neg.default(%x) : f32[2, 8]", "%sum = aten.sum.default(%y) : f32[]")
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "names"),
+    [
+        (graph("forward", *SUM, "return %sum"), "loss", {"sum"}),
+        (graph("forward", *SUM, "return [%sum, %y]"), "output", {"sum", "y"}),
+        (graph("joint", *SUM, "return [%sum, %y]"), "loss", {"sum"}),
+        (graph("forward", *SUM, "return %y"), "output", {"y"}),
+        (
+            graph(
+                "backward",
+                "%y = aten.mul.Tensor(%x, %t) : f32[2, 8]",
+                "return %y",
+                inputs="%x = saved : f32[2, 8]\n  %t = tangent : f32[2, 8]",
+            ),
+            "tangent",
+            {"t"},
+        ),
+    ],
+)
+def test_the_ends_of_a_graph(found: Graph, kind: str, names: set[str]) -> None:
+    assert ends(found) == (kind, names)
+    at_end = {node["name"] for node in nodes_data((found,), None) if node["end"] == kind}
+    assert at_end == names
+
+
+def test_what_reads_a_storage_after_a_write_is_on_its_ways() -> None:
+    """No argument says that `neg` needs `add_`; the order of effects does."""
+    written = graph(
+        "forward",
+        "%y = aten.relu.default(%x) : f32[2, 8]",
+        "%add_ = aten.add_.Scalar(%y, 1) : f32[2, 8] !mutates %y",
+        "%neg = aten.neg.default(%y) : f32[2, 8] after %add_",
+        "return %neg",
+    )
+    (write,) = (node for node in nodes_data((written,), None) if node["name"] == "add_")
+    assert write["users"] == []
+    assert write["later"] == ["neg"]
