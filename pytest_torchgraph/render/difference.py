@@ -11,9 +11,10 @@ from .drawing import Drawing
 from .layout.canvas import Canvas, Drawable, Edge, Look
 from .layout.placed_graph import MAX_RETURNED
 from .layout.scene import Element, Scene, graph_cluster, module_cluster, plural
+from .layout.sides import OnlySide
 from .look import labels
 from .look.change_labels import change_lines, source_line
-from .look.change_marks import CHANGE_PAINTS, SIGNS, ChangeMarkKind
+from .look.change_marks import ARROW, CHANGE_PAINTS, SIGNS, ChangeMarkKind, ComparedLine
 from .look.op_categories import Paint
 from .overlay import OverlaidNode, Overlay
 
@@ -89,6 +90,8 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     if canvas.drawables:
         wanted = [numbers[node] for node in focus.nodes if node in numbers]
         canvas.draw(MAX_BOXES, wanted, compact=True)
+        for overlay in overlays:
+            _note_bypassed(canvas, overlay, numbers)
     folded = canvas.count_marks_in_groups()
     if folded:
         scene.title.append(
@@ -195,9 +198,10 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
         about = labels.eager_label(graph, None if runs is None else runs[0]).split(", ", 1)
         if graph.cause is not None:
             about += [f"{graph.cause.file}:{graph.cause.line}", graph.cause.code.strip()]
+    only: dict[ChangeMarkKind, OnlySide] = {"removed": "before", "added": "after"}
     border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
-    scene.add_box(
+    key = scene.add_box(
         [f"{SIGNS[kind]} {about[0]}", plural(calls, "op"), *about[1:]],
         (),
         " ",
@@ -215,6 +219,7 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
         penwidth="2",
         style="filled,rounded,dashed" if kind == "removed" else "filled,rounded",
     )
+    scene.sides.only(scene.box_id(key), only.get(kind, ""))
 
 
 def _add_nodes(
@@ -239,7 +244,7 @@ def _add_nodes(
         if mark is not None:
             mark.follows = pair_node in focus.consequences
             mark.times = focus.times.get(pair_node, 1)
-        drawable = Drawable(graph.name, folded, cluster, mark, is_old=not node.is_new)
+        drawable = Drawable(graph.name, folded, cluster, mark, overlay.side(node))
         drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])
         numbers[pair_node] = canvas.add(drawable)
 
@@ -252,18 +257,36 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
         tail = numbers.get(_PairNode(overlay, edge.tail))
         head = numbers.get(_PairNode(overlay, edge.head))
         if tail is not None and head is not None:
-            canvas.edges.append(Edge(tail, head, edge.path, *_label_and_kind(before, after)))
+            drawn = _drawn_edge(before, after)._replace(tail=tail, head=head, value=edge.path)
+            if edge in overlay.around:
+                drawn = drawn._replace(only="after")
+            canvas.edges.append(drawn)
 
 
-def _label_and_kind(before: str | None, after: str | None) -> tuple[str, str]:
-    """The label and the kind of an edge with these labels in the old and the new graph."""
+def _note_bypassed(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
+    """Note the edges that only the old graph has between boxes that did not change."""
+    for edge in sorted(overlay.bypassed):
+        units = [
+            canvas.unit_of.get(numbers.get(_PairNode(overlay, node), -1))
+            for node in (edge.tail, edge.head)
+        ]
+        tail, head = (None if n is None else canvas.scene.box_id(canvas.keys[n]) for n in units)
+        if tail is not None and head is not None and tail != head:
+            canvas.scene.sides.before.edges[tail, head] = None
+
+
+def _drawn_edge(before: str | None, after: str | None) -> Edge:
+    """An edge with these labels in the old and the new graph, between no drawables yet."""
+    edge = Edge(-1, -1)
     if after is None:
-        return before or "", "removed"
+        return edge._replace(label=before or "", kind="removed", only="before")
     if before is None:
-        return after, "added"
+        return edge._replace(label=after, kind="added", only="after")
     if before != after:
-        return f"{before} \N{RIGHTWARDS ARROW} {after}", "changed"
-    return after, "value"
+        return edge._replace(
+            label=f"{before} {ARROW} {after}", kind="changed", sides=(before, after)
+        )
+    return edge._replace(label=after)
 
 
 def _is_busy_return(overlay: Overlay, node: OverlaidNode) -> bool:
@@ -279,17 +302,20 @@ def change_look(drawable: Drawable, named: bool) -> Look:
         named: whether a port refers to the node, so that the box has to show its name.
     """
     node, mark = drawable.node, drawable.mark
-    lines = labels.node_lines(node) if mark is None else change_lines(mark, node)
+    more = []
     if mark is None or not mark.lines:
         folded = drawable.folded.folded_inputs[:MAX_FOLDED]
-        lines += [labels.folded_label(each, node) for each in folded]
+        more += [labels.folded_label(each, node) for each in folded]
     if named and node.kind != "placeholder":
-        lines.append(f"= {node.name}")
-    lines += drawable.lines
+        more.append(f"= {node.name}")
+    more += drawable.lines
     if mark is None:
-        return Look(lines[: labels.MAX_LINES], CONTEXT, ("context",))
-    lines = [*lines, *source_line(node)][: labels.MAX_LINES]
-    return Look(lines, *_style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows))
+        return Look([*labels.node_lines(node), *more][: labels.MAX_LINES], CONTEXT, ("context",))
+    same = map(ComparedLine.same, [*more, *source_line(node)])
+    lines = [*change_lines(mark, node), *same][: labels.MAX_LINES]
+    drawn, before, after = ([line[n] for line in lines] for n in range(len(ComparedLine._fields)))
+    style, classes = _style(CHANGE_PAINTS[mark.kind], mark.kind, mark.follows)
+    return Look(drawn, style, classes, (before, after))
 
 
 def change_paint(drawable: Drawable) -> tuple[Paint, str]:

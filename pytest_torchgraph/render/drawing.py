@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .layout.scene import Element, Scene
+from .layout.sides import Sides
 
 if TYPE_CHECKING:
     import graphviz
@@ -22,15 +23,17 @@ class Drawing:
     Attributes:
         digraph: the drawing as DOT.
         elements: the meaning of each box and each cluster, by the `id` that it has in the SVG.
+        sides: of a difference, what of the SVG each of its sides has.
     """
 
     digraph: graphviz.Digraph
     elements: Mapping[str, Element]
+    sides: Sides = field(default_factory=Sides)
 
     @classmethod
     def of(cls, scene: Scene) -> Drawing:
         """The drawing of a scene, which is complete."""
-        return cls(scene.digraph(), dict(scene.elements))
+        return cls(scene.digraph(), dict(scene.elements), scene.sides)
 
     def id_of(self, graph: str, node: str, *, is_old: bool = False) -> str | None:
         """The `id` of the box that shows a node, alone or with others; None where none does.

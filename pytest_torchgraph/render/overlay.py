@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ..graph.diff.findings import Change, ChangeKind, PairDiff
 from ..graph.model import Graph, Node
 from .layout.fold import FoldedGraph, FoldedNode, Value
-from .look.change_marks import ChangeMark
+from .layout.sides import OnlySide
+from .look.change_marks import SIGNS, ChangeMark, ComparedLine
 from .look.labels import value_label
 
 EMPTY = Graph(())
@@ -64,6 +65,10 @@ class Overlay:
         old, new: the graphs, reduced to the nodes that are drawn.
         change_marks: the nodes that differ.
         edges: every edge, with its label in the old and in the new graph; None where it is not.
+        around: the edges that only the new graph has and that are nothing new: what goes around a
+            removed node.
+        bypassed: the edges that only the old graph has and that are not drawn: where something new
+            stands between.
         positions: where each node is in the order of the new graph.
         node_of: the node that shows a node of one of the graphs which differs, by `id(node)`.
         operands, users: the nodes at the tails and the heads of each node's edges.
@@ -76,7 +81,10 @@ class Overlay:
         self.new = FoldedGraph(pair.after or EMPTY)
         self.change_marks: dict[OverlaidNode, ChangeMark] = {}
         self.node_of: dict[int, OverlaidNode] = {}
+        self.around: set[OverlaidEdge] = set()
+        self.bypassed: set[OverlaidEdge] = set()
         self._partner = self._pairing()
+        self._partnered = set(self._partner.values())
         self._mark_drawn()
         self._mark_folded()
         self.edges = self._edges()
@@ -109,6 +117,12 @@ class Overlay:
             if module == path or module.startswith(f"{path}.")
             for node in nodes
         ]
+
+    def side(self, node: OverlaidNode) -> OnlySide:
+        """The side of the difference that alone has a node; "" where both have it."""
+        if not node.is_new:
+            return "before"
+        return "" if node.name in self._partnered else "after"
 
     def folded(self, node: OverlaidNode) -> FoldedNode:
         """The node in its graph, with what is folded into it."""
@@ -179,16 +193,16 @@ class Overlay:
                 mark.lines += self._saved_lines()
             self._note(node, before, after)
 
-    def _saved_lines(self) -> Iterator[tuple[ChangeKind, str]]:
+    def _saved_lines(self) -> Iterator[ComparedLine]:
         """The values that only one of the two graphs saves for backward."""
         old = {self._key(value, is_new=False): value for value in self.old.saved}
         new = {self._key(value, is_new=True): value for value in self.new.saved}
         for key, value in new.items():
             if key not in old:
-                yield "added", f"save {value.producer.name} {value.edge_label}"
+                yield ComparedLine.only("added", f"save {value.producer.name} {value.edge_label}")
         for key, value in old.items():
             if key not in new:
-                yield "removed", f"save {value.producer.name} {value.edge_label}"
+                yield ComparedLine.only("removed", f"save {value.producer.name} {value.edge_label}")
 
     def _key(self, value: Value, *, is_new: bool) -> tuple[OverlaidNode, tuple[int, ...]]:
         return self.overlaid(value.producer.name, is_new=is_new), value.path
@@ -207,11 +221,7 @@ class Overlay:
             overlaid = self.overlaid(shown_in.node.name, is_new=after is not None)
             mark = self.change_marks.setdefault(overlaid, ChangeMark("changed", None, None))
             if mark.kind not in ("added", "removed"):
-                text = _folded_text(graph, node)
-                if kind == "changed" and before is not None and after is not None:
-                    was, now = value_label(before), value_label(after)
-                    text = f"{text.removesuffix(now)}{was} \N{RIGHTWARDS ARROW} {now}"
-                mark.lines.append((kind, text))
+                mark.lines.append(_folded_line(graph, node, kind, before))
             self._note(overlaid, before, after)
 
     def _note(self, overlaid: OverlaidNode, before: Node | None, after: Node | None) -> None:
@@ -239,8 +249,10 @@ class Overlay:
                 continue
             if after is None:
                 del edges[edge]
+                self.bypassed.add(edge)
             elif before is None:
-                edges[edge] = (after, after)  # what goes around a removed node is nothing new
+                edges[edge] = (after, after)
+                self.around.add(edge)
         return edges
 
     def _positions(self) -> dict[OverlaidNode, tuple[int, int]]:
@@ -270,6 +282,20 @@ class Overlay:
         operands = sorted(set(self.operands[node]), key=self.positions.__getitem__, reverse=True)
         users = sorted(set(self.users[node]), key=self.positions.__getitem__)
         return (*operands[:most], *users[:most])
+
+
+def _folded_line(
+    graph: FoldedGraph, node: Node, kind: ChangeKind, before: Node | None
+) -> ComparedLine:
+    """The line of a node that is folded into a box and differs."""
+    text = _folded_text(graph, node)
+    if kind == "added" or kind == "removed":
+        return ComparedLine.only(kind, text)
+    head = f"{SIGNS[kind]} "
+    if kind != "changed" or before is None:
+        return ComparedLine.same(f"{head}{text}")
+    was, now = value_label(before), value_label(node)
+    return ComparedLine.changed(was, now, head + text.removesuffix(now))
 
 
 def _folded_text(graph: FoldedGraph, node: Node) -> str:

@@ -28,6 +28,7 @@ from .fold import FoldedNode
 from .groups import group_text
 from .ranks import Ranks
 from .scene import ClusterPath, Element, Scene
+from .sides import OnlySide
 
 LONG = 12
 """An edge over more ranks than this is cut: each rank costs `dot` an invisible node."""
@@ -66,11 +67,13 @@ class Look(NamedTuple):
         lines: the lines of the label, as plain text.
         attributes: DOT attributes, colours among them.
         classes: names of CSS classes, without `tg-`.
+        sides: the lines before and after, in the drawing of a difference, where they are others.
     """
 
     lines: list[str]
     attributes: dict[str, str]
     classes: tuple[str, ...] = ()
+    sides: tuple[list[str], list[str]] | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class Drawable:
         folded: the node and what is folded into it.
         cluster: the cluster that it belongs into.
         mark: how it differs, in drawings of differences and of surplus ops; None where it does not.
-        is_old: whether only the old graph of a difference has it.
+        only: the side of a difference that alone has it.
         no_box: whether it has no box and is drawn at its users alone, as a port.
         notes: facts that a group counts over its members, such as "saved for backward".
         lines: lines of its label beyond those that the node itself gives.
@@ -94,7 +97,7 @@ class Drawable:
     folded: FoldedNode
     cluster: ClusterPath
     mark: ChangeMark | None = None
-    is_old: bool = False
+    only: OnlySide = ""
     no_box: bool = False
     notes: tuple[str, ...] = ()
     lines: list[str] = field(default_factory=list)
@@ -103,6 +106,11 @@ class Drawable:
     def node(self) -> Node:
         """The node."""
         return self.folded.node
+
+    @property
+    def is_old(self) -> bool:
+        """Whether only the old graph of a difference has it."""
+        return self.only == "before"
 
     @property
     def computed(self) -> list[Node]:
@@ -119,6 +127,8 @@ class Edge(NamedTuple):
         label: the label, as plain text.
         kind: "value", "added", "removed", "changed", "order" (one must run before the other),
             "body" (a call and what it calls) or "cut" (what a graph break interrupts).
+        sides: of a changed edge, the labels before and after.
+        only: the side of a difference that alone has it.
     """
 
     tail: int
@@ -126,6 +136,8 @@ class Edge(NamedTuple):
     value: tuple[int, ...] = ()
     label: str = ""
     kind: str = "value"
+    sides: tuple[str, str] | None = None
+    only: OnlySide = ""
 
 
 class _Bundle(NamedTuple):
@@ -221,13 +233,7 @@ class Canvas:
             for number, unit in enumerate(self.units)
         ]
         for bundle in whole:
-            self.scene.add_edge(
-                self.keys[bundle.tail],
-                self.keys[bundle.head],
-                _bundle_label(bundle.edges),
-                [bundle.kind],
-                **EDGE_STYLES[bundle.kind],
-            )
+            self._edge(bundle)
         for bundle in cut:
             self._port(bundle)
         return self.units
@@ -317,6 +323,23 @@ class Canvas:
             (whole if is_drawn(bundle) else cut).append(bundle)
         return whole, cut
 
+    def _edge(self, bundle: _Bundle) -> None:
+        key = self.scene.add_edge(
+            self.keys[bundle.tail],
+            self.keys[bundle.head],
+            _bundle_label(bundle.edges),
+            [bundle.kind],
+            **EDGE_STYLES[bundle.kind],
+        )
+        self.scene.sides.only(key, _only(edge.only for edge in bundle.edges))
+        before, after = (
+            _bundle_label(
+                [edge._replace(label=(edge.sides or [edge.label] * 2)[n]) for edge in bundle.edges]
+            )
+            for n in (0, 1)
+        )
+        self.scene.sides.label(key, [before], [after])
+
     # -- boxes -------------------------------------------------------------------------------------
 
     def _box(self, unit: Unit, named: bool) -> str:
@@ -326,7 +349,7 @@ class Canvas:
         element = Element(
             "node", drawable.graph, _names([drawable]), change=mark, is_old=drawable.is_old
         )
-        return self.scene.add_box(
+        key = self.scene.add_box(
             look.lines,
             unit.cluster,
             labels.tooltip(drawable.node),
@@ -334,6 +357,10 @@ class Canvas:
             element,
             **look.attributes,
         )
+        self.scene.sides.only(self.scene.box_id(key), drawable.only)
+        if look.sides is not None:
+            self.scene.sides.label(self.scene.box_id(key), *look.sides)
+        return key
 
     def _heated(self, look: Look, unit: Unit) -> Look:
         """The look of a box, coloured by what its nodes cost where that is what colours show."""
@@ -345,7 +372,8 @@ class Canvas:
         border, fill = HEAT_PAINTS[step := heat.step(nodes)]
         lines = [*look.lines, line] if (line := heat.line(nodes)) else look.lines
         attributes = look.attributes | {"color": border, "fillcolor": fill}
-        return Look(lines, attributes, (*look.classes, f"heat-{step}"))
+        classes = (*look.classes, f"heat-{step}")
+        return look._replace(lines=lines, attributes=attributes, classes=classes)
 
     def _group_box(self, unit: Unit, unboxed: int) -> str:
         drawables = [self.drawables[n] for n in unit.members]
@@ -364,7 +392,7 @@ class Canvas:
             attributes |= {"color": border, "fillcolor": fill}
         classes = ("group", *([kind] if kind else ()))
         look = self._heated(Look(lines, attributes, classes), unit)
-        return self.scene.add_box(
+        key = self.scene.add_box(
             look.lines,
             unit.cluster,
             labels.dot_text(tooltip, labels.MAX_TOOLTIP_LINE),
@@ -372,6 +400,8 @@ class Canvas:
             Element("group", drawables[0].graph, _names(drawables), title, kind),
             **look.attributes,
         )
+        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in drawables))
+        return key
 
     def _port(self, bundle: _Bundle) -> None:
         head = self.units[bundle.head]
@@ -401,6 +431,9 @@ class Canvas:
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
+        port = self.scene.box_id(key)
+        self.scene.sides.only(port, _only(each.only for each in bundle.edges))
+        self.scene.sides.edge(port, self.scene.box_id(self.keys[bundle.head]))
 
 
 def _bundle_label(edges: Sequence[Edge]) -> str:
@@ -410,6 +443,12 @@ def _bundle_label(edges: Sequence[Edge]) -> str:
     if len(distinct) == 1 and (label := distinct.pop()):
         return f"{len(edges)} \N{MULTIPLICATION SIGN} {label}"
     return f"{len(edges)} values" if edges[0].kind not in ("order", "body", "cut") else ""
+
+
+def _only(sides: Iterable[OnlySide]) -> OnlySide:
+    """The side that alone has any of several things."""
+    found = set(sides)
+    return found.pop() if len(found) == 1 else ""
 
 
 def _names(drawables: Iterable[Drawable]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..look.labels import MAX_TOOLTIP_LINE, dot_text, eager_label
 from .ranks import BoxEdge
 from .sequence import anchors, separators, stacked
+from .sides import Sides
 
 if TYPE_CHECKING:
     import graphviz
@@ -220,6 +221,7 @@ class Scene:
     Attributes:
         name, title, prefix, heat: as above; lines can be added to the title.
         elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
+        sides: of a difference, what each of its sides has; complete after `digraph`.
         classes: class names of modules by module path, as far as they are known; parts of labels.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
@@ -236,6 +238,7 @@ class Scene:
         self.prefix = prefix
         self.heat = heat
         self.elements: dict[str, Element] = {}
+        self.sides = Sides()
         self.classes: dict[str, str] = {}
         self.edges: list[tuple[str, str, dict[str, str]]] = []
         self._root = _Cluster()
@@ -266,7 +269,7 @@ class Scene:
         """
         key = f"n{len(self._cluster_of)}"
         self._cluster_of[key] = cluster
-        attributes["id"] = f"{self.prefix}box-{len(self._cluster_of)}"
+        attributes["id"] = self.box_id(key)
         attributes["class"] = css_classes(classes)
         if element is not None:
             if element.kind == "port":
@@ -275,6 +278,10 @@ class Scene:
         *_, inner = self._around(cluster)
         inner.boxes.append((key, {"label": dot_text(lines), "tooltip": tooltip, **attributes}))
         return key
+
+    def box_id(self, key: str) -> str:
+        """The `id` that the box with a key has in the SVG."""
+        return f"{self.prefix}box-{int(key[1:]) + 1}"
 
     def add_cost(self, cluster: ClusterPath, cost: int) -> None:
         """Add what a box costs to the clusters around it."""
@@ -291,8 +298,8 @@ class Scene:
 
     def add_edge(
         self, tail: str, head: str, label: str = "", classes: Iterable[str] = (), **attributes: str
-    ) -> None:
-        """Add an edge between two boxes.
+    ) -> str:
+        """Add an edge between two boxes, and return its `id`.
 
         Args:
             tail: the key of the box that it leaves.
@@ -306,6 +313,7 @@ class Scene:
         if label:
             attributes["label"] = dot_text([f" {label} "])
         self.edges.append((tail, head, attributes))
+        return attributes["id"]
 
     def digraph(self) -> graphviz.Digraph:
         """The drawing as DOT."""
@@ -348,6 +356,7 @@ class Scene:
         self._write(drawing, self._root, count())
         large = len(self._cluster_of) > LARGE
         for tail, head, attributes in self.edges:
+            self.sides.edge(attributes["id"], self.box_id(tail), self.box_id(head))
             if large and "label" in attributes:
                 attributes = {**attributes, "taillabel": attributes["label"]}
                 del attributes["label"]
@@ -393,6 +402,7 @@ class Scene:
             }
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
+            self.sides.cluster(attributes["id"], map(self.box_id, inner.all_boxes()))
             with drawing.subgraph(name=f"cluster_{number}") as subgraph:
                 subgraph.attr(**attributes)
                 self._write(subgraph, inner, numbers)

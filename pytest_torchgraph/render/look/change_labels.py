@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from ...graph.model import Node
 from ...graph.text.format import format_node
 from . import labels
-from .change_marks import SIGNS, ChangeMark
+from .change_marks import ARROW, SIGNS, ChangeMark, ComparedLine
 
-ARROW = "\N{RIGHTWARDS ARROW}"
 MAX_OPERANDS = 2
 """How many changed operands of a rewired node are listed; each takes up to two lines of the box."""
 CONTEXT_CHARACTERS = 6
 """How many equal characters are kept on each side of the part in which two texts differ."""
 
 
-def change_lines(mark: ChangeMark, node: Node) -> list[str]:
+def change_lines(mark: ChangeMark, node: Node) -> list[ComparedLine]:
     """The lines of the label of a box with a change mark.
 
     Args:
@@ -26,17 +25,14 @@ def change_lines(mark: ChangeMark, node: Node) -> list[str]:
     """
     before, after = mark.before, mark.after
     if before is None or after is None:
-        lines = labels.node_lines(node)
-        lines[0] = f"{SIGNS[mark.kind]} {lines[0]}"
+        lines = [ComparedLine.same(line) for line in labels.node_lines(node)]
     else:
         lines = list(_compared(before, after))
-        lines[0] = f"{SIGNS[mark.kind]} {lines[0]}"
         if mark.kind == "rewired":
             lines += _operands(before, after)
-    if mark.times > 1:
-        lines[0] += f" {labels.TIMES} {mark.times:,}"
-    lines += [f"{SIGNS[kind]} {text}" for kind, text in mark.lines]
-    return lines
+    times = f" {labels.TIMES} {mark.times:,}" if mark.times > 1 else ""
+    first = ComparedLine(*(f"{SIGNS[mark.kind]} {text}{times}" for text in lines[0]))
+    return [first, *lines[1:], *mark.lines]
 
 
 def source_line(node: Node) -> list[str]:
@@ -44,32 +40,32 @@ def source_line(node: Node) -> list[str]:
     return [] if node.source is None else [str(node.source)]
 
 
-def _compared(before: Node, after: Node) -> Iterator[str]:
+def _compared(before: Node, after: Node) -> Iterator[ComparedLine]:
     """The op, and what of the node differs: its target, constants, result, or else its text."""
     old_op, new_op = labels.node_lines(before)[0], labels.node_lines(after)[0]
     shown = old_op != new_op
-    yield f"{old_op} {ARROW} {new_op}" if shown else new_op
+    yield ComparedLine.changed(old_op, new_op) if shown else ComparedLine.same(new_op)
     for label in (lambda node: node.target, labels.constants_label, labels.value_label):
         old, new = label(before), label(after)
         if old != new:
             shown = True
             yield from _both(old, new)
         elif label is labels.constants_label and new:
-            yield new
+            yield ComparedLine.same(new)
     if not shown:
         old, new = format_node(before), format_node(after)
         if before.refs == after.refs and old != new:
             yield from _both(*differing(old, new))
 
 
-def _both(old: str, new: str) -> Iterator[str]:
+def _both(old: str, new: str) -> Iterator[ComparedLine]:
     """Both texts in one line, or in two where they do not fit."""
     old, new = old or "nothing", new or "nothing"
     if len(old) + len(new) + 3 <= labels.MAX_LINE:
-        yield f"{old} {ARROW} {new}"
+        yield ComparedLine.changed(old, new)
     else:
-        yield old
-        yield f"{ARROW} {new}"
+        yield ComparedLine(old, old, new)
+        yield ComparedLine(f"{ARROW} {new}", "", "")
 
 
 def differing(old: str, new: str) -> tuple[str, str]:
@@ -82,7 +78,7 @@ def differing(old: str, new: str) -> tuple[str, str]:
     return old[start : len(old) - end], new[start : len(new) - end]
 
 
-def _operands(before: Node, after: Node) -> Iterator[str]:
+def _operands(before: Node, after: Node) -> Iterator[ComparedLine]:
     """The names of operands that were replaced, with those of the new ones."""
     pairs = [(old, new) for old, new in zip(before.refs, after.refs, strict=False) if old != new]
     for old, new in pairs[:MAX_OPERANDS]:

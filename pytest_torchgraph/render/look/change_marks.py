@@ -7,7 +7,7 @@ can tell the paints apart.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...graph.model import Node
 from .op_categories import Paint
@@ -35,6 +35,39 @@ CHANGE_PAINTS: dict[str, Paint] = {
 """The paint of a box or an edge with a change mark, by the kind of the mark."""
 
 
+ARROW = "\N{RIGHTWARDS ARROW}"
+"""Stands between what was and what is."""
+
+
+class ComparedLine(NamedTuple):
+    """A line of a label that compares two graphs.
+
+    Attributes:
+        text: the line as it is drawn.
+        before, after: what of it is true of the old and of the new graph, "" for nothing.
+    """
+
+    text: str
+    before: str
+    after: str
+
+    @classmethod
+    def same(cls, text: str) -> ComparedLine:
+        """A line that is true of both."""
+        return cls(text, text, text)
+
+    @classmethod
+    def only(cls, kind: Literal["added", "removed"], text: str) -> ComparedLine:
+        """A line, behind its sign, that is true of one of them."""
+        signed = f"{SIGNS[kind]} {text}"
+        return cls(signed, "", signed) if kind == "added" else cls(signed, signed, "")
+
+    @classmethod
+    def changed(cls, before: str, after: str, head: str = "") -> ComparedLine:
+        """What was and what is, behind a common beginning."""
+        return cls(f"{head}{before} {ARROW} {after}", f"{head}{before}", f"{head}{after}")
+
+
 @dataclass(slots=True)
 class ChangeMark:
     """How the node of a drawable differs; the drawing gives the box its sign and its paint.
@@ -42,7 +75,7 @@ class ChangeMark:
     Attributes:
         kind: the kind of change; "surplus" for an op that should not be there.
         before, after: the node in the old and in the new graph, None where there is none.
-        lines: changes of what is folded into the box, as (kind, text).
+        lines: changes of what is folded into the box.
         follows: whether the change is a consequence of an edit elsewhere.
         times: in how many places the same change is; the box shows the first one.
     """
@@ -50,6 +83,6 @@ class ChangeMark:
     kind: ChangeMarkKind
     before: Node | None
     after: Node | None
-    lines: list[tuple[ChangeMarkKind, str]] = field(default_factory=list)
+    lines: list[ComparedLine] = field(default_factory=list)
     follows: bool = False
     times: int = 1

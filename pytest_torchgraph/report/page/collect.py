@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ...api.result import Capture
     from ...render.drawing import Drawing
     from ...render.layout.scene import Element
+    from ...render.layout.sides import Sides
 
 Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
@@ -128,6 +129,19 @@ def difference_data(
         "findings": [_finding(each, drawing) for each in findings],
         "cost": _changed_cost(diff) if diff else None,
         "nodes": changed_nodes_data(diff, drawing) if diff else [],
+        "sides": _sides(drawing.sides) if drawing and drawing.sides else None,
+    }
+
+
+def _sides(sides: Sides) -> Data:
+    """What of a drawing each side has not, the labels that are others on it, its further edges."""
+    return {
+        name: {
+            "without": list(side.without),
+            "labels": side.labels,
+            "edges": [list(edge) for edge in side.edges],
+        }
+        for name, side in (("before", sides.before), ("after", sides.after))
     }
 
 

@@ -1,0 +1,98 @@
+"""What of the drawing of a difference the old and the new graph have."""
+
+from __future__ import annotations
+
+import re
+
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.render.difference import drawing as drawing_of
+from pytest_torchgraph.render.drawing import Drawing
+from pytest_torchgraph.render.layout.sides import Side
+
+HEAD = "torchgraph 2\n\nforward @ aot {\n  %x = input : f32[2, 4]\n"
+
+
+def graph(*lines: str) -> Graph:
+    return Graph.from_text(HEAD + "".join(f"  {line}\n" for line in lines) + "}\n")
+
+
+def drawn(before: Graph, after: Graph) -> Drawing:
+    return drawing_of(diff_graphs((before,), (after,)))
+
+
+def shown(drawing: Drawing, side: Side) -> list[str]:
+    """The first lines of the boxes that a side has, and its edges by these."""
+    lines: dict[str, str] = {}
+    seen = []
+    for line in drawing.digraph.body:
+        found = re.search(r"\bid=\"?([\w-]+)", line)
+        if found is None or "style=invis" in line:
+            continue
+        label = re.search(r'label="?(.*?)(?:\\n|"|\s\w+=|$)', line)
+        key = found[1]
+        if edge := re.match(r"\s*(\w+) -> (\w+)", line):
+            what = f"{lines[edge[1]]} -> {lines[edge[2]]}"
+        elif box := re.match(r"\s*(n\d+) \[", line):
+            own = side.labels.get(key)
+            what = lines[box[1]] = own[0] if own else label[1] if label else ""
+        else:
+            continue
+        if key not in side.without:
+            seen.append(what)
+    return seen
+
+
+def test_an_inserted_op_and_its_edges_are_only_in_the_new_graph() -> None:
+    old = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
+    new = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
+    found = drawn(old, new)
+    before, after = (shown(found, side) for side in (found.sides.before, found.sides.after))
+    assert not any("aten.clone" in what for what in before)
+    ids = {each.nodes[0]: key for key, each in found.elements.items() if each.nodes}
+    assert list(found.sides.before.edges) == [(ids["a"], ids["b"])]
+    assert not found.sides.after.edges
+    assert "aten.sin -> + aten.clone" in after
+    assert not any(what.startswith("aten.sin -> ") and "aten.cos" in what for what in after)
+
+
+def test_a_removed_op_is_only_in_the_old_graph_and_what_goes_around_it_only_in_the_new() -> None:
+    old = graph("%a = aten.sin(%x)", "%c = aten.clone(%a)", "%b = aten.cos(%c)", "return %b")
+    new = graph("%a = aten.sin(%x)", "%b = aten.cos(%a)", "return %b")
+    found = drawn(old, new)
+    before, after = (shown(found, side) for side in (found.sides.before, found.sides.after))
+    assert "aten.sin -> - aten.clone" in before
+    assert not any("aten.clone" in what for what in after)
+    around = [what for what in after if what.startswith("aten.sin -> ")]
+    assert around
+    assert not set(around) & set(before)
+
+
+def test_a_changed_op_is_labelled_with_what_it_is_on_each_side() -> None:
+    old = graph("%a = aten.gelu(%x) : f32[2, 4]", "%b = aten.cos(%a)", "return %b")
+    new = graph("%a = aten.relu(%x) : f16[2, 4]", "%b = aten.cos(%a)", "return %b")
+    found = drawn(old, new)
+    labels = [side.labels for side in (found.sides.before, found.sides.after)]
+    (box,) = (key for key in labels[0] if "box" in key)
+    assert labels[0][box][:2] == ["~ aten.gelu", "f32[2, 4]"]
+    assert labels[1][box][:2] == ["~ aten.relu", "f16[2, 4]"]
+    (edge,) = (key for key in labels[0] if "edge" in key)
+    assert (labels[0][edge], labels[1][edge]) == (["f32[2, 4]"], ["f16[2, 4]"])
+    lines = next(line for line in found.digraph.body if box in line)
+    assert lines.count("\\n") + 1 == len(labels[0][box])  # a line of it takes the place of a line
+
+
+def test_a_module_that_came_is_a_cluster_of_the_new_graph_alone() -> None:
+    old = graph('%a = aten.sin(%x) in "first"', "return %a")
+    new = graph('%a = aten.sin(%x) in "first"', '%c = aten.cos(%a) in "second"', "return %c")
+    found = drawn(old, new)
+    (second,) = (key for key, each in found.elements.items() if each.label == "second")
+    (first,) = (key for key, each in found.elements.items() if each.label == "first")
+    assert second in found.sides.before.without
+    assert second not in found.sides.after.without
+    assert first not in {**found.sides.before.without, **found.sides.after.without}
+
+
+def test_graphs_without_a_difference_have_no_sides() -> None:
+    same = graph("%a = aten.sin(%x)", "return %a")
+    assert not drawn(same, same).sides
