@@ -33,6 +33,7 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 SCRIPTS = (
     "elements.js",
     "data.js",
+    "links.js",
     "tests.js",
     "overviews.js",
     "audit.js",
@@ -42,14 +43,23 @@ SCRIPTS = (
     "paths.js",
     "nodes.js",
     "picture.js",
+    "sides.js",
+    "heat.js",
+    "panel.js",
+    "print.js",
+    "keys.js",
     "start.js",
 )
 """The parts of the script in `script/`, in their order: one script, a file for each concern."""
 
 
+NODE_KEYS = {"flops": "flops", "saved_bytes": "saved"}
+"""The keys that the figures of a heat have in the data of a node."""
+
+
 def page(data: dict[str, Any]) -> str:
     """The HTML of a page that shows `data`, those of `session.Page`."""
-    script = "".join(_resource(f"script/{each}") for each in SCRIPTS)
+    script = _constants() + "".join(_resource(f"script/{each}") for each in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
         digest=f"sha256-{digest}", style=_resource("page.css"), script=script, data=embedded(data)
@@ -63,6 +73,17 @@ def embedded(data: object) -> str:
     """
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c")
+
+
+def _constants() -> str:
+    """What the script shares with the drawings: the scale and the units of a heat."""
+    from ...render.look.heat import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
+
+    steps = [
+        [step, SHARES.get(step), paint.fill, WORDS[step]] for step, paint in HEAT_PAINTS.items()
+    ]
+    units = {NODE_KEYS[figure]: unit for figure, unit in UNITS.items()}
+    return f"const HEAT = {embedded({'steps': steps, 'units': units, 'kept': BORDER})};\n"
 
 
 def _resource(name: str) -> str:

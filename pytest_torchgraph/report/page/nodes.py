@@ -109,6 +109,7 @@ def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool
             "end": end if node.name in at_end else "",
             "flops": _times(flops.get(node.name, 0), graph.runs),
             "saved": _times(saved.get(node.name, 0), graph.runs),
+            "effects": ", ".join(dict.fromkeys(effect.kind for effect in node.effects)),
             "sign": signs.get(id(node), ""),
             "ids": box_ids.get((graph.name, node.name, is_old), []),
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report.page.pages import difference, network, one_test
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -52,3 +53,9 @@ def opened(chromium: Any) -> Iterator[Opened]:
     context.close()
     assert found.console == []
     assert {request.partition("#")[0] for request in found.requests} <= {url.partition("#")[0]}
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> dict[str, Any]:
+    found = difference(network(12), network(12, changed=7), tmp_path)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])

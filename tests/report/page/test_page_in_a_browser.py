@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,78 +9,11 @@ from typing import Any
 
 import pytest
 from report.page.captured import Captured
+from report.page.pages import difference, network, one_test, view_box, written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.graph_break import GraphBreak
-from pytest_torchgraph.render.difference import drawing as drawing_of
-from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
-from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.snapshot.subject import subject_of
-
-LAYER = """\
-  %layers.{n}.weight = parameter : f32[8, 8]
-  %layers.{n}/t = aten.t.default(%layers.{n}.weight) : f32[8, 8]
-  %layers.{n}/mm = aten.mm.default({x}, %layers.{n}/t) : f32[2, 8]
-  %layers.{n}/{act} = aten.{act}.default(%layers.{n}/mm) : f32[2, 8]
-"""
-
-
-def network(layers: int, changed: int = -1) -> Graph:
-    lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
-    for n in range(layers):
-        act = "relu" if n == changed else "gelu"
-        lines.append(LAYER.format(n=n, x=x, act=act))
-        x = f"%layers.{n}/{act}"
-    return Graph.from_text("".join([*lines, f"  return {x}\n}}\n"]))
-
-
-def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
-    found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
-    return {**found, "captures": [], "ranks": [], "differences": [], "pictures": [], **parts}
-
-
-def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") -> dict[str, Any]:
-    diff = diff_graphs((before,), (after,))
-    drawing = drawing_of(diff)
-    drawn = draw(drawing.digraph, directory / "difference.svg")
-    if drawn.renderer is None:
-        pytest.skip("there is no dot")
-    texts = [
-        subject_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
-    ]
-    return collect.difference_data(
-        file="__snapshots__/test_a/test_step.tgraph",
-        headline=diff.heading(),
-        accept="pytest test_a.py::test_step --torchgraph-update",
-        lines=difflib.unified_diff(*texts, "stored", "now", lineterm=""),
-        diff=diff,
-        drawing=drawing,
-        svg=drawn.path.read_text(),
-        note=drawn.note or "",
-        ranks=ranks,
-    )
-
-
-def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
-    path = directory / "page.html"
-    data = {"about": "pytest", "warning": "", "tests": list(tests), **more}
-    path.write_text(html_of(data), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def failed(tmp_path: Path) -> dict[str, Any]:
-    found = difference(network(12), network(12, changed=7), tmp_path)
-    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
-
-
-def boxes(page: Any) -> list[float]:
-    view = page.evaluate(
-        "document.querySelector('.view').shadowRoot.querySelector('svg').getAttribute('viewBox')"
-    )
-    return [float(number) for number in view.split()]
 
 
 def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
@@ -147,7 +79,7 @@ def test_a_page_opens_with_the_causes_where_there_are_some(
     page.locator("#all-causes").click()
     assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
 
-    page.goto(f"{path.as_uri()}#5")
+    page.goto(f"{path.as_uri()}#test={CAUSE['files'][5]}")
     page.reload()
     assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[5]"
 
@@ -166,12 +98,12 @@ def test_the_picture_is_zoomed_dragged_and_seen_as_a_whole(
 ) -> None:
     page = opened.open(written(tmp_path, failed))
     page.get_by_role("button", name="whole picture").click()
-    whole = boxes(page)
+    whole = view_box(page)
     page.get_by_role("button", name="zoom in").click()
-    near = boxes(page)
+    near = view_box(page)
     assert near[2] < whole[2]
     page.get_by_role("button", name="zoom out").click()
-    assert boxes(page)[2] == pytest.approx(whole[2])
+    assert view_box(page)[2] == pytest.approx(whole[2])
     view = page.locator(".view").bounding_box()
     page.mouse.move(view["x"] + 100, view["y"] + 100)
     page.mouse.wheel(0, -200)
@@ -180,11 +112,11 @@ def test_the_picture_is_zoomed_dragged_and_seen_as_a_whole(
         ".viewBox.baseVal.width < w",
         arg=whole[2] - 1,
     )
-    before = boxes(page)
+    before = view_box(page)
     page.mouse.down()
     page.mouse.move(view["x"] + 200, view["y"] + 150, steps=3)
     page.mouse.up()
-    after = boxes(page)
+    after = view_box(page)
     assert after[0] < before[0]
     assert after[1] < before[1]
     assert after[2] == pytest.approx(before[2])

@@ -42,13 +42,17 @@ function folded(summary, build) {
   return box;
 }
 
-function command(text) {
-  const button = element("button", { onclick: async () => {
-    await copy(text);
+function copyButton(label, text, kind = null) {
+  const button = element("button", { class: kind, onclick: async () => {
+    await copy(text());
     button.textContent = "copied";
-    setTimeout(() => { button.textContent = "copy"; }, COPIED_MS);
-  } }, "copy");
-  return element("div", { class: "command" }, element("pre", {}, text), button);
+    setTimeout(() => { button.textContent = label; }, COPIED_MS);
+  } }, label);
+  return button;
+}
+
+function command(text) {
+  return element("div", { class: "command" }, element("pre", {}, text), copyButton("copy", () => text));
 }
 
 async function copy(text) {

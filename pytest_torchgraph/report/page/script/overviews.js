@@ -8,23 +8,24 @@ const causesButton = element("button", { id: "all-causes", onclick: () => showCa
   element("strong", {}, causes ? causes.heading : ""));
 const overviews = [...(audit ? [auditButton] : []), ...(causes ? [causesButton] : [])];
 
-function overview(button, hash, ...parts) {
+function overview(button, view, ...parts) {
   current = -1;
   views = [];
+  shownParts = noParts();
   for (const other of document.querySelectorAll("nav button")) other.removeAttribute("aria-current");
-  button.setAttribute("aria-current", "true");
-  history.replaceState(null, "", hash);
+  if (button) button.setAttribute("aria-current", "true");
+  linkTo({ view });
   document.querySelector("main").replaceChildren(...parts);
   document.querySelector("main").scrollTop = 0;
 }
 
 function showAudit() {
-  overview(auditButton, "#audit", ...auditView(audit));
+  overview(auditButton, "audit", ...auditView(audit));
 }
 
 // Each edit once, with the tests that it fails.
 function showCauses() {
-  overview(causesButton, "#causes",
+  overview(causesButton, "causes",
     element("h2", {}, causes.heading),
     ...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
     ...causes.list.map(cause),
@@ -34,8 +35,10 @@ function showCauses() {
 function cause(each) {
   const change = [["del", each.before], ["add", each.after]].filter(([, line]) => line);
   const buttons = each.files.map((id) => testButton(id));
-  return element("section", { class: "card cause" },
-    element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
+  const key = `${each.sign} ${each.what}${each.where ? ` in ${each.where}` : ""}`; // what its address calls it
+  return element("section", { class: "card cause", "data-cause": wellFormed(key) },
+    element("div", { class: "linked" }, element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
+      linkButton({ view: "causes", cause: key })),
     element("p", {}, each.where ? ["in ", name(each.where), " · "] : "",
       `${plural(each.places, "place")} in ${plural(each.files.length, "test")}`,
       each.costs ? ` · costs ${each.costs}` : ""),

@@ -3,7 +3,7 @@
 function detail(test) {
   return [
     element("h2", {}, ...title(test)),
-    element("p", { class: "where" }, name(test.where), ` · ${test.seconds.toFixed(2)} s`),
+    element("p", { class: "where linked" }, name(test.where), ` · ${test.seconds.toFixed(2)} s `, linkButton({ test: test.id })),
     ...test.differences.flatMap((each, number) => difference(each, test.differences[number - 1])),
     ...test.pictures.flatMap((each) => [element("h3", {}, name(each.title)), ...picture(each)]),
     ...(test.message ? [element("h3", {}, "Message"), element("pre", {}, test.message)] : []),
@@ -12,25 +12,43 @@ function detail(test) {
   ];
 }
 
+function noParts() {
+  return { findings: [], captures: [], pictures: [] };
+}
+
 // The findings, each a button that shows its boxes in the picture; the first is shown at once.
 function findings(each, view) {
-  const buttons = each.findings.map((finding) => element("button", {
-    title: view && finding.ids.length ? "show it in the picture" : null,
-    onclick: (event) => {
-      for (const other of buttons) other.removeAttribute("aria-current");
-      event.currentTarget.setAttribute("aria-current", "true");
+  const own = each.findings.map((finding) => {
+    const link = { test: tests[current].id, finding: shownParts.findings.length + 1 };
+    const choose = (linked = false) => {
+      for (const other of shownParts.findings) other.button.removeAttribute("aria-current");
+      button.setAttribute("aria-current", "true");
       if (view) view.show(finding.ids, finding.follows);
-    },
-  }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
-  finding.more ? element("span", { class: "more" }, name(finding.more)) : null));
-  if (view && buttons.length) view.start = () => buttons[0].click();
-  return element("ul", { class: "findings" }, buttons.map((button) => element("li", {}, button)));
+      if (linked) linkTo(link);
+    };
+    const button = element("button", {
+      title: view && finding.ids.length ? "show it in the picture" : null, onclick: () => choose(true),
+    }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
+    finding.more ? element("span", { class: "more" }, name(finding.more)) : null);
+    shownParts.findings.push({ button, choose });
+    return { choose, row: element("li", {}, button, linkButton(link)) };
+  });
+  if (view && own.length) view.first = own[0].choose;
+  return element("ul", { class: "findings" }, own.map((one) => one.row));
+}
+
+// The picture of a difference or of a failed check, for which an address has a number.
+function numberedViewer(each) {
+  const number = shownParts.pictures.length + 1;
+  const view = viewer(each, number);
+  shownParts.pictures.push({ view, nodes: each.nodes });
+  return view;
 }
 
 // A comparison that failed; of several ranks each class has its own, and what is of all is said once.
 function difference(each, before) {
   const again = each.ranks && before && before.file === each.file;
-  const view = each.svg ? viewer(each) : null;
+  const view = each.svg ? numberedViewer(each) : null;
   const changes = findings(each, view);
   const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
   const lines = each.diff.map((line) => element("span", {
@@ -50,15 +68,18 @@ function difference(each, before) {
 
 function picture(each) {
   if (!each.svg) return [element("p", { class: "note" }, each.note || "no picture")];
-  const view = viewer(each);
+  const view = numberedViewer(each);
   return [findings(each, view), view.root, each.note ? element("p", { class: "note" }, each.note) : null,
     nodes(each, view)].filter((part) => part !== null);
 }
 
 // A capture, or the one that stands for ranks, which `who` names.
 function capture(each, who = null, open = false) {
-  const parts = [element("h3", {}, who || ["Capture ", Number.isInteger(each.rank) ? `of rank ${each.rank} ` : "",
-    name(each.via ? `via ${each.via}` : "of a watch")])];
+  const heading = element("h3", {}, who || ["Capture ", Number.isInteger(each.rank) ? `of rank ${each.rank} ` : "",
+    name(each.via ? `via ${each.via}` : "of a watch")]);
+  shownParts.captures.push(heading);
+  const parts = [element("div", { class: "linked" }, heading,
+    linkButton({ test: tests[current].id, capture: shownParts.captures.length }))];
   if (each.note) parts.push(element("p", { class: "note" }, name(each.note)));
   for (const graphBreak of each.breaks) {
     parts.push(element("div", { class: "card" },

@@ -4,6 +4,7 @@ const shown = new Set(OUTCOMES);
 let words = [];
 let current = -1;
 let views = [];
+let shownParts = noParts(); // of the test that is shown, what an address can name
 
 function searched(test) {
   if (test.searched === undefined) {
@@ -60,7 +61,7 @@ function list() {
   document.getElementById("count").textContent = `${matches.length} of ${plural(tests.length, "test")}`;
 }
 
-function select(number) {
+function select(number, replace = false) {
   current = number;
   for (const button of overviews) button.removeAttribute("aria-current");
   for (const button of document.querySelectorAll("nav button")) {
@@ -69,8 +70,9 @@ function select(number) {
     else button.removeAttribute("aria-current");
     if (chosen) button.scrollIntoView({ block: "nearest" });
   }
-  history.replaceState(null, "", `#${number}`);
+  linkTo({ test: tests[number].id }, replace);
   views = [];
+  shownParts = noParts();
   document.querySelector("main").replaceChildren(...detail(tests[number]));
   document.querySelector("main").scrollTop = 0;
   for (const view of views) if (view.start) view.start();

@@ -1,0 +1,83 @@
+// Colours of the boxes by what their nodes cost, and the mark of what is kept for the backward.
+// HEAT has the scale, that of the pictures with heat=; see render/look/heat.py.
+
+const SAVED_RADIUS = 3.5; // of the mark, in units of the picture
+
+// The nodes that each box shows; the first is the one that it is named for.
+function nodesByBox(each) {
+  const boxes = new Map();
+  for (const node of each.nodes) {
+    for (const id of node.ids) {
+      if (!boxes.has(id)) boxes.set(id, []);
+      boxes.get(id).push(node);
+    }
+  }
+  return boxes;
+}
+
+function sumOf(nodes, figure) {
+  return nodes.reduce((sum, node) => sum + (node[figure] || 0), 0);
+}
+
+function share(value, total) {
+  return `${(100 * value / total).toFixed(1)}%`;
+}
+
+// The total is that of the graphs as they are now: what was removed has its share of it as well.
+function heated(each, byBox) {
+  const total = {};
+  for (const figure of Object.keys(HEAT.units)) {
+    total[figure] = sumOf(each.nodes.filter((node) => !node.old), figure) || sumOf(each.nodes, figure);
+  }
+  const known = Object.keys(total).filter((figure) => total[figure]);
+  const legend = element("div", { class: "legend", hidden: "" });
+  const step = (nodes, figure) => {
+    const value = sumOf(nodes, figure);
+    if (!value) return nodes.some((node) => node[figure] === null) ? "unknown" : "none";
+    return HEAT.steps.find(([, least]) => least !== null && value / total[figure] >= least)[0];
+  };
+  const paint = ({ drawn }, figure) => {
+    const used = known.includes(figure) ? figure : "";
+    legend.hidden = !used;
+    for (const [id, nodes] of byBox) {
+      const part = drawn(id);
+      const key = part && used ? step(nodes, used) : "";
+      const fill = key ? HEAT.steps.find(([other]) => other === key)[2] : "";
+      if (part) for (const shape of part.querySelectorAll("polygon, path")) {
+        if (shape.getAttribute("fill") !== "none") shape.style.fill = fill;
+      }
+    }
+    if (!used) return;
+    const unknown = each.nodes.filter((node) => node[used] === null).length;
+    legend.replaceChildren(
+      element("span", {}, `share of all ${HEAT.units[used][1]}, ${thousands(total[used])} ${HEAT.units[used][0]}:`),
+      ...HEAT.steps.map(([, , fill, words]) => element("span", { class: "step" },
+        element("span", { class: "swatch", style: `background:${fill}` }), words)),
+      unknown ? element("span", {}, `of ${plural(unknown, "op")} it is not known`) : "");
+  };
+  const choice = (changed) => {
+    if (!known.length) return null;
+    const options = [["", "changes"], ...known.map((figure) => [figure, HEAT.units[figure][1]])];
+    const select = element("select", { onchange: () => { looks.heat = select.value; changed(); } },
+      options.map(([value, text]) => element("option", { value }, text)));
+    select.value = known.includes(looks.heat) ? looks.heat : "";
+    return element("label", { class: "heat" }, "colours: ", select);
+  };
+  return { paint, choice, legend };
+}
+
+// A dot at the corner of each box that keeps something for the backward.
+function markSaved({ drawn }, byBox) {
+  for (const [id, nodes] of byBox) {
+    const [part, bytes] = [drawn(id), sumOf(nodes, "saved")];
+    if (!part || !bytes || part.querySelector(".kept")) continue;
+    const box = part.getBBox();
+    const dot = document.createElementNS(SVG, "circle");
+    const title = document.createElementNS(SVG, "title");
+    title.textContent = `${thousands(bytes)} B kept for the backward`;
+    for (const [key, value] of [["class", "kept"], ["cx", box.x + box.width], ["cy", box.y], ["r", SAVED_RADIUS],
+      ["fill", HEAT.kept], ["stroke", "white"]]) dot.setAttribute(key, value);
+    dot.append(title);
+    part.append(dot);
+  }
+}

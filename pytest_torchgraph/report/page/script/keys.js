@@ -1,0 +1,76 @@
+// The keys. None does anything while somebody writes in a field.
+
+const KEYS = [
+  ["j  k", "next and previous test"], ["n  p", "next and previous finding"], ["c", "causes"],
+  ["a", "what this suite compiles"], ["t", "list of the tests"], ["/", "search the tests"],
+  ["b", "difference, or before and after"], ["arrows", "move the picture that has the focus"],
+  ["+  -  0", "zoom it in, out, show all of it"], ["Esc", "close what was opened"], ["?", "these keys"],
+];
+const help = element("dialog", { "aria-labelledby": "keys-heading" },
+  element("h2", { id: "keys-heading" }, "Keys"),
+  element("dl", {}, KEYS.flatMap(([keys, words]) => [
+    element("dt", {}, keys.split("  ").flatMap((key, place) => [place ? " " : "", element("kbd", {}, key)])),
+    element("dd", {}, words)])),
+  element("button", { onclick: () => help.close() }, "close"));
+document.body.append(help);
+
+function writesIn(target) {
+  return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+}
+
+// Where a screen reader goes on after another view was shown.
+function focusHeading() {
+  const heading = document.querySelector("main h2");
+  if (!heading) return;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+}
+
+async function nextTest(step) {
+  const numbers = matching().map((test) => test.number);
+  if (!numbers.length) return;
+  const at = numbers.indexOf(current);
+  const next = at < 0 ? (step > 0 ? 0 : numbers.length - 1) : Math.min(Math.max(at + step, 0), numbers.length - 1);
+  if (numbers[next] === current) return;
+  await select(numbers[next], current >= 0); // from test to test one does not come back by each
+  focusHeading();
+}
+
+function nextFinding(step) {
+  const findings = shownParts.findings;
+  if (!findings.length) return;
+  const at = findings.findIndex((each) => each.button.getAttribute("aria-current") === "true");
+  const next = findings[Math.min(Math.max(at + step, 0), findings.length - 1)];
+  next.choose(true);
+  next.button.focus();
+}
+
+function escape() {
+  if (writesIn(document.activeElement)) document.activeElement.blur();
+  else for (const view of views) if (view.clear && view.clear()) return;
+}
+
+const ACTIONS = {
+  j: () => nextTest(1),
+  k: () => nextTest(-1),
+  n: () => nextFinding(1),
+  p: () => nextFinding(-1),
+  c: () => { if (causes) { showCauses(); focusHeading(); } },
+  a: () => { if (audit) { showAudit(); focusHeading(); } },
+  t: () => {
+    const button = document.querySelector('nav [aria-current="true"]') || document.querySelector("nav button");
+    if (button) button.focus();
+  },
+  b: () => { const button = document.querySelector('.picture .switch button[aria-pressed="false"]'); if (button) button.click(); },
+  "/": () => search.focus(),
+  "?": () => help.showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.key === "Escape") escape();
+  else if (!writesIn(event.target) && Object.hasOwn(ACTIONS, event.key)) {
+    event.preventDefault();
+    ACTIONS[event.key]();
+  }
+});

@@ -1,0 +1,107 @@
+// Addresses of what is shown: `#test=ID&finding=2`, `#causes`, `#test=ID&picture=1&node=NAME`. They are in the
+// address bar, and are followed when the page is opened, and when the browser goes back.
+
+let place = {}; // what is shown, as the parts of its address
+let following = false; // an address is being followed, which makes no new ones
+
+// Half a surrogate pair cannot be in an address.
+function wellFormed(text) {
+  return String(text).replace(/\p{Surrogate}/gu, "\ufffd");
+}
+
+function address(parts) {
+  const encoded = (value) => encodeURIComponent(wellFormed(value)).replace(/%(?:2F|3A|2C|40)/g, decodeURIComponent);
+  return `#${Object.entries(parts).filter(([, value]) => value !== null && value !== undefined)
+    .map(([key, value]) => (key === "view" ? encoded(value) : `${key}=${encoded(value)}`)).join("&")}`;
+}
+
+function partsOf(hash) {
+  const decoded = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  };
+  const parts = {};
+  for (const item of hash.slice(1).split("&").filter(Boolean)) {
+    const [, key, value] = /^([a-z]+)=(.*)$/s.exec(item) || [null, "view", item];
+    parts[key] = decoded(value);
+  }
+  return parts;
+}
+
+// What is shown from now on, for the address bar; `replace` where the browser is not to come back to what was.
+function linkTo(parts, replace = false) {
+  place = parts;
+  const to = address(parts);
+  if (following || to === location.hash) return;
+  history[replace || !location.hash ? "replaceState" : "pushState"](null, "", to);
+}
+
+function linkButton(parts = null) {
+  const button = copyButton("link", () => location.href.split("#")[0] + address(parts || place), "link");
+  button.title = "copy the address of this";
+  return button;
+}
+
+// Shows what an address names. False where it names nothing; what is not in this page, the page says.
+async function follow(hash) {
+  const parts = partsOf(hash);
+  following = true;
+  try {
+    return await showPlace(parts);
+  } finally {
+    following = false;
+    place = parts;
+  }
+
+  async function showPlace({ view, cause, test, finding, capture, picture, node, graph, old }) {
+    if (view === "causes" && causes) {
+      showCauses();
+      if (cause !== undefined) marked([...document.querySelectorAll(".cause")].find((each) => each.dataset.cause === cause), "This cause");
+    } else if (view === "audit" && audit) showAudit();
+    else if (view === "print") await showPrint();
+    else if (test !== undefined) {
+      const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
+      if (!found) return missing("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
+      if (found.number !== current) await select(found.number);
+      if (finding !== undefined) {
+        const one = shownParts.findings[finding - 1];
+        if (one) one.choose();
+        else missing(`Finding ${finding} is not in this test: `, plural(shownParts.findings.length, "finding"), ".");
+      }
+      if (capture !== undefined) marked(shownParts.captures[capture - 1], `Capture ${capture}`);
+      if (node !== undefined) {
+        const one = shownParts.pictures[(picture || 1) - 1];
+        const told = one && one.nodes.find((each) => each.name === node
+          && (graph === undefined || each.graph === graph) && each.old === (old === "1"));
+        if (told) one.view.select(told);
+        else missing("The node ", name(node), " is not in this test.");
+      }
+    } else return !view ? false : missing("This page has no ", name(view), ".");
+    return true;
+  }
+}
+
+function marked(part, words) {
+  if (!part) return missing(words, " is not in this page.");
+  part.scrollIntoView({ block: "start" });
+  part.tabIndex = -1;
+  part.focus({ preventScroll: true });
+  return true;
+}
+
+// Says above what is shown that a link leads to nothing here.
+function missing(...words) {
+  const main = document.querySelector("main");
+  for (const other of main.querySelectorAll(".missing")) other.remove();
+  main.prepend(element("p", { class: "card missing", role: "alert" }, ...words));
+  main.scrollTop = 0;
+  return true;
+}
+
+addEventListener("popstate", async () => {
+  if (!(await follow(location.hash))) opening();
+  focusHeading();
+});

@@ -1,0 +1,52 @@
+// The run on paper: the causes, then what failed, with findings, message and the whole picture; nothing to click.
+
+const PRINTED = 50; // tests that are printed, the first ones that failed
+const MESSAGE_LINES = 60; // of a message, the last ones: pytest says there what is wrong
+
+async function showPrint() {
+  const failed = tests.filter((test) => ["failed", "error", "crashed"].includes(test.outcome));
+  const parts = [element("h2", {}, causes ? causes.heading : plural(failed.length, "failed test")),
+    element("p", { class: "where" }, `${data.about} · ${plural(tests.length, "test")}, ${failed.length} failed`)];
+  if (causes) parts.push(...causes.list.map(cause));
+  for (const test of failed.slice(0, PRINTED)) parts.push(await printed(test));
+  if (failed.length > PRINTED) parts.push(element("p", { class: "note" }, `${failed.length - PRINTED} more tests failed`));
+  if (!failed.length) parts.push(element("p", {}, "No test failed."));
+  overview(null, "print", element("div", { class: "paper" }, parts));
+  for (const box of document.querySelectorAll("main details")) box.open = true;
+}
+
+async function printed(test) {
+  const drawn = [...test.differences, ...test.pictures];
+  const message = test.message.split("\n");
+  return element("section", { class: "printed" },
+    element("h2", {}, ...title(test)),
+    element("p", { class: "where" }, name(test.where)),
+    ...drawn.flatMap((each) => [
+      element("h3", {}, each.title ? name(each.title) : ["Difference from ", name(each.file)]),
+      each.ranks ? element("p", {}, name(each.ranks)) : null,
+      each.headline ? element("p", {}, name(each.headline)) : null,
+      each.findings.length ? element("ul", { class: "findings" }, each.findings.map((one) => element("li", {},
+        element("span", { class: "sign" }, one.sign), name(one.summary),
+        one.more ? element("span", { class: "more" }, name(one.more)) : null))) : null,
+      each.accept ? element("p", {}, "To store it: ", element("code", {}, name(each.accept))) : null,
+      printedPicture(each),
+    ]),
+    ...(test.message ? [element("h3", {}, "Message"),
+      message.length > MESSAGE_LINES ? element("p", { class: "note" }, `the last ${MESSAGE_LINES} of ${message.length} lines`) : null,
+      element("pre", {}, message.slice(-MESSAGE_LINES).join("\n"))] : []));
+}
+
+function printedPicture(each) {
+  const svg = each.svg ? parsed(each.svg) : null;
+  if (!svg) return each.note ? element("p", { class: "note" }, each.note) : null;
+  const [, , width, height] = whole(svg);
+  const box = element("div", { class: "drawn", style: `aspect-ratio: ${width} / ${height}; max-width: ${width}pt` });
+  const style = element("style", {}, PICTURE_STYLE);
+  svg.removeAttribute("width");
+  svg.removeAttribute("height");
+  box.attachShadow({ mode: "open" }).append(style, svg);
+  return box;
+}
+
+// The browser's own dialog follows when all is there.
+const printButton = element("button", { onclick: async () => { await showPrint(); window.print(); } }, "print");

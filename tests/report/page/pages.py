@@ -1,0 +1,74 @@
+"""Pages of made-up tests with real differences of real graphs."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.render.difference import drawing as drawing_of
+from pytest_torchgraph.render.output.rendering import draw
+from pytest_torchgraph.report.page import collect
+from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.snapshot.subject import subject_of
+
+LAYER = """\
+  %layers.{n}.weight = parameter : f32[8, 8]
+  %layers.{n}/t = aten.t.default(%layers.{n}.weight) : f32[8, 8]
+  %layers.{n}/mm = aten.mm.default({x}, %layers.{n}/t) : f32[2, 8]
+  %layers.{n}/{act} = aten.{act}.default(%layers.{n}/mm) : f32[2, 8]
+"""
+
+
+def network(layers: int, changed: int = -1) -> Graph:
+    lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
+    for n in range(layers):
+        act = "relu" if n == changed else "gelu"
+        lines.append(LAYER.format(n=n, x=x, act=act))
+        x = f"%layers.{n}/{act}"
+    return Graph.from_text("".join([*lines, f"  return {x}\n}}\n"]))
+
+
+def one_test(name: str, outcome: str = "passed", **parts: Any) -> dict[str, Any]:
+    found = {"id": name, "outcome": outcome, "seconds": 0.1, "message": "", "where": "test_a.py:1"}
+    return {**found, "captures": [], "ranks": [], "differences": [], "pictures": [], **parts}
+
+
+def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") -> dict[str, Any]:
+    diff = diff_graphs((before,), (after,))
+    drawing = drawing_of(diff)
+    drawn = draw(drawing.digraph, directory / "difference.svg")
+    if drawn.renderer is None:
+        pytest.skip("there is no dot")
+    texts = [
+        subject_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
+    ]
+    return collect.difference_data(
+        file="__snapshots__/test_a/test_step.tgraph",
+        headline=diff.heading(),
+        accept="pytest test_a.py::test_step --torchgraph-update",
+        lines=difflib.unified_diff(*texts, "stored", "now", lineterm=""),
+        diff=diff,
+        drawing=drawing,
+        svg=drawn.path.read_text(),
+        note=drawn.note or "",
+        ranks=ranks,
+    )
+
+
+def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
+    path = directory / "page.html"
+    data = {"about": "pytest", "warning": "", "tests": list(tests), **more}
+    path.write_text(html_of(data), encoding="utf-8")
+    return path
+
+
+def view_box(page: Any) -> list[float]:
+    view = page.evaluate(
+        "document.querySelector('.view').shadowRoot.querySelector('svg').getAttribute('viewBox')"
+    )
+    return [float(number) for number in view.split()]
