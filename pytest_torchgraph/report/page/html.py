@@ -78,9 +78,16 @@ def embedded(data: object) -> str:
 def _constants() -> str:
     """What the script shares with the drawings: the scale and the units of a heat."""
     from ...render.look.heat import BORDER, HEAT_PAINTS, SHARES, UNITS, WORDS
+    from ...render.output.style import dark
 
     steps = [
-        [step, SHARES.get(step), paint.fill, WORDS[step]] for step, paint in HEAT_PAINTS.items()
+        {
+            "step": step,
+            "least": SHARES.get(step),
+            "fills": [paint.fill, dark(paint).fill],
+            "words": WORDS[step],
+        }
+        for step, paint in HEAT_PAINTS.items()
     ]
     units = {NODE_KEYS[figure]: unit for figure, unit in UNITS.items()}
     return f"const HEAT = {embedded({'steps': steps, 'units': units, 'kept': BORDER})};\n"

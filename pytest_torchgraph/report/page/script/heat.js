@@ -19,8 +19,11 @@ function sumOf(nodes, figure) {
   return nodes.reduce((sum, node) => sum + (node[figure] || 0), 0);
 }
 
-function share(value, total) {
-  return `${(100 * value / total).toFixed(1)}%`;
+// Browsers that do not know light-dark() keep the light colour.
+function coloured(part, property, [light, dark]) {
+  part.style[property] = light;
+  if (light) part.style[property] = `light-dark(${light}, ${dark})`;
+  return part;
 }
 
 // The total is that of the graphs as they are now: what was removed has its share of it as well.
@@ -34,7 +37,7 @@ function heated(each, byBox) {
   const step = (nodes, figure) => {
     const value = sumOf(nodes, figure);
     if (!value) return nodes.some((node) => node[figure] === null) ? "unknown" : "none";
-    return HEAT.steps.find(([, least]) => least !== null && value / total[figure] >= least)[0];
+    return HEAT.steps.find(({ least }) => least !== null && value / total[figure] >= least).step;
   };
   const paint = ({ drawn }, figure) => {
     const used = known.includes(figure) ? figure : "";
@@ -42,17 +45,17 @@ function heated(each, byBox) {
     for (const [id, nodes] of byBox) {
       const part = drawn(id);
       const key = part && used ? step(nodes, used) : "";
-      const fill = key ? HEAT.steps.find(([other]) => other === key)[2] : "";
+      const fills = key ? HEAT.steps.find((other) => other.step === key).fills : ["", ""];
       if (part) for (const shape of part.querySelectorAll("polygon, path")) {
-        if (shape.getAttribute("fill") !== "none") shape.style.fill = fill;
+        if (shape.getAttribute("fill") !== "none") coloured(shape, "fill", fills);
       }
     }
     if (!used) return;
     const unknown = each.nodes.filter((node) => node[used] === null).length;
     legend.replaceChildren(
       element("span", {}, `share of all ${HEAT.units[used][1]}, ${thousands(total[used])} ${HEAT.units[used][0]}:`),
-      ...HEAT.steps.map(([, , fill, words]) => element("span", { class: "step" },
-        element("span", { class: "swatch", style: `background:${fill}` }), words)),
+      ...HEAT.steps.map(({ fills, words }) => element("span", { class: "step" },
+        coloured(element("span", { class: "swatch" }), "background", fills), words)),
       unknown ? element("span", {}, `of ${plural(unknown, "op")} it is not known`) : "");
   };
   const choice = (changed) => {

@@ -28,6 +28,9 @@ function parsed(text) {
       if (/^on/i.test(key) || /href$/i.test(key)) each.removeAttribute(key);
     }
   }
+  for (const style of svg.querySelectorAll("style")) { // paper is never dark
+    style.textContent = style.textContent.replaceAll("@media (prefers-color-scheme", "@media screen and (prefers-color-scheme");
+  }
   return document.importNode(svg, true);
 }
 
