@@ -43,6 +43,7 @@ class Opened:
 def opened(chromium: Any) -> Iterator[Opened]:
     """Fails a test whose page writes to the console or asks for anything but itself."""
     context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(10_000)  # milliseconds
     found = Opened(context.new_page())
     found.page.on("console", lambda message: found.console.append(message.text))
     found.page.on("pageerror", lambda error: found.console.append(str(error)))

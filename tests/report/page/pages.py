@@ -24,6 +24,28 @@ LAYER = """\
 """
 
 
+def trained(changed: int = -1, added: int = -1, removed: int = -1) -> Graph:
+    """Six layers and a loss; the products of the first three are kept for the backward.
+
+    Args:
+        changed, added, removed: the layers in which the activation is a relu in place of a gelu,
+            which is followed by a clone, and by a dropout.
+    """
+    lines, x = ["torchgraph 2\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
+    for n in range(6):
+        act = "relu" if n == changed else "gelu"
+        lines.append(LAYER.format(n=n, x=x, act=act))
+        x = f"%layers.{n}/{act}"
+        for layer, op in ((added, "clone"), (removed, "dropout")):
+            if n == layer:
+                lines.append(f"  %layers.{n}/{op} = aten.{op}.default({x}) : f32[2, 8]\n")
+                x = f"%layers.{n}/{op}"
+    kept = "".join(f"  save %layers.{n}/mm\n" for n in range(3))
+    dead = "  %dead = aten.neg.default(%layers.0/mm) : f32[2, 8]\n"
+    loss = f"{dead}  %loss = aten.sum.default({x}) : f32[]\n  return %loss\n"
+    return Graph.from_text("".join([*lines, loss, kept, "}\n"]))
+
+
 def network(layers: int, changed: int = -1) -> Graph:
     lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
     for n in range(layers):

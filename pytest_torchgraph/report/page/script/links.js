@@ -64,7 +64,7 @@ async function follow(hash) {
     else if (view === "print") await showPrint();
     else if (test !== undefined) {
       const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
-      if (!found) return missing("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
+      if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
       if (found.number !== current) await select(found.number);
       if (finding !== undefined) {
         const one = shownParts.findings[finding - 1];
@@ -79,8 +79,14 @@ async function follow(hash) {
         if (told) one.view.select(told);
         else missing("The node ", name(node), " is not in this test.");
       }
-    } else return !view ? false : missing("This page has no ", name(view), ".");
+    } else return view ? nothingAt("This page has no ", name(view), ".") : false;
     return true;
+  }
+
+  // What was shown stays; where nothing was, it is what the page opens with.
+  async function nothingAt(...words) {
+    if (!document.querySelector("main h2")) await opening();
+    return missing(...words);
   }
 }
 

@@ -23,11 +23,11 @@ if (data.warning) {
 // Where tests have nothing to show, what the suite compiles has the page for itself.
 if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
 // What is shown where no address names anything.
-function opening() {
+async function opening() {
   const first = matching().findIndex((test) => ["failed", "error", "crashed"].includes(test.outcome));
   if (causes && !audit) showCauses();
   else if (audit) showAudit();
-  else if (tests.length) select(matching()[Math.max(first, 0)].number, true);
+  else if (tests.length) await select(matching()[Math.max(first, 0)].number, true);
 }
 
 list();

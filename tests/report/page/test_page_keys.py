@@ -1,0 +1,188 @@
+"""The page by the keyboard alone, and on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report.page.pages import difference, one_test, trained, view_box, written
+
+CAUSES = {
+    "heading": "1 cause in 2 tests",
+    "releases": [],
+    "accept": "pytest --lf --torchgraph-update",
+    "list": [
+        {
+            **{"sign": "~", "what": "aten.gelu -> aten.relu", "where": "layers.2", "places": 1},
+            **{"costs": "", "sources": [], "before": "%a", "after": "%b"},
+            "files": [f"test_a.py::test_{n}" for n in range(12)],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    directory = tmp_path_factory.mktemp("keys")
+    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    message = "\n".join(f"line {n} of the message" for n in range(100))
+    return [
+        one_test("test_a.py::test_0", "failed", message=message, differences=[found]),
+        one_test("test_a.py::test_1"),
+        one_test("test_a.py::test_2", "failed", message="E  assert 0"),
+    ]
+
+
+@pytest.fixture
+def page(opened: Any, tmp_path: Path, tests: list[dict[str, Any]]) -> Any:
+    return opened.open(written(tmp_path, *tests, causes=CAUSES))
+
+
+def heading(page: Any) -> str:
+    return str(page.locator("main h2").first.inner_text())
+
+
+def focused(page: Any) -> str:
+    return str(page.evaluate("document.activeElement.textContent"))
+
+
+def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
+    page.keyboard.press("j")
+    assert heading(page) == focused(page) == "failed test_a.py::test_0"
+    page.keyboard.press("n")
+    assert "added in layers.3" in focused(page)
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    assert "removed in layers.4" in focused(page)  # the last one
+    assert "dropout" in page.locator(".view .chosen").first.text_content()
+    page.keyboard.press("p")
+    assert "added in layers.3" in focused(page)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert heading(page) == "failed test_a.py::test_2"
+    page.keyboard.press("k")
+    assert heading(page) == "passed test_a.py::test_1"
+    page.keyboard.press("n")  # there are none
+    page.keyboard.press("c")
+    assert heading(page) == focused(page) == "1 cause in 2 tests"
+    page.keyboard.press("a")  # there is no audit
+    assert heading(page) == "1 cause in 2 tests"
+
+
+def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
+    for _ in range(3):
+        page.keyboard.press("j")
+    page.go_back()
+    assert heading(page) == "1 cause in 2 tests"
+
+
+def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
+    page.keyboard.press("j")
+    page.keyboard.press("t")
+    assert page.evaluate("document.activeElement.closest('nav') !== null")
+    assert "test_0" in focused(page)
+    page.keyboard.press("/")
+    page.keyboard.type("tjkcnp?")  # no key is one in a field
+    assert page.get_by_label("search the tests").input_value() == "tjkcnp?"
+    assert heading(page) == "failed test_a.py::test_0"
+    assert page.locator("dialog[open]").count() == 0
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement === document.body")
+
+
+def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
+    page.keyboard.press("Control+j")
+    page.keyboard.press("Alt+j")
+    assert heading(page) == "1 cause in 2 tests"
+
+
+def test_the_keys_are_told(page: Any) -> None:
+    page.keyboard.press("?")
+    told = page.get_by_role("dialog", name="Keys")
+    for words in ("next and previous test", "next and previous finding", "search the tests"):
+        assert words in told.inner_text()
+    page.keyboard.press("j")  # what is behind does not move
+    assert heading(page) == "1 cause in 2 tests"
+    page.keyboard.press("Escape")
+    assert not told.is_visible()
+    page.get_by_role("button", name="keys").click()
+    assert told.is_visible()
+
+
+def test_every_key_that_does_something_is_told(page: Any) -> None:
+    told = page.locator("dialog kbd").all_text_contents()
+    assert set(page.evaluate("Object.keys(ACTIONS)")) <= set(told)
+
+
+def test_keys_move_the_picture_that_has_the_focus(page: Any) -> None:
+    page.keyboard.press("j")
+    page.locator(".view").focus()
+    page.keyboard.press("0")
+    whole = view_box(page)
+    page.keyboard.press("+")
+    near = view_box(page)
+    assert near[2] < whole[2]
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    moved = view_box(page)
+    assert moved[0] > near[0]
+    assert moved[1] > near[1]
+    assert moved[2:] == near[2:]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    assert view_box(page) == pytest.approx(near)
+    page.keyboard.press("-")
+    assert view_box(page)[2] == pytest.approx(whole[2])
+    page.keyboard.press("b")
+    assert page.locator(".view").count() == 2
+    page.keyboard.press("b")
+    assert page.locator(".view").count() == 1
+
+
+def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
+    page.evaluate("window.print = () => { window.asked = true; }")
+    page.get_by_role("button", name="print").click()
+    page.wait_for_function("window.asked")
+    page.emulate_media(media="print", color_scheme="dark")
+    text = page.locator("main").inner_text()
+    assert text.index("aten.gelu -> aten.relu") < text.index("failed test_a.py::test_0")
+    assert "test_a.py::test_11" in text  # also what a click would show
+    for words in ("changed in layers.2", "added in layers.3", "line 99 of the message"):
+        assert words in text
+    assert "line 39 of" not in text
+    assert "the last 60 of 100 lines" in text
+    assert "test_1\n" not in text.partition("failed test_a.py::test_0")[2]
+    seen = page.locator(
+        "button:visible, input:visible, select:visible, nav:visible, header:visible"
+    )
+    assert seen.evaluate_all("all => all.filter((each) => !each.closest('.tests')).length") == 0
+    paper = page.locator("main").evaluate("each => getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
+    drawn = page.locator(".drawn")
+    assert drawn.count() == 1
+    svg = drawn.locator("svg")
+    assert svg.bounding_box()["width"] <= page.locator("main").bounding_box()["width"]
+    box = svg.locator(".tg-context path").first
+    assert box.evaluate("each => getComputedStyle(each).fill") == "rgb(255, 255, 255)"
+
+
+def test_the_paper_has_an_address_and_a_limit(
+    opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
+) -> None:
+    more = [one_test(f"test_b.py::test_{n}", "failed", message="E") for n in range(60)]
+    path = written(tmp_path, *more)
+    opened.page.goto(f"{path.as_uri()}#print")
+    page = opened.page
+    page.locator(".printed").nth(49).wait_for()
+    assert page.locator(".printed").count() == 50
+    assert "10 more tests failed" in page.locator("main").inner_text()
+    assert heading(page) == "60 failed tests"
+
+
+def test_the_pdf_has_a_page_for_each_test(page: Any) -> None:
+    page.evaluate("showPrint()")
+    page.locator(".printed").nth(1).wait_for()
+    pdf = page.pdf(format="A4")
+    assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6

@@ -1,0 +1,159 @@
+"""Addresses: what is shown has one, and it is shown again where it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+from report.page.captured import Captured
+from report.page.pages import difference, network, one_test, trained, written
+
+from pytest_torchgraph.report.page import collect
+
+ODD = "test_a.py::test_step[a&b=c#d é/100%]"
+CAUSE = {
+    **{"sign": "~", "what": "aten.gelu -> aten.relu", "where": "layers.2", "places": 1},
+    **{"costs": "", "sources": [], "before": "%a", "after": "%b", "files": [ODD]},
+}
+
+
+@pytest.fixture(scope="module")
+def tests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    directory = tmp_path_factory.mktemp("links")
+    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    captures = [
+        collect.capture_data(Captured(network(n)))  # type: ignore[arg-type]
+        for n in (1, 2)
+    ]
+    return [
+        one_test("test_a.py::test_first", captures=captures),
+        one_test(ODD, "failed", message="E  assert", differences=[found]),
+    ]
+
+
+@pytest.fixture
+def open_at(opened: Any, tmp_path: Path, tests: list[dict[str, Any]]) -> Callable[[str], Any]:
+    causes = {"heading": "1 cause", "releases": [], "accept": "pytest", "list": [CAUSE]}
+    path = written(tmp_path, *tests, causes=causes)
+
+    def open_at(hash_: str = "") -> Any:
+        opened.page.goto("about:blank")
+        opened.page.goto(path.as_uri() + hash_)
+        return opened.page
+
+    return open_at
+
+
+def heading(page: Any) -> str:
+    return str(page.locator("main h2").first.inner_text())
+
+
+def hash_of(page: Any) -> str:
+    return unquote(page.evaluate("location.hash"))
+
+
+def copied(page: Any, link: Any) -> str:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    link.focus()
+    link.click()
+    link.and_(page.get_by_text("copied")).wait_for()
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_the_address_of_a_test_is_its_id_and_leads_there(open_at: Any) -> None:
+    page = open_at()
+    page.locator("nav li button").nth(1).click()
+    assert heading(page) == f"failed {ODD}"
+    assert hash_of(page) == f"#test={ODD}"
+    assert "&" not in page.evaluate("location.hash")  # only of the id: encoded
+    url = copied(page, page.locator("main .where .link"))
+    assert url == page.url
+    page = open_at(url[url.index("#") :])
+    assert heading(page) == f"failed {ODD}"
+
+
+def test_a_finding_has_an_address_and_a_link(open_at: Any) -> None:
+    page = open_at()
+    page.locator("nav li button").nth(1).click()
+    page.locator(".findings li button:has(.sign)").nth(2).click()
+    assert hash_of(page) == f"#test={ODD}&finding=3"
+    url = copied(page, page.locator(".findings .link").nth(1))
+    assert unquote(url).endswith("&finding=2")
+    page = open_at(url[url.index("#") :])
+    assert "added in layers.3" in page.locator('.findings [aria-current="true"]').inner_text()
+    assert "clone" in page.locator(".view .chosen").first.text_content()
+
+
+def test_a_node_has_an_address(open_at: Any) -> None:
+    page = open_at()
+    page.locator("nav li button").nth(1).click()
+    page.locator(".view .chosen text").first.click()
+    assert hash_of(page) == f"#test={ODD}&picture=1&node=layers.2/relu&graph=forward"
+    page = open_at(page.evaluate("location.hash"))
+    assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
+
+
+def test_a_capture_has_an_address(open_at: Any) -> None:
+    page = open_at("#test=test_a.py::test_first")
+    url = copied(page, page.locator("main .linked:has(h3) .link").nth(1))
+    assert url.endswith("#test=test_a.py::test_first&capture=2")
+    page = open_at(url[url.index("#") :])
+    second = page.locator("main h3").nth(1)
+    assert second.evaluate("each => document.activeElement === each")
+
+
+def test_a_cause_has_an_address(open_at: Any) -> None:
+    page = open_at("#causes")
+    assert heading(page) == "1 cause"
+    url = copied(page, page.locator(".cause .link"))
+    page = open_at(url[url.index("#") :])
+    assert heading(page) == "1 cause"
+    cause = page.locator(".cause")
+    assert cause.evaluate("each => document.activeElement === each")
+
+
+def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
+    page = open_at()
+    assert heading(page) == "1 cause"
+    page.locator("nav li button").nth(1).click()
+    page.locator(".findings li button:has(.sign)").nth(1).click()
+    page.locator("nav li button").nth(0).click()
+    page.go_back()
+    assert heading(page) == f"failed {ODD}"
+    assert hash_of(page).endswith("&finding=2")
+    page.go_back()
+    assert hash_of(page) == f"#test={ODD}"
+    page.go_back()
+    assert heading(page) == "1 cause"
+    page.go_forward()
+    assert heading(page) == f"failed {ODD}"
+
+
+@pytest.mark.parametrize(
+    ("hash_", "said"),
+    [
+        ("#test=test_b.py::test_gone", "The test test_b.py::test_gone is not in this page"),
+        (f"#test={quote(ODD)}&finding=9", "Finding 9 is not in this test: 3 findings"),
+        ("#test=test_a.py::test_first&capture=7", "Capture 7 is not in this page"),
+        ("#test=test_a.py::test_first&node=x", "The node x is not in this test"),
+        ("#causes&cause=other", "This cause is not in this page"),
+        ("#audit", "This page has no audit"),
+        ("#%E0%A4%A", "This page has no %E0%A4%A"),
+        ("#12", "This page has no 12"),
+    ],
+)
+def test_a_link_to_what_is_not_there_is_said_to_be_one(open_at: Any, hash_: str, said: str) -> None:
+    page = open_at(hash_)
+    alert = page.get_by_role("alert")
+    assert said in alert.inner_text()
+    assert heading(page)  # and something is shown
+    page.locator("nav li button").first.click()
+    assert alert.count() == 0
+
+
+def test_an_address_without_a_meaning_opens_the_page_as_none_does(open_at: Any) -> None:
+    assert heading(open_at("#")) == "1 cause"
+    assert heading(open_at("#finding=2")) == "1 cause"

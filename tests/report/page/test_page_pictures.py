@@ -1,0 +1,191 @@
+"""Pictures on the page: two panes that move together, colours by cost, the path to the loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch  # noqa: F401  # its formulas count FLOPs
+from report.page.pages import difference, network, one_test, trained, written
+
+from pytest_torchgraph.render.look.heat import HEAT_PAINTS
+
+TEXTS = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.absent) text')]
+  .map((text) => text.textContent)"""
+BOXES = "(pane) => pane.shadowRoot.querySelector('svg').getAttribute('viewBox')"
+FILLS = """(pane) => Object.fromEntries([...pane.shadowRoot.querySelectorAll('g.node')].map((box) =>
+  [box.querySelector('text').textContent,
+   getComputedStyle(box.querySelector('path, polygon')).fill]))"""
+CLEAR = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.faint)')]
+  .map((box) => box.querySelector('text').textContent)"""
+
+
+@pytest.fixture(scope="module")
+def three_edits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    directory = tmp_path_factory.mktemp("three_edits")
+    found = difference(trained(removed=4), trained(changed=2, added=3), directory)
+    return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
+
+
+@pytest.fixture
+def page(opened: Any, tmp_path: Path, three_edits: dict[str, Any]) -> Any:
+    return opened.open(written(tmp_path, three_edits))
+
+
+def panes(page: Any, script: str) -> list[Any]:
+    return [each.evaluate(script) for each in page.locator(".view").all()]
+
+
+def both(page: Any) -> None:
+    page.get_by_role("button", name="before and after").click()
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+def test_each_pane_has_what_its_graph_has(page: Any) -> None:
+    (together,) = panes(page, TEXTS)
+    assert {"~ aten.gelu → aten.relu", "+ aten.clone", "- aten.dropout"} <= set(together)
+    both(page)
+    assert page.locator(".panes figcaption").all_inner_texts() == ["before", "after"]
+    before, after = panes(page, TEXTS)
+    assert "~ aten.gelu" in before
+    assert "- aten.dropout" in before
+    assert "+ aten.clone" not in before
+    assert "~ aten.relu" in after
+    assert "+ aten.clone" in after
+    assert "- aten.dropout" not in after
+    assert len(before) == len(after) == len(together) - 1
+    page.get_by_role("button", name="difference", exact=True).click()
+    assert panes(page, TEXTS) == [together]
+
+
+def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
+    """What the clone stands between was one edge before; the drawing of both has no room for it."""
+    count = "(pane) => pane.shadowRoot.querySelectorAll('g.edge:not(.absent)').length"
+    both(page)
+    before, after = panes(page, count)
+    assert before == after  # a chain with one op more in another place
+
+
+def test_the_panes_move_together(page: Any) -> None:
+    both(page)
+    page.get_by_role("button", name="whole picture").click()
+    whole = panes(page, BOXES)
+    assert whole[0] == whole[1]
+    page.get_by_role("button", name="zoom in").click()
+    right = page.locator(".view").nth(1).bounding_box()
+    page.mouse.move(right["x"] + 100, right["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(right["x"] + 40, right["y"] + 60, steps=3)
+    page.mouse.up()
+    moved = panes(page, BOXES)
+    assert moved[0] == moved[1] != whole[0]
+    page.locator(".findings button:has(.sign)").nth(
+        1
+    ).click()  # what was added is on the right alone
+    there = panes(page, BOXES)
+    assert there[0] == there[1] != moved[0]
+    chosen = "(pane) => pane.shadowRoot.querySelectorAll('.chosen').length"
+    assert panes(page, chosen) == [0, 1]
+
+
+def test_the_panes_stay_where_another_test_is_opened(
+    opened: Any, tmp_path: Path, three_edits: dict[str, Any]
+) -> None:
+    other = {**three_edits, "id": "test_a.py::test_other"}
+    page = opened.open(written(tmp_path, three_edits, other))
+    both(page)
+    page.locator("nav li button").nth(1).click()
+    assert page.locator(".view").count() == 2
+
+
+def test_the_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
+    both(page)
+    first, second = (each.bounding_box() for each in page.locator(".view").all())
+    assert first["y"] == second["y"]
+    page.set_viewport_size({"width": 600, "height": 900})
+    first, second = (each.bounding_box() for each in page.locator(".view").all())
+    assert first["x"] == second["x"]
+    assert second["y"] >= first["y"] + first["height"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 600
+
+
+def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
+    (plain,) = panes(page, FILLS)
+    page.get_by_label("colours").select_option("floating-point operations")
+    (flops,) = panes(page, FILLS)
+    # Six products of 256 FLOPs and a sum that is none: a sixth each.
+    assert flops["aten.mm"] == rgb(HEAT_PAINTS["more"].fill)
+    assert flops["+ aten.clone"] == rgb(HEAT_PAINTS["none"].fill)
+    assert "1,536 FLOP" in page.locator(".legend").inner_text()
+    page.get_by_label("colours").select_option("bytes kept for the backward")
+    (kept,) = panes(page, FILLS)
+    assert kept != flops
+    assert "192 B" in page.locator(".legend").inner_text()
+    page.get_by_label("colours").select_option("changes")
+    assert panes(page, FILLS) == [plain]
+    assert not page.locator(".legend").is_visible()
+
+
+def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> None:
+    marks = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) =>
+      [box.querySelector('text').textContent, box.querySelector('.kept title').textContent])"""
+    (found,) = panes(page, marks)
+    assert ["aten.mm", "64 B kept for the backward"] in found
+    both(page)
+    assert panes(page, marks) == [found, found]
+
+
+def path(page: Any, node: str) -> Any:
+    if not page.locator("details[open] tbody").count():
+        page.locator("summary", has_text="All").click()
+    page.get_by_label("search the nodes").fill(node)
+    page.locator("tbody").get_by_role("button", name=node, exact=True).click()
+    return page.locator(".picture .card")
+
+
+def test_the_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> None:
+    panel = path(page, "layers.3/gelu")
+    panel.get_by_role("button", name="path to the loss").click()
+    assert panel.locator(".way li button").all_inner_texts() == [
+        "layers.3/gelu",
+        "layers.3/clone",
+        *(f"layers.{n}/{op}" for n in (4, 5) for op in ("mm", "gelu")),
+        "loss",
+    ]
+    assert "7 nodes on a shortest path, 7 on any" in panel.inner_text()
+    (clear,) = panes(page, CLEAR)
+    assert "+ aten.clone" in clear
+    assert "~ aten.gelu → aten.relu" not in clear
+    page.keyboard.press("Escape")
+    assert not panel.is_visible()
+    (clear,) = panes(page, CLEAR)
+    assert "~ aten.gelu → aten.relu" in clear
+
+
+def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
+    panel = path(page, "dead")
+    panel.get_by_role("button", name="path to the loss").click()
+    assert "No output of this graph needs it" in panel.inner_text()
+    assert panel.locator(".way").count() == 0
+
+
+def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:
+    """The page has not the rest of the graph that it was in."""
+    panel = path(page, "layers.4/dropout")
+    assert panel.get_by_role("button", name="path").count() == 0
+    assert "is not in this picture" in panel.inner_text()
+
+
+def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
+    found = difference(network(2), network(2, changed=1), tmp_path)
+    for node in found["nodes"]:
+        node.update(flops=0, saved=0)
+    shown = {"title": "breaks", "note": "", **{key: found[key] for key in ("svg", "nodes")}}
+    test = one_test("test_a", "failed", pictures=[{**shown, "findings": []}])
+    page = opened.open(written(tmp_path, test))
+    assert page.locator(".picture .tools button").count() == 3  # zoom in, out, whole picture
+    assert page.get_by_label("colours").count() == 0
