@@ -44,10 +44,10 @@ def changed_nodes_data(diff: GraphDiff, drawing: Drawing | None) -> list[Data]:
             nodes += _nodes(pair.after, signs, box_ids, False)
         gone = {id(node): SIGNS["removed"] for node in pair.removed}
         if pair.before is not None:
-            every = pair.after is None
-            for node in _nodes(pair.before, gone, box_ids, True):
-                if every or node["sign"]:
-                    nodes.append(node)
+            whole = pair.after is None
+            drawn_in = pair.before if pair.after is None else pair.after
+            old = _nodes(pair.before, gone, box_ids, True, drawn_in.name)
+            nodes += [node for node in old if whole or node["sign"]]
     return nodes
 
 
@@ -77,12 +77,23 @@ def _box_ids(drawing: Drawing | None) -> BoxIds:
     for key, element in drawing.elements.items() if drawing is not None else ():
         if element.kind in ("node", "group"):
             for node in element.nodes:
-                box_ids.setdefault((element.graph, node, element.is_old), []).append(key)
+                for is_old in {element.is_old, element.kind == "group"}:
+                    box_ids.setdefault((element.graph, node, is_old), []).append(key)
     return box_ids
 
 
-def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool) -> list[Data]:
-    """The data of all nodes of a graph; `signs` are those of changes, by `id(node)`."""
+def _nodes(
+    graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool, drawn_in: str = ""
+) -> list[Data]:
+    """The data of all nodes of a graph.
+
+    Args:
+        graph: the graph.
+        signs: the signs of changes, by `id(node)`.
+        box_ids: the boxes of its nodes.
+        is_old: whether it is the old one of a difference.
+        drawn_in: the name of the graph that it is drawn in, if that is another.
+    """
     users: dict[str, list[str]] = {}
     later: dict[str, list[str]] = {}
     for node in graph.nodes:
@@ -92,7 +103,9 @@ def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool
             if ref.name not in node.refs:
                 later.setdefault(ref.name, []).append(node.name)
     end, at_end = ends(graph)
-    flops, saved = _flops(graph), saved_by_node(graph) or {}
+    flops, saved = _flops(graph), saved_by_node(graph)
+    if saved is None:
+        saved = _unknown(graph)
     return [
         {
             "name": node.name,
@@ -111,7 +124,7 @@ def _nodes(graph: Graph, signs: Mapping[int, str], box_ids: BoxIds, is_old: bool
             "saved": _times(saved.get(node.name, 0), graph.runs),
             "effects": ", ".join(dict.fromkeys(effect.kind for effect in node.effects)),
             "sign": signs.get(id(node), ""),
-            "ids": box_ids.get((graph.name, node.name, is_old), []),
+            "ids": box_ids.get((drawn_in or graph.name, node.name, is_old), []),
         }
         for node in graph.nodes
     ]

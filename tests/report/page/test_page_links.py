@@ -157,3 +157,15 @@ def test_a_link_to_what_is_not_there_is_said_to_be_one(open_at: Any, hash_: str,
 def test_an_address_without_a_meaning_opens_the_page_as_none_does(open_at: Any) -> None:
     assert heading(open_at("#")) == "1 cause"
     assert heading(open_at("#finding=2")) == "1 cause"
+
+
+def test_the_way_back_closes_what_was_told_of_a_node(open_at: Any) -> None:
+    page = open_at()
+    page.locator("nav li button").nth(1).click()
+    page.locator(".view .chosen text").first.click()
+    assert page.locator(".picture .card").is_visible()
+    page.go_back()
+    assert hash_of(page) == f"#test={ODD}"
+    assert not page.locator(".picture .card").is_visible()
+    page.go_forward()
+    assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"

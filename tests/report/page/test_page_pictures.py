@@ -102,6 +102,20 @@ def test_the_panes_stay_where_another_test_is_opened(
     assert page.locator(".view").count() == 2
 
 
+def test_what_is_chosen_for_one_picture_is_chosen_for_all(
+    opened: Any, tmp_path: Path, three_edits: dict[str, Any]
+) -> None:
+    twice = {**three_edits, "differences": three_edits["differences"] * 2}
+    page = opened.open(written(tmp_path, twice))
+    page.get_by_role("button", name="before and after").first.click()
+    assert page.locator(".view").count() == 4
+    pressed = page.locator('.switch button[aria-pressed="true"]').all_inner_texts()
+    assert pressed == ["before and after"] * 2
+    page.get_by_label("colours").nth(1).select_option("floating-point operations")
+    assert page.get_by_label("colours").first.input_value() == "flops"
+    assert page.locator(".legend:visible").count() == 2
+
+
 def test_the_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
     both(page)
     first, second = (each.bounding_box() for each in page.locator(".view").all())
@@ -178,6 +192,13 @@ def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:
     panel = path(page, "layers.4/dropout")
     assert panel.get_by_role("button", name="path").count() == 0
     assert "is not in this picture" in panel.inner_text()
+
+
+def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_path: Path) -> None:
+    before, after = trained(removed=4).renamed("forward_0"), trained().renamed("forward_1")
+    (gone,) = (node for node in difference(before, after, tmp_path)["nodes"] if node["sign"] == "-")
+    assert gone["name"] == "layers.4/dropout"
+    assert gone["ids"]
 
 
 def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:

@@ -63,8 +63,9 @@ function heated(each, byBox) {
     const options = [["", "changes"], ...known.map((figure) => [figure, HEAT.units[figure][1]])];
     const select = element("select", { onchange: () => { looks.heat = select.value; changed(); } },
       options.map(([value, text]) => element("option", { value }, text)));
-    select.value = known.includes(looks.heat) ? looks.heat : "";
-    return element("label", { class: "heat" }, "colours: ", select);
+    const update = () => { select.value = known.includes(looks.heat) ? looks.heat : ""; };
+    update();
+    return { root: element("label", { class: "heat" }, "colours: ", select), update };
   };
   return { paint, choice, legend };
 }

@@ -66,6 +66,7 @@ async function follow(hash) {
       const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
       if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
       if (found.number !== current) await select(found.number);
+      if (node === undefined) for (const each of views) if (each.clear) each.clear();
       if (finding !== undefined) {
         const one = shownParts.findings[finding - 1];
         if (one) one.choose();
@@ -108,6 +109,6 @@ function missing(...words) {
 }
 
 addEventListener("popstate", async () => {
-  if (!(await follow(location.hash))) opening();
-  focusHeading();
+  if (!(await follow(location.hash))) await opening();
+  if (!document.querySelector("main").contains(document.activeElement)) focusHeading();
 });

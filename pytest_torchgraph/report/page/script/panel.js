@@ -101,7 +101,7 @@ function nodePanel(each, number, { go, mark }) {
     root.replaceChildren();
     mark(null);
     const { test, view } = place;
-    linkTo(view ? { view } : { test });
+    linkTo(view ? { view } : { test }, true);
   };
   return { root, describe, open: () => open, close };
 }

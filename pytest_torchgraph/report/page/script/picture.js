@@ -171,7 +171,8 @@ function viewer(each, number) {
     highlight();
     panel.describe(byBox.get(part.id)[0], byBox.get(part.id).length);
   };
-  const dress = () => {
+  const dressed = () => {
+    if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], each.sides[side]));
     for (const one of panes) {
       markSaved(one, byBox);
       heat.paint(one, looks.heat);
@@ -187,10 +188,6 @@ function viewer(each, number) {
       element("figure", {}, element("figcaption", {}, side), panes[place].view))));
     view.again();
   };
-  const dressed = () => {
-    if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], each.sides[side]));
-    dress();
-  };
   const controls = {
     root, show, panes: () => panes,
     select: (node) => { show(node.ids); panel.describe(node); },
@@ -203,13 +200,24 @@ function viewer(each, number) {
       return true;
     },
   };
+  // What is chosen in one picture is chosen in all of the page.
+  const changed = () => {
+    for (const other of views) if (other.refresh) other.refresh();
+  };
+  const sides = each.sides ? sidesSwitch(changed) : null;
+  const colours = heat.choice(changed);
+  controls.refresh = () => {
+    if (sides) sides.update();
+    if (colours) colours.update();
+    if (each.sides && (panes.length > 1) !== looks.sides) lay();
+    dressed();
+  };
   lay();
   root.append(element("div", { class: "tools" },
     element("button", { onclick: () => view.zoom(1 / BUTTON_ZOOM), "aria-label": "zoom in" }, "+"),
     element("button", { onclick: () => view.zoom(BUTTON_ZOOM), "aria-label": "zoom out" }, "−"),
     element("button", { onclick: view.all }, "whole picture"),
-    each.sides ? sidesSwitch(() => { lay(); dressed(); }) : null,
-    heat.choice(dress)), body, heat.legend, panel.root);
+    sides && sides.root, colours && colours.root), body, heat.legend, panel.root);
   views.push(controls);
   return controls;
 }

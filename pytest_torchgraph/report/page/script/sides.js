@@ -7,18 +7,18 @@ const BEND = 0.4; // how far an edge runs straight down, in parts of its height
 function sidesSwitch(changed) {
   const choices = [[false, "difference"], [true, "before and after"]];
   const buttons = choices.map(([sides, text]) => element("button", {
-    "aria-pressed": String(looks.sides === sides),
-    onclick: () => {
-      looks.sides = sides;
-      buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(choices[place][0] === sides)));
-      changed();
-    },
+    onclick: () => { looks.sides = sides; changed(); },
   }, text));
-  return element("span", { class: "switch", role: "group", "aria-label": "what is shown" }, buttons);
+  const update = () => buttons.forEach((button, place) =>
+    button.setAttribute("aria-pressed", String(choices[place][0] === looks.sides)));
+  update();
+  return { root: element("span", { class: "switch", role: "group", "aria-label": "what is shown" }, buttons), update };
 }
 
 // Takes away what a side has not, writes the labels that it has, and draws the edges that only it has.
 function onlySide(pane, side) {
+  if (pane.dressed) return;
+  pane.dressed = true;
   for (const [tail, head] of side.edges) edgeBetween(pane, pane.drawn(tail), pane.drawn(head));
   for (const id of side.without) {
     const part = pane.drawn(id);
