@@ -56,7 +56,9 @@ def opened(chromium: Any) -> Iterator[Opened]:
     assert {request.partition("#")[0] for request in found.requests} <= {url.partition("#")[0]}
 
 
-@pytest.fixture
-def failed(tmp_path: Path) -> dict[str, Any]:
-    found = difference(network(12), network(12, changed=7), tmp_path)
+@pytest.fixture(scope="session")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A test with one finding, in the seventh of twelve layers; not to be changed."""
+    directory = tmp_path_factory.mktemp("failed")
+    found = difference(network(12), network(12, changed=7), directory)
     return one_test("test_a.py::test_step", "failed", message="E  assert", differences=[found])
