@@ -8,7 +8,7 @@ How data flow; under pytest-xdist a worker runs the test and the controller repo
     Capture, Mismatch, Failure
       plain data               of each test (collect)
       attribute of TestReport  in the process that runs the test (gather)
-      data of the page         in the process that reports (session)
+      data of the page         in the process that reports (session), large ones packed (parts)
     FILE.html                  a template with page.css, the files of script/ and the data (html)
 
 The page needs no network, and everything from a test is put into it as text (`element` and

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -25,7 +26,7 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 <nav aria-label="tests"></nav>
 <main></main>
 <script type="application/json" id="data">{data}</script>
-<script>{script}</script>
+{parts}<script>{script}</script>
 </body>
 </html>
 """
@@ -33,6 +34,7 @@ style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 SCRIPTS = (
     "elements.js",
     "data.js",
+    "rows.js",
     "links.js",
     "tests.js",
     "overviews.js",
@@ -57,12 +59,24 @@ NODE_KEYS = {"flops": "flops", "saved_bytes": "saved"}
 """The keys that the figures of a heat have in the data of a node."""
 
 
-def page(data: dict[str, Any]) -> str:
-    """The HTML of a page that shows `data`, those of `session.Page`."""
+def page(data: dict[str, Any], parts: Mapping[str, str]) -> str:
+    """The HTML of a page.
+
+    Args:
+        data: those of `session.Page`.
+        parts: the parts that they name, see `parts`.
+    """
     script = _constants() + "".join(_resource(f"script/{each}") for each in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _TEMPLATE.format(
-        digest=f"sha256-{digest}", style=_resource("page.css"), script=script, data=embedded(data)
+        digest=f"sha256-{digest}",
+        style=_resource("page.css"),
+        script=script,
+        data=embedded(data),
+        parts="".join(
+            f'<script type="text/plain" data-part="{key}">{text}</script>\n'
+            for key, text in sorted(parts.items())
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The page of a run, gathered in the process that reports and written at its end.
 
-With pytest-xdist that is the controller. The data of a test come with its reports; a worker that
-crashes loses only those of the test that it was running.
+With pytest-xdist that is the controller. The data of a test come with its reports, and are packed
+when it is over; a worker that crashes loses only those of the test that it was running.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from ...snapshot.files import write_text
 from ...torch_release import torch_version
 from ..causes import PLUGIN, FailedComparisons
 from ..surfaces.document import audit_document
-from .collect import Data
+from .parts import DETAILS, FORMAT, Data, Parts, summary, words
 
 ATTRIBUTE = "torchgraph_page"
 """Attribute of a report with the data of its test, from `collect`; a dictionary with `PARTS`."""
 
 PARTS = ("captures", "ranks", "differences", "pictures")
 """Keys of a test's data; each phase can add to their lists."""
+
+RED = ("failed", "error", "crashed")
+"""Outcomes of tests that failed."""
 
 
 class Page:
@@ -32,7 +35,10 @@ class Page:
     Attributes:
         config: of the run.
         path: the file to write.
-        tests: the data of each test that used graphs, by its id.
+        tests: the data of each test that used graphs, by its id; of one that is over the summary.
+        parts: the details of the tests that are over, and the parts that these name.
+        words: what the search looks into, of each of these tests.
+        failures: what the tests say that failed, by id; not those of which a comparison failed.
         others: how many tests did not use graphs.
         crashed: ids of the tests that a worker was running when it crashed.
         torch: the version of torch, "" while no test used it.
@@ -43,6 +49,9 @@ class Page:
         self.config = config
         self.path = path
         self.tests: dict[str, Data] = {}
+        self.parts = Parts()
+        self.words: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
         self.others = 0
         self.crashed: list[str] = []
         self.torch = ""
@@ -55,11 +64,13 @@ class Page:
         if data is None and report.nodeid not in self.tests and not crashed:
             self.others += report.when == "call"
             return
-        if report.when == "setup" or crashed:
-            self.tests.pop(report.nodeid, None)  # of an earlier attempt, if there was one
-        test = self.tests.setdefault(report.nodeid, _new_test(report))
+        if report.when == "setup" or crashed:  # an earlier attempt counts no more
+            self.tests.pop(report.nodeid, None)
+            self.failures.pop(report.nodeid, None)
+        test = self._open(report)
         if data is not None:
             self.torch = data.get("torch") or self.torch
+            self.parts.texts.update(data.get("parts", ()))
             for part in PARTS:
                 test[part] += data.get(part, ())
         test["seconds"] += getattr(report, "duration", 0.0)
@@ -68,8 +79,31 @@ class Page:
             test["outcome"] = outcome
         if outcome in ("failed", "error", "crashed", "skipped", "xfailed"):
             test["message"] = _message(report)
+        if outcome in RED:
+            self.failures[report.nodeid] = _headline(report)
         if crashed:
             self.crashed.append(report.nodeid)
+        if report.when == "teardown" or crashed:
+            self._close(report.nodeid)
+
+    def _open(self, report: pytest.TestReport) -> Data:
+        """The data of a test, to which a phase adds."""
+        test = self.tests.get(report.nodeid) or _new_test(report)
+        if "part" in test:
+            test = {key: value for key, value in test.items() if key not in ("part", "facts")}
+            test |= self.parts.get(self.tests[report.nodeid]["part"])
+        self.tests[report.nodeid] = test
+        return test
+
+    def _close(self, test: str) -> None:
+        """Pack the data of a test, so that those of thousands need little memory."""
+        data = self.tests[test]
+        if "part" in data:
+            return
+        self.words[test] = words(data)
+        if data["differences"]:
+            self.failures.pop(test, None)
+        self.tests[test] = summary(data, self.parts.add({key: data[key] for key in DETAILS}))
 
     def _outcome(self, report: pytest.TestReport) -> str:
         status = self.config.hook.pytest_report_teststatus(report=report, config=self.config)
@@ -84,7 +118,8 @@ class Page:
         from .html import page
 
         try:
-            write_text(self.path, page(self.data()))
+            data = self.data()
+            write_text(self.path, page(data, self.parts.texts))
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"
 
@@ -100,15 +135,33 @@ class Page:
         if self.others:
             noun = "test" if self.others == 1 else "tests"
             about += f"; {self.others} further {noun} without graphs"
+        for test in self.tests:
+            self._close(test)
+        tests = sorted(self.tests.values(), key=lambda test: (test["place"], test["id"]))
+        causes = self._causes()
         crashed = len(self.crashed)
         workers = "a worker" if crashed == 1 else f"{crashed} workers"
         return {
             "about": about,
             "warning": f"{workers} crashed" if crashed else "",
+            "format": FORMAT,
             "audit": audit,
-            "causes": self._causes(),
-            "tests": sorted(self.tests.values(), key=lambda test: (test["place"], test["id"])),
+            "causes": causes,
+            "failures": self._failures(with_causes=causes is not None),
+            "tests": tests,
+            "search": self.parts.add([self.words[test["id"]] for test in tests]),
         }
+
+    def _failures(self, *, with_causes: bool) -> list[Data]:
+        """What failed but for comparisons, equal headlines once; none where one test failed."""
+        red = sum(test["outcome"] in RED for test in self.tests.values())
+        if red < 2 and not with_causes:
+            return []
+        groups: dict[str, list[str]] = {}
+        for test, headline in sorted(self.failures.items()):
+            groups.setdefault(headline, []).append(test)
+        found = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+        return [{"headline": headline, "tests": tests} for headline, tests in found]
 
     def _audit(self) -> Data | None:
         """What an audit found, which the page begins with; None where there is none."""
@@ -164,3 +217,11 @@ def _message(report: pytest.TestReport) -> str:
     if isinstance(longrepr, tuple):  # of a skip: file, line, reason
         return str(longrepr[2])
     return str(report.longreprtext)
+
+
+def _headline(report: pytest.TestReport) -> str:
+    """What went wrong, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(crash.message) if crash is not None else _message(report)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else report.outcome

@@ -36,6 +36,7 @@ class Opened:
 
     def open(self, path: Path) -> Any:
         self.page.goto(path.as_uri())
+        self.page.wait_for_selector("body[data-ready]", state="attached")
         return self.page
 
 

@@ -14,6 +14,7 @@ from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.report.page.parts import Parts, packed, words
 from pytest_torchgraph.snapshot.subject import subject_of
 
 LAYER = """\
@@ -84,8 +85,16 @@ def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") ->
 
 def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
     path = directory / "page.html"
-    data = {"about": "pytest", "warning": "", "tests": list(tests), **more}
-    path.write_text(html_of(data), encoding="utf-8")
+    parts = Parts()
+    texts = [words(test) for test in tests]
+    data = {
+        "about": "pytest",
+        "warning": "",
+        "tests": packed(tests, parts),
+        "search": parts.add(texts),
+        **more,
+    }
+    path.write_text(html_of(data, parts.texts), encoding="utf-8")
     return path
 
 
@@ -94,3 +103,9 @@ def view_box(page: Any) -> list[float]:
         "document.querySelector('.view').shadowRoot.querySelector('svg').getAttribute('viewBox')"
     )
     return [float(number) for number in view.split()]
+
+
+def settled(page: Any) -> Any:
+    """The page, once what was chosen is read and shown."""
+    page.wait_for_selector("main:not([aria-busy])", state="attached")
+    return page

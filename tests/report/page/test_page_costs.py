@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch  # noqa: F401  # the formulas are torch's, and the page imports it for nobody
 from report.page.captured import Captured
+from report.page.pages import written
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.report.page import collect, costs
-from pytest_torchgraph.report.page.html import page as html_of
 
 BLOCK = """\
   %h.{n}.up.weight = parameter : f32[8, 32]
@@ -114,8 +114,7 @@ def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme:
     test = {"id": "test_a", "outcome": "failed", "seconds": 0.1, "message": "", "where": "a.py:1"}
     captured = collect.capture_data(Captured(forward(6), BACKWARD))  # type: ignore[arg-type]
     test |= {"captures": [captured], "ranks": [], "differences": [changed()], "pictures": []}
-    path = tmp_path / "page.html"
-    path.write_text(html_of({"about": "pytest", "warning": "", "tests": [test]}), encoding="utf-8")
+    path = written(tmp_path, test)
     opened.page.set_viewport_size({"width": width, "height": 900})
     opened.page.emulate_media(color_scheme=scheme)
     page = opened.open(path)

@@ -159,7 +159,7 @@ def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
     rows = page.locator("nav li")
     assert rows.count() == 3
     page.get_by_label("search the tests").fill("aten.relu")
-    assert rows.all_inner_texts() == ["passed test_a.py::test_relu"]
+    assert rows.all_inner_texts() == ["test_a.py::test_relu\npassed"]
     page.get_by_label("search the tests").fill("nowhere")
     assert page.locator("nav").inner_text() == "No test matches."
     page.get_by_label("search the tests").fill("")
@@ -168,7 +168,7 @@ def test_tests_are_searched_and_filtered(opened: Any, tmp_path: Path) -> None:
     assert page.locator("#count").inner_text() == "2 of 3 tests"
     page.get_by_role("button", name="2 passed").click()
     page.get_by_role("button", name="1 skipped").click()
-    assert rows.all_inner_texts() == ["skipped test_b.py::test_away"]
+    assert rows.all_inner_texts() == ["test_b.py::test_away\nskipped"]
 
 
 def test_the_keyboard_goes_from_test_to_test(opened: Any, tmp_path: Path) -> None:
@@ -213,7 +213,8 @@ def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_pat
         for n, found in enumerate((large, small, small))
     ]
     page = opened.open(written(tmp_path, *tests))
-    assert page.locator("nav li").count() == 503
+    assert page.locator("#count").inner_text() == "503 of 503 tests"
+    assert page.locator("nav li").count() < 60
     # Work is counted, not timed: what the page has built is what is to be seen.
     assert page.evaluate("document.querySelectorAll('*').length") < 6000
     page.locator("summary", has_text="All 10,").or_(
@@ -263,7 +264,7 @@ def test_hostile_names_are_names(opened: Any, tmp_path: Path) -> None:
         page.locator("summary", has_text="All").click()
         page.locator(".view .chosen").first.dispatch_event("pointerup")
     assert page.locator("img, iframe, object").count() == 0
-    assert page.evaluate("document.scripts.length") == 2
+    assert page.locator("script:not([data-part])").count() == 2
     page.locator("nav button").first.click()
     assert page.locator("main h2").inner_text() == f"failed {HOSTILE[0]}"
     page.locator("nav button").nth(7).click()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report.page.pages import difference, one_test, trained, view_box, written
+from report.page.pages import difference, one_test, settled, trained, view_box, written
 
 CAUSES = {
     "heading": "1 cause in 2 tests",
@@ -80,7 +80,7 @@ def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
 
 def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     page.keyboard.press("j")
-    page.keyboard.press("t")
+    settled(page).keyboard.press("t")
     assert page.evaluate("document.activeElement.closest('nav') !== null")
     assert "test_0" in focused(page)
     page.keyboard.press("/")

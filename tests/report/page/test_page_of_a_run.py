@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from typing import Any
 
 import pytest
 from projects import Run
+
+from pytest_torchgraph.report.page.reading import read_page
 
 PROJECT = """
     import os
@@ -34,10 +35,10 @@ PROJECT = """
 
 
 def data_of(pytester: pytest.Pytester, name: str = "page.html") -> dict[str, Any]:
-    text = (pytester.path / name).read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])  # type: ignore[no-any-return]
+    """The data of a page, each test with its details."""
+    data, parts = read_page(pytester.path / name)
+    data["tests"] = [{**test, **parts.get(test["part"])} for test in data["tests"]]
+    return data
 
 
 def outcomes(data: dict[str, Any]) -> dict[str, str]:
@@ -280,8 +281,13 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
         assert mark["sign"] == signs[test["id"].partition("::")[2]]
         assert f'id="{mark["ids"][0]}"' in unescape(picture["svg"])
     page = opened.open(pytester.path / "page.html")
+    assert page.locator("main h2").inner_text() == "2 failures in 2 tests"
+    headlines = page.locator(".failure h3").all_inner_texts()
+    assert headlines[0].startswith("AssertionError: graph breaks: expected 0, found 1")
+    assert headlines[1] == "AssertionError: ops that should not be there:"
+    page.locator("nav li button").nth(0).click()
     assert "graph break 1" in page.locator(".view .chosen").text_content()
-    page.locator("nav button").nth(1).click()
+    page.locator("nav li button").nth(1).click()
     assert "aten.addmm" in page.locator(".view .chosen").text_content()
 
 

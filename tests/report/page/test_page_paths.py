@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report.page.pages import written
 
 from pytest_torchgraph import Graph
-from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.page.nodes import ends, nodes_data
 
 FIND = """([edges, start, ends]) => {
@@ -20,9 +20,7 @@ EDGES = {"a": ["b", "c", "dead"], "b": ["d"], "c": ["e"], "d": ["e"], "e": ["los
 
 @pytest.fixture
 def find(opened: Any, tmp_path: Path) -> Any:
-    path = tmp_path / "page.html"
-    path.write_text(html_of({"about": "", "warning": "", "tests": []}), encoding="utf-8")
-    page = opened.open(path)
+    page = opened.open(written(tmp_path))
     return lambda *what: page.evaluate(FIND, what)
 
 

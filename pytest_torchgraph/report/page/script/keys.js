@@ -55,7 +55,7 @@ const ACTIONS = {
   k: () => nextTest(-1),
   n: () => nextFinding(1),
   p: () => nextFinding(-1),
-  c: () => { if (causes) { showCauses(); focusHeading(); } },
+  c: () => { if (causesHeading) { showCauses(); focusHeading(); } },
   a: () => { if (audit) { showAudit(); focusHeading(); } },
   t: () => {
     const button = document.querySelector('nav [aria-current="true"]') || document.querySelector("nav button");

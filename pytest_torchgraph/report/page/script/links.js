@@ -57,7 +57,7 @@ async function follow(hash) {
   }
 
   async function showPlace({ view, cause, test, finding, capture, picture, node, graph, old }) {
-    if (view === "causes" && causes) {
+    if (view === "causes" && causesHeading) {
       showCauses();
       if (cause !== undefined) marked([...document.querySelectorAll(".cause")].find((each) => each.dataset.cause === cause), "This cause");
     } else if (view === "audit" && audit) showAudit();

@@ -4,37 +4,62 @@ const TESTS = 10; // tests that are listed of a cause; a click shows the others
 
 const auditButton = element("button", { id: "all-compiled", onclick: () => showAudit() },
   element("strong", {}, "what this suite compiles"));
-const causesButton = element("button", { id: "all-causes", onclick: () => showCauses() },
-  element("strong", {}, causes ? causes.heading : ""));
-const overviews = [...(audit ? [auditButton] : []), ...(causes ? [causesButton] : [])];
+const causesHeading = [causes ? causes.heading : "",
+  failures.length ? `${failures.length}${causes ? " other" : ""} ${failures.length === 1 ? "failure" : "failures"} in ${plural(failedElsewhere(), "test")}` : ""]
+  .filter(Boolean).join(", ");
+const causesButton = element("button", { id: "all-causes", onclick: () => showCauses() }, element("strong", {}, causesHeading));
+const overviews = [...(causesHeading ? [causesButton] : []), ...(audit ? [auditButton] : [])];
+
+function failedElsewhere() {
+  return new Set(failures.flatMap((each) => each.tests)).size;
+}
 
 function overview(button, view, ...parts) {
-  current = -1;
+  mark(-1);
   views = [];
   shownParts = noParts();
-  for (const other of document.querySelectorAll("nav button")) other.removeAttribute("aria-current");
   if (button) button.setAttribute("aria-current", "true");
   linkTo({ view });
-  document.querySelector("main").replaceChildren(...parts);
-  document.querySelector("main").scrollTop = 0;
+  const main = document.querySelector("main");
+  main.removeAttribute("aria-busy"); // with what was read for another view
+  main.replaceChildren(...parts);
+  main.scrollTop = 0;
 }
 
 function showAudit() {
   overview(auditButton, "audit", ...auditView(audit));
 }
 
-// Each edit once, with the tests that it fails.
 function showCauses() {
-  overview(causesButton, "causes",
-    element("h2", {}, causes.heading),
-    ...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
-    ...causes.list.map(cause),
-    ...(causes.accept ? [element("p", {}, "Is all of it intended? Then store it:"), command(causes.accept)] : []));
+  overview(causesButton, "causes", element("h2", {}, causesHeading), ...causesView());
+}
+
+// Each edit once, with the tests that it fails; then all else that failed, equal messages once.
+function causesView() {
+  return [
+    ...(causes ? [...causes.releases.map((pair) => element("p", { class: "where" }, `torch ${pair}`)),
+      ...causes.list.map(cause),
+      ...(causes.accept ? [element("p", {}, "Is all of it intended? Then store it:"), command(causes.accept)] : [])] : []),
+    ...(failures.length && causes ? [element("h2", {}, "Other failures")] : []),
+    ...failures.map(failure),
+  ];
+}
+
+function failure(each) {
+  return element("section", { class: "card cause failure" },
+    element("h3", {}, name(each.headline)),
+    element("p", {}, plural(each.tests.length, "test")), ...testsIn(each.tests));
+}
+
+// The first tests; a click shows the others.
+function testsIn(ids) {
+  const more = ids.slice(TESTS);
+  return [element("ul", { class: "tests" }, ids.slice(0, TESTS).map(testButton)),
+    ...(more.length ? [folded(`${more.length} more`, () => [element("ul", { class: "tests" }, more.map(testButton))])] : [])];
 }
 
 function cause(each) {
   const change = [["del", each.before], ["add", each.after]].filter(([, line]) => line);
-  const buttons = each.files.map((id) => testButton(id));
   const key = `${each.sign} ${each.what}${each.where ? ` in ${each.where}` : ""}`; // what its address calls it
   return element("section", { class: "card cause", "data-cause": wellFormed(key) },
     element("div", { class: "linked" }, element("h3", {}, element("span", { class: "sign" }, each.sign), name(each.what)),
@@ -45,8 +70,5 @@ function cause(each) {
     ...each.sources.map((line) => element("p", { class: "where" }, name(line))),
     change.length ? element("pre", {}, change.map(([kind, line]) =>
       element("span", { class: kind }, name(`${kind === "add" ? "+" : "-"} ${line}`)))) : null,
-    element("ul", { class: "tests" }, buttons.slice(0, TESTS)),
-    buttons.length > TESTS ? element("details", {},
-      element("summary", {}, `${buttons.length - TESTS} more`),
-      element("ul", { class: "tests" }, buttons.slice(TESTS))) : null);
+    ...testsIn(each.files));
 }

@@ -4,18 +4,18 @@ const PRINTED = 50; // tests that are printed, the first ones that failed
 const MESSAGE_LINES = 60; // of a message, the last ones: pytest says there what is wrong
 
 async function showPrint() {
-  const failed = tests.filter((test) => ["failed", "error", "crashed"].includes(test.outcome));
-  const parts = [element("h2", {}, causes ? causes.heading : plural(failed.length, "failed test")),
+  const failed = tests.filter((test) => RED.includes(test.outcome));
+  const parts = [element("h2", {}, causesHeading || plural(failed.length, "failed test")),
     element("p", { class: "where" }, `${data.about} · ${plural(tests.length, "test")}, ${failed.length} failed`)];
-  if (causes) parts.push(...causes.list.map(cause));
-  for (const test of failed.slice(0, PRINTED)) parts.push(await printed(test));
+  parts.push(...causesView());
+  for (const test of failed.slice(0, PRINTED)) parts.push(printed(await details(test)));
   if (failed.length > PRINTED) parts.push(element("p", { class: "note" }, `${failed.length - PRINTED} more tests failed`));
   if (!failed.length) parts.push(element("p", {}, "No test failed."));
   overview(null, "print", element("div", { class: "paper" }, parts));
   for (const box of document.querySelectorAll("main details")) box.open = true;
 }
 
-async function printed(test) {
+function printed(test) {
   const drawn = [...test.differences, ...test.pictures];
   const message = test.message.split("\n");
   return element("section", { class: "printed" },

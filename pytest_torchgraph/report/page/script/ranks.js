@@ -73,10 +73,6 @@ function grid(each) {
       element("td", { class: text ? null : "other" }, `${rank} `, text ? letter(text) : null)))))));
 }
 
-function disagree(each) {
-  return each.classes.some((one) => one.order && one.order.danger) || Boolean(each.problems && each.problems.length);
-}
-
 // Which ranks wait for ever, in what and for whom, and what is sent and not received.
 function problems(each) {
   return element("div", { class: "card orders" },

@@ -24,11 +24,12 @@ if (data.warning) {
 if (audit && !tests.length && overviews.length === 1) document.body.className = "alone";
 // What is shown where no address names anything.
 async function opening() {
-  const first = matching().findIndex((test) => ["failed", "error", "crashed"].includes(test.outcome));
-  if (causes && !audit) showCauses();
+  const first = matching().findIndex((test) => RED.includes(test.outcome));
+  if (causesHeading) showCauses();
   else if (audit) showAudit();
   else if (tests.length) await select(matching()[Math.max(first, 0)].number, true);
 }
 
 list();
-follow(location.hash).then((found) => { if (!found) opening(); });
+searchable.then(() => { if (words.length) list(); });
+follow(location.hash).then((found) => (found ? null : opening())).then(() => { document.body.dataset.ready = ""; });

@@ -6,75 +6,98 @@ let current = -1;
 let views = [];
 let shownParts = noParts(); // of the test that is shown, what an address can name
 
-function searched(test) {
-  if (test.searched === undefined) {
-    const parts = [test.id, test.message];
-    for (const capture of capturesOf(test)) {
-      for (const graph of capture.graphs) {
-        parts.push(graph.name, graph.runs ? "eager" : "", ...graph.ops.map(([op]) => op));
-      }
-      for (const each of capture.collectives ? capture.collectives.rows : []) {
-        parts.push(each.kind, each.group, each.module, each.line);
-      }
-      for (const each of capture.breaks) parts.push(each.kind, each.reason, each.file, each.code);
-      for (const each of capture.recompiles) parts.push(each.function, ...each.reasons, ...each.details);
-    }
-    for (const difference of test.differences) {
-      parts.push(difference.headline, ...difference.findings.map((finding) => finding.summary));
-    }
-    test.searched = parts.join("\n").toLowerCase();
-  }
-  return test.searched;
-}
-
 function matching() {
   return tests.filter((test) =>
-    shown.has(test.outcome) && words.every((word) => searched(test).includes(word)));
+    shown.has(test.outcome) && words.every((word) => searched[test.number].includes(word)));
+}
+
+function outcome(test) {
+  return element("span", { class: `outcome ${test.outcome}` }, test.outcome);
 }
 
 function title(test) {
-  return [element("span", { class: `outcome ${test.outcome}` }, test.outcome), " ", name(test.id)];
+  return [outcome(test), " ", name(test.id)];
 }
 
 function badges(test) {
-  const findings = test.differences.reduce((sum, each) => sum + each.findings.length, 0);
-  const breaks = capturesOf(test).reduce((sum, each) => sum + each.breaks.length, 0);
-  const recompiles = capturesOf(test).reduce((sum, each) => sum + each.recompiles.length, 0);
+  const { findings, breaks, recompiles, disagree } = test.facts;
   const counts = [];
   if (findings) counts.push(plural(findings, "finding"));
   if (breaks) counts.push(plural(breaks, "break"));
-  if (test.ranks.some(disagree)) counts.push("ranks disagree");
+  if (disagree) counts.push("ranks disagree");
   if (recompiles) counts.push(plural(recompiles, "recompile"));
   return counts.map((text) => element("span", { class: "badge" }, text));
 }
 
-function list() {
-  const matches = matching();
-  const rows = matches.map((test) => element("li", {}, element("button", {
-    "data-test": test.number,
+const ROW_PX = 46; // height of a test in the list
+const listed = { tests: [], rows: null }; // the tests that the list has now, and their rows
+
+function listRow(place) {
+  const test = listed.tests[place];
+  return element("li", { "aria-setsize": listed.tests.length, "aria-posinset": place + 1 }, element("button", {
+    "data-test": test.number, title: test.id,
     "aria-current": test.number === current ? "true" : null,
     onclick: () => select(test.number),
-  }, ...title(test), badges(test))));
-  const nav = document.querySelector("nav");
-  nav.replaceChildren(...(overviews.length ? [element("div", { class: "views" }, overviews)] : []), rows.length ? element("ol", {}, rows)
-    : element("p", { class: "none" }, tests.length ? "No test matches." : "No test used graphs."));
-  document.getElementById("count").textContent = `${matches.length} of ${plural(tests.length, "test")}`;
+    onkeydown: (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step || !listed.tests[place + step]) return;
+      event.preventDefault();
+      listed.rows.show(place + step, true);
+    },
+  }, element("span", { class: "name" }, name(test.id)), element("span", { class: "about" }, outcome(test), badges(test))));
 }
 
-function select(number, replace = false) {
-  current = number;
-  for (const button of overviews) button.removeAttribute("aria-current");
-  for (const button of document.querySelectorAll("nav button")) {
-    const chosen = Number(button.dataset.test) === number;
-    if (chosen) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
-    if (chosen) button.scrollIntoView({ block: "nearest" });
+// The list is made once; what is searched and which outcomes are shown change its rows alone.
+function list() {
+  if (!listed.rows) {
+    const body = element("ol");
+    const scroller = element("div", { class: "scroll" }, body);
+    document.querySelector("nav").append(
+      ...(overviews.length ? [element("div", { class: "views" }, overviews)] : []),
+      scroller, element("p", { class: "none", hidden: "" }));
+    listed.rows = virtualRows({ scroller, body, height: ROW_PX, make: listRow });
   }
+  listed.tests = matching();
+  const none = document.querySelector("nav .none");
+  none.hidden = listed.tests.length > 0;
+  none.textContent = tests.length ? "No test matches." : "No test used graphs.";
+  listed.rows.resize(listed.tests.length);
+  document.getElementById("count").textContent = `${listed.tests.length} of ${plural(tests.length, "test")}`;
+}
+
+// Shows in the list what is shown beside it: a test, or -1 for a view of the whole run.
+function mark(number) {
+  current = number;
+  for (const button of document.querySelectorAll("nav [aria-current]")) button.removeAttribute("aria-current");
+  const place = listed.tests.findIndex((test) => test.number === number);
+  if (place >= 0) listed.rows.show(place);
+  const button = document.querySelector(`nav [data-test="${number}"]`);
+  if (button) button.setAttribute("aria-current", "true");
+}
+
+// Reads the details of a test and shows them, unless something else was chosen meanwhile.
+async function select(number, replace = false) {
+  mark(number);
   linkTo({ test: tests[number].id }, replace);
+  const main = document.querySelector("main");
+  main.setAttribute("aria-busy", "true");
+  main.replaceChildren(element("h2", {}, ...title(tests[number])));
+  let test;
+  try {
+    test = await details(tests[number]);
+  } catch (error) {
+    test = null;
+    if (current === number) {
+      main.append(element("p", { class: "card missing", role: "alert" },
+        `The details of this test cannot be read: ${error.message}`));
+    }
+  }
+  if (current === number) main.removeAttribute("aria-busy");
+  if (!test || current !== number) return;
   views = [];
   shownParts = noParts();
-  document.querySelector("main").replaceChildren(...detail(tests[number]));
-  document.querySelector("main").scrollTop = 0;
+  main.replaceChildren(...detail(test));
+  main.scrollTop = 0;
   for (const view of views) if (view.start) view.start();
 }
 
