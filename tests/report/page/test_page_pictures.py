@@ -68,6 +68,8 @@ def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
     both(page)
     before, after = panes(page, count)
     assert before == after  # a chain with one op more in another place
+    page.get_by_label("colours").select_option("floating-point operations")
+    assert panes(page, count) == [before, after]
 
 
 def test_the_panes_move_together(page: Any) -> None:
@@ -150,7 +152,10 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
     (found,) = panes(page, marks)
     assert ["aten.mm", "64 B kept for the backward"] in found
     both(page)
+    page.get_by_label("colours").select_option("floating-point operations")
     assert panes(page, marks) == [found, found]
+    dots = "(pane) => pane.shadowRoot.querySelectorAll('.kept').length"
+    assert panes(page, dots) == [len(found)] * 2
 
 
 def path(page: Any, node: str) -> Any:
@@ -185,6 +190,13 @@ def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
     panel.get_by_role("button", name="path to the loss").click()
     assert "No output of this graph needs it" in panel.inner_text()
     assert panel.locator(".way").count() == 0
+
+
+def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
+    panel = path(page, "mean")
+    panel.get_by_role("button", name="path to the loss").click()
+    told = "No output of this graph needs it, but it leads to an effect, write: mutates"
+    assert told in panel.inner_text()
 
 
 def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:
