@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
@@ -115,3 +116,13 @@ def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> No
     ids = [re.search(r'id="?([\w-]+)', line) for line in edges]
     assert [each[1] in gone for each in ids if each] == [True]
     assert not set(ports) & set(found.sides.before.without)
+
+
+def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
+    old, new = (graph(f'%a = aten.{op}(%x) in "act"', "return %a") for op in ("gelu", "relu"))
+    old = replace(old, classes={"act": "GELU"})
+    new = replace(new, classes={"act": "ReLU"})
+    found = drawn(old, new)
+    (act,) = (key for key, each in found.elements.items() if each.label == "act")
+    assert found.sides.before.labels[act] == ["act · GELU"]
+    assert found.sides.after.labels[act] == ["act · ReLU"]

@@ -9,6 +9,7 @@ import pytest
 import torch  # noqa: F401  # its formulas count FLOPs
 from report.page.pages import difference, network, one_test, trained, written
 
+from pytest_torchgraph import Graph
 from pytest_torchgraph.render.look.heat import HEAT_PAINTS
 
 TEXTS = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.absent) text')]
@@ -154,8 +155,27 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
     both(page)
     page.get_by_label("colours").select_option("floating-point operations")
     assert panes(page, marks) == [found, found]
+    page.get_by_label("colours").select_option("bytes kept for the backward")
     dots = "(pane) => pane.shadowRoot.querySelectorAll('.kept').length"
     assert panes(page, dots) == [len(found)] * 2
+
+
+def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
+    """It kept another product, and its loss was a mean."""
+    old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
+    old = old.replace("aten.sum.default", "aten.mean.default")
+    found = difference(Graph.from_text(old), trained(), tmp_path)
+    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[found])))
+    both(page)
+    kept = (
+        "(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) => box.id)"
+    )
+    before, after = panes(page, kept)
+    boxes = {node["name"]: node["ids"][0] for node in found["nodes"] if node["ids"]}
+    assert boxes["layers.5/mm"] in before
+    assert boxes["layers.5/mm"] not in after
+    costs = found["sides"]["before"]["costs"]
+    assert costs["total"] == {"flops": 6 * 2 * 2 * 8 * 8, "saved": 3 * 2 * 8 * 4}
 
 
 def path(page: Any, node: str) -> Any:
