@@ -72,6 +72,7 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
     for pair in diff.graphs:
         for graph in (pair.before, pair.after):
             scene.classes.update(graph.classes if graph is not None else {})
+        scene.old_classes.update(pair.before.classes if pair.before is not None else {})
     of_nodes = [finding for finding in diff.findings if not finding.of_graph]
     places = [place for finding in of_nodes for place in finding.places]
     changes = [change for place in places for change in (*place.changes, *place.consequences)]
@@ -91,7 +92,7 @@ def drawing(diff: GraphDiff, hops: int = 2, prefix: str = "") -> Drawing:
         wanted = [numbers[node] for node in focus.nodes if node in numbers]
         canvas.draw(MAX_BOXES, wanted, compact=True)
         for overlay in overlays:
-            _note_bypassed(canvas, overlay, numbers)
+            _note_old(canvas, overlay, numbers)
     folded = canvas.count_marks_in_groups()
     if folded:
         scene.title.append(
@@ -263,16 +264,22 @@ def _add_edges(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) 
             canvas.edges.append(drawn)
 
 
-def _note_bypassed(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
-    """Note the edges that only the old graph has between boxes that did not change."""
+def _note_old(canvas: Canvas, overlay: Overlay, numbers: dict[_PairNode, int]) -> None:
+    """Note the boxes of the old graph's ops, and its edges between boxes that did not change."""
+    side = canvas.scene.sides.before
+
+    def box(node: OverlaidNode) -> str | None:
+        unit = canvas.unit_of.get(numbers.get(_PairNode(overlay, node), -1))
+        return None if unit is None else canvas.scene.box_id(canvas.keys[unit])
+
+    for name, folded in overlay.old.nodes.items():
+        shown_in = box(overlay.overlaid(name, is_new=False))
+        if shown_in is not None:
+            side.boxes.update((node, shown_in) for node in (folded.node, *folded.projections))
     for edge in sorted(overlay.bypassed):
-        units = [
-            canvas.unit_of.get(numbers.get(_PairNode(overlay, node), -1))
-            for node in (edge.tail, edge.head)
-        ]
-        tail, head = (None if n is None else canvas.scene.box_id(canvas.keys[n]) for n in units)
+        tail, head = box(edge.tail), box(edge.head)
         if tail is not None and head is not None and tail != head:
-            canvas.scene.sides.before.edges[tail, head] = None
+            side.edges[tail, head] = None
 
 
 def _drawn_edge(before: str | None, after: str | None) -> Edge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
@@ -96,3 +97,32 @@ def test_a_module_that_came_is_a_cluster_of_the_new_graph_alone() -> None:
 def test_graphs_without_a_difference_have_no_sides() -> None:
     same = graph("%a = aten.sin(%x)", "return %a")
     assert not drawn(same, same).sides
+
+
+def test_the_port_of_a_removed_op_and_its_edge_are_only_in_the_old_graph() -> None:
+    """A value that the forward saved has no box of its own, but a port at each user."""
+    head = "torchgraph 2\n\nbackward @ aot {\n  %s = saved : f32[2]\n  %t = tangent : f32[2]\n"
+    old = "  %a = aten.mul(%t, %s)\n  %b = aten.sin(%a)\n  return %b\n}\n"
+    new = "  %b = aten.sin(%t)\n  return %b\n}\n"
+    found = drawn(Graph.from_text(head + old), Graph.from_text(head + new))
+    ports = [key for key, each in found.elements.items() if each.kind == "port"]
+    (mul,) = (key for key, each in found.elements.items() if "a" in each.nodes)
+    assert ports
+    gone = found.sides.after.without
+    assert {mul, *ports} <= set(gone)
+    tails = {each.split()[0]: each for each in found.digraph.body if " -> " not in each}
+    (port,) = (key for key, line in tails.items() if f"id={ports[0]}" in line.replace('"', ""))
+    edges = [line for line in found.digraph.body if line.strip().startswith(f"{port} -> ")]
+    ids = [re.search(r'id="?([\w-]+)', line) for line in edges]
+    assert [each[1] in gone for each in ids if each] == [True]
+    assert not set(ports) & set(found.sides.before.without)
+
+
+def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
+    old, new = (graph(f'%a = aten.{op}(%x) in "act"', "return %a") for op in ("gelu", "relu"))
+    old = replace(old, classes={"act": "GELU"})
+    new = replace(new, classes={"act": "ReLU"})
+    found = drawn(old, new)
+    (act,) = (key for key, each in found.elements.items() if each.label == "act")
+    assert found.sides.before.labels[act] == ["act · GELU"]
+    assert found.sides.after.labels[act] == ["act · ReLU"]

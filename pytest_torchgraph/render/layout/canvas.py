@@ -431,9 +431,7 @@ class Canvas:
             **PORT,
         )
         self.scene.add_edge(key, self.keys[bundle.head], label, ["value"])
-        port = self.scene.box_id(key)
-        self.scene.sides.only(port, _only(each.only for each in bundle.edges))
-        self.scene.sides.edge(port, self.scene.box_id(self.keys[bundle.head]))
+        self.scene.sides.only(self.scene.box_id(key), _only(each.only for each in bundle.edges))
 
 
 def _bundle_label(edges: Sequence[Edge]) -> str:

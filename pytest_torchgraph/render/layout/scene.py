@@ -223,6 +223,7 @@ class Scene:
         elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
         sides: of a difference, what each of its sides has; complete after `digraph`.
         classes: class names of modules by module path, as far as they are known; parts of labels.
+        old_classes: those of the old graph of a difference.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
@@ -240,6 +241,7 @@ class Scene:
         self.elements: dict[str, Element] = {}
         self.sides = Sides()
         self.classes: dict[str, str] = {}
+        self.old_classes: dict[str, str] = {}
         self.edges: list[tuple[str, str, dict[str, str]]] = []
         self._root = _Cluster()
         self._cluster_of: dict[str, ClusterPath] = {}
@@ -388,9 +390,10 @@ class Scene:
             assert inner.segment is not None
             kind, label, _ = inner.segment
             number = next(numbers)
-            known = self.classes.get(label, "") if kind == "module" else ""
             cost = "" if self.heat is None else self.heat.words(inner.cost)
-            title = " · ".join(filter(None, (label, known, cost)))
+            known = self.classes.get(label, "") if kind == "module" else ""
+            before = self.old_classes.get(label, known) if kind == "module" else ""
+            was, title = (" · ".join(filter(None, (label, each, cost))) for each in (before, known))
             attributes = {
                 "label": dot_text([title], MAX_CLUSTER_LABEL),
                 "tooltip": dot_text([title], MAX_TOOLTIP_LINE),
@@ -402,6 +405,7 @@ class Scene:
             }
             if kind != "legend":
                 self.elements[attributes["id"]] = Element(kind, label=label)
+            self.sides.label(attributes["id"], [was], [title], MAX_CLUSTER_LABEL)
             self.sides.cluster(attributes["id"], map(self.box_id, inner.all_boxes()))
             with drawing.subgraph(name=f"cluster_{number}") as subgraph:
                 subgraph.attr(**attributes)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..look.labels import clean, cut
+from ...graph.model import Node
+from ..look.labels import MAX_LINE, clean, cut
 
 OnlySide = Literal["", "before", "after"]
 """The side that alone has something; "" where both have it."""
@@ -24,11 +25,13 @@ class Side:
         labels: the lines of the label that an element has on it, by `id`, where they are others
             than those that are drawn; as many as these.
         edges: those that it has and that are not drawn, each as the `id`s of two boxes.
+        boxes: of the old graph, the `id` of the box that shows each op.
     """
 
     without: dict[str, None] = field(default_factory=dict)
     labels: dict[str, list[str]] = field(default_factory=dict)
     edges: dict[tuple[str, str], None] = field(default_factory=dict)
+    boxes: dict[Node, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,9 +50,17 @@ class Sides:
             other = self.after if side == "before" else self.before
             other.without[element] = None
 
-    def label(self, element: str, before: Sequence[str], after: Sequence[str]) -> None:
-        """Note the lines of the label of an element on both sides, where these differ."""
-        shown = [[cut(clean(line)) for line in lines] for lines in (before, after)]
+    def label(
+        self, element: str, before: Sequence[str], after: Sequence[str], limit: int = MAX_LINE
+    ) -> None:
+        """Note the lines of the label of an element on both sides, where these differ.
+
+        Args:
+            element: the `id` of the element.
+            before, after: the lines, as plain text.
+            limit: characters of a line that are shown.
+        """
+        shown = [[cut(clean(line), limit) for line in lines] for lines in (before, after)]
         if shown[0] != shown[1]:
             self.before.labels[element], self.after.labels[element] = shown
 

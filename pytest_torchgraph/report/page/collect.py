@@ -13,7 +13,7 @@ from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph
 from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
-from .nodes import changed_nodes_data, nodes_data
+from .nodes import changed_nodes_data, costs_before, nodes_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -129,13 +129,17 @@ def difference_data(
         "findings": [_finding(each, drawing) for each in findings],
         "cost": _changed_cost(diff) if diff else None,
         "nodes": changed_nodes_data(diff, drawing) if diff else [],
-        "sides": _sides(drawing.sides) if drawing and drawing.sides else None,
+        "sides": _sides(diff, drawing.sides) if diff and drawing and drawing.sides else None,
     }
 
 
-def _sides(sides: Sides) -> Data:
-    """What of a drawing each side has not, the labels that are others on it, its further edges."""
-    return {
+def _sides(diff: GraphDiff, sides: Sides) -> Data:
+    """What of a drawing each side has not, the labels that are others on it, its further edges.
+
+    What the nodes cost is in their data; those of the old graphs are not there, so that their costs
+    are here.
+    """
+    data: Data = {
         name: {
             "without": list(side.without),
             "labels": side.labels,
@@ -143,6 +147,8 @@ def _sides(sides: Sides) -> Data:
         }
         for name, side in (("before", sides.before), ("after", sides.after))
     }
+    data["before"]["costs"] = costs_before(diff, sides)
+    return data
 
 
 def _changed_cost(diff: GraphDiff) -> Data | None:

@@ -14,6 +14,7 @@ from ...graph.text.format import format_arg, format_op, format_result
 
 if TYPE_CHECKING:
     from ...render.drawing import Drawing
+    from ...render.layout.sides import Sides
 
 Data = dict[str, Any]
 
@@ -72,6 +73,32 @@ def ends(graph: Graph) -> tuple[str, frozenset[str]]:
     return "output", frozenset(outputs)
 
 
+def costs_before(diff: GraphDiff, sides: Sides) -> Data:
+    """What the old graphs cost: `total`, and `boxes`, that of each box that costs something.
+
+    Each is a dictionary with the keys `flops` and `saved`; None where nothing of it is known.
+    """
+    total: Data = {"flops": 0, "saved": 0}
+    boxes: dict[str, Data] = {}
+    for pair in diff.graphs:
+        graph = pair.before
+        for figure, costs in _costs(graph).items() if graph is not None else ():
+            for name, value in costs.items():
+                if graph is None or value == 0:
+                    continue
+                total[figure] += (value or 0) * graph.runs
+                box = sides.before.boxes.get(graph.by_name[name])
+                if box is not None:
+                    costs_of = boxes.setdefault(box, {"flops": 0, "saved": 0})
+                    costs_of[figure] = _sum(costs_of[figure], _times(value, graph.runs))
+    return {"total": total, "boxes": boxes}
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    """What is known of a sum, None for nothing."""
+    return (one or 0) + (other or 0) or (0 if one == other == 0 else None)
+
+
 def _box_ids(drawing: Drawing | None) -> BoxIds:
     box_ids: dict[tuple[str, str, bool], list[str]] = {}
     for key, element in drawing.elements.items() if drawing is not None else ():
@@ -103,9 +130,7 @@ def _nodes(
             if ref.name not in node.refs:
                 later.setdefault(ref.name, []).append(node.name)
     end, at_end = ends(graph)
-    flops, saved = _flops(graph), saved_by_node(graph)
-    if saved is None:
-        saved = _unknown(graph)
+    flops, saved = _costs(graph).values()
     return [
         {
             "name": node.name,
@@ -128,6 +153,12 @@ def _nodes(
         }
         for node in graph.nodes
     ]
+
+
+def _costs(graph: Graph) -> dict[str, Mapping[str, int | None]]:
+    """What each node computes, and what is kept of it for the backward."""
+    saved = saved_by_node(graph)
+    return {"flops": _flops(graph), "saved": _unknown(graph) if saved is None else saved}
 
 
 def _flops(graph: Graph) -> Mapping[str, int | None]:

@@ -92,3 +92,11 @@ def test_what_reads_a_storage_after_a_write_is_on_its_ways() -> None:
     (write,) = (node for node in nodes_data((written,), None) if node["name"] == "add_")
     assert write["users"] == []
     assert write["later"] == ["neg"]
+
+
+def test_what_is_kept_is_not_known_where_no_graph_says_it() -> None:
+    lines = "  %x = input : f32[2, 8]\n  %y = aten.relu.default(%x) : f32[2, 8]\n  return %y\n"
+    for level, kept in (("aot", [0, 0]), ("dynamo", [0, None])):
+        found = Graph.from_text(f"torchgraph 1\n\nforward @ {level} {{\n{lines}}}\n")
+        saved = [node["saved"] for node in nodes_data((found,), None)]
+        assert saved == [*kept, 0]

@@ -9,6 +9,7 @@ import pytest
 import torch  # noqa: F401  # its formulas count FLOPs
 from report.page.pages import difference, network, one_test, trained, written
 
+from pytest_torchgraph import Graph
 from pytest_torchgraph.render.look.heat import HEAT_PAINTS
 
 TEXTS = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:not(.absent) text')]
@@ -68,6 +69,8 @@ def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
     both(page)
     before, after = panes(page, count)
     assert before == after  # a chain with one op more in another place
+    page.get_by_label("colours").select_option("floating-point operations")
+    assert panes(page, count) == [before, after]
 
 
 def test_the_panes_move_together(page: Any) -> None:
@@ -150,7 +153,29 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
     (found,) = panes(page, marks)
     assert ["aten.mm", "64 B kept for the backward"] in found
     both(page)
+    page.get_by_label("colours").select_option("floating-point operations")
     assert panes(page, marks) == [found, found]
+    page.get_by_label("colours").select_option("bytes kept for the backward")
+    dots = "(pane) => pane.shadowRoot.querySelectorAll('.kept').length"
+    assert panes(page, dots) == [len(found)] * 2
+
+
+def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
+    """It kept another product, and its loss was a mean."""
+    old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
+    old = old.replace("aten.sum.default", "aten.mean.default")
+    found = difference(Graph.from_text(old), trained(), tmp_path)
+    page = opened.open(written(tmp_path, one_test("test_a", "failed", differences=[found])))
+    both(page)
+    kept = (
+        "(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) => box.id)"
+    )
+    before, after = panes(page, kept)
+    boxes = {node["name"]: node["ids"][0] for node in found["nodes"] if node["ids"]}
+    assert boxes["layers.5/mm"] in before
+    assert boxes["layers.5/mm"] not in after
+    costs = found["sides"]["before"]["costs"]
+    assert costs["total"] == {"flops": 6 * 2 * 2 * 8 * 8, "saved": 3 * 2 * 8 * 4}
 
 
 def path(page: Any, node: str) -> Any:
@@ -185,6 +210,13 @@ def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
     panel.get_by_role("button", name="path to the loss").click()
     assert "No output of this graph needs it" in panel.inner_text()
     assert panel.locator(".way").count() == 0
+
+
+def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
+    panel = path(page, "mean")
+    panel.get_by_role("button", name="path to the loss").click()
+    told = "No output of this graph needs it, but it leads to an effect, write: mutates"
+    assert told in panel.inner_text()
 
 
 def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:

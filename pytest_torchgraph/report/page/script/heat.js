@@ -26,6 +26,12 @@ function coloured(part, property, [light, dark]) {
   return part;
 }
 
+// What a box costs, null where nothing of it is known; `costs` are those of the old graphs, in their pane.
+function costIn(costs, id, nodes, figure) {
+  if (costs) return (costs.boxes[id] || { [figure]: 0 })[figure];
+  return sumOf(nodes, figure) || (nodes.some((node) => node[figure] === null) ? null : 0);
+}
+
 // The total is that of the graphs as they are now: what was removed has its share of it as well.
 function heated(each, byBox) {
   const total = {};
@@ -34,17 +40,18 @@ function heated(each, byBox) {
   }
   const known = Object.keys(total).filter((figure) => total[figure]);
   const legend = element("div", { class: "legend", hidden: "" });
-  const step = (nodes, figure) => {
-    const value = sumOf(nodes, figure);
-    if (!value) return nodes.some((node) => node[figure] === null) ? "unknown" : "none";
-    return HEAT.steps.find(({ least }) => least !== null && value / total[figure] >= least).step;
+  const step = ({ costs }, id, nodes, figure) => {
+    const [value, all] = [costIn(costs, id, nodes, figure), costs ? costs.total[figure] : total[figure]];
+    if (!value) return value === null ? "unknown" : "none";
+    return HEAT.steps.find(({ least }) => least !== null && value / all >= least).step;
   };
-  const paint = ({ drawn }, figure) => {
+  const paint = (pane, figure) => {
+    const { drawn } = pane;
     const used = known.includes(figure) ? figure : "";
     legend.hidden = !used;
     for (const [id, nodes] of byBox) {
       const part = drawn(id);
-      const key = part && used ? step(nodes, used) : "";
+      const key = part && used ? step(pane, id, nodes, used) : "";
       const fills = key ? HEAT.steps.find((other) => other.step === key).fills : ["", ""];
       if (part) for (const shape of part.querySelectorAll("polygon, path")) {
         if (shape.getAttribute("fill") !== "none") coloured(shape, "fill", fills);
@@ -71,9 +78,9 @@ function heated(each, byBox) {
 }
 
 // A dot at the corner of each box that keeps something for the backward.
-function markSaved({ drawn }, byBox) {
+function markSaved({ drawn, costs }, byBox) {
   for (const [id, nodes] of byBox) {
-    const [part, bytes] = [drawn(id), sumOf(nodes, "saved")];
+    const [part, bytes] = [drawn(id), costIn(costs, id, nodes, "saved")];
     if (!part || !bytes || part.querySelector(".kept")) continue;
     const box = part.getBBox();
     const dot = document.createElementNS(SVG, "circle");

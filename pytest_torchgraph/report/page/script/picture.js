@@ -40,8 +40,9 @@ function whole(svg) {
   return box.width ? [box.x, box.y, box.width, box.height] : [...NO_SIZE];
 }
 
-// One drawing of a picture in a frame. `drawn` finds the element with an id, null where this pane has it not.
-function pane(svg, label) {
+// One drawing of a picture in a frame. `drawn` finds the element with an id, null where this pane has it not;
+// `costs` are what its boxes cost, where that is not what the nodes say.
+function pane(svg, label, costs = null) {
   const view = element("div", { class: "view", tabindex: "0", role: "group",
     "aria-label": `${label}: arrows move it, + and - zoom, 0 shows all of it` });
   const shadow = view.attachShadow({ mode: "open" });
@@ -52,7 +53,7 @@ function pane(svg, label) {
     const part = shadow.getElementById(id);
     return part && !part.classList.contains("absent") ? part : null;
   };
-  return { view, shadow, svg, drawn };
+  return { view, shadow, svg, drawn, costs };
 }
 
 function pointIn(svg, x, y) {
@@ -181,7 +182,7 @@ function viewer(each, number) {
   };
   const lay = () => {
     panes = looks.sides && each.sides
-      ? [pane(drawing.cloneNode(true), "before"), pane(drawing.cloneNode(true), "after")]
+      ? [pane(drawing.cloneNode(true), "before", each.sides.before.costs), pane(drawing.cloneNode(true), "after")]
       : [pane(drawing.cloneNode(true), "picture")];
     for (const one of panes) steered(one, view, click);
     body.replaceChildren(...(panes.length === 1 ? [panes[0].view] : ["before", "after"].map((side, place) =>
