@@ -111,5 +111,5 @@ def view_box(page: Any) -> list[float]:
 
 def settled(page: Any) -> Any:
     """The page, once what was chosen is read and shown."""
-    page.wait_for_selector("main:not([aria-busy])", state="attached")
+    page.wait_for_function("loading.then(() => document.body.dataset.ready !== undefined)")
     return page

@@ -40,11 +40,11 @@ def page(opened: Any, tmp_path: Path, tests: list[dict[str, Any]]) -> Any:
 
 
 def heading(page: Any) -> str:
-    return str(page.locator("main h2").first.inner_text())
+    return str(settled(page).locator("main h2").first.inner_text())
 
 
 def focused(page: Any) -> str:
-    return str(page.evaluate("document.activeElement.textContent"))
+    return str(settled(page).evaluate("document.activeElement.textContent"))
 
 
 def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
@@ -186,3 +186,18 @@ def test_the_pdf_has_a_page_for_each_test(page: Any) -> None:
     page.locator(".printed").nth(1).wait_for()
     pdf = page.pdf(format="A4")
     assert 3 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") <= 6
+
+
+def test_a_key_for_findings_waits_for_those_of_the_test(page: Any) -> None:
+    """What is shown is still read: the findings of the test before are not its own."""
+    page.keyboard.press("j")
+    settled(page)
+    page.evaluate("() => { select(2); ACTIONS.n(); }")
+    assert heading(page) == "failed test_a.py::test_2"
+    assert page.evaluate("location.hash") == "#test=test_a.py::test_2"
+
+
+def test_a_view_for_paper_that_nobody_waits_for_does_not_come(page: Any) -> None:
+    page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
+    assert heading(page) == "passed test_a.py::test_1"
+    assert page.evaluate("location.hash") == "#test=test_a.py::test_1"

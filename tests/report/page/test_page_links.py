@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 from report.page.captured import Captured
-from report.page.pages import difference, network, one_test, trained, written
+from report.page.pages import difference, network, one_test, settled, trained, written
 
 from pytest_torchgraph.report.page import collect
 
@@ -42,17 +42,17 @@ def open_at(opened: Any, tmp_path: Path, tests: list[dict[str, Any]]) -> Callabl
     def open_at(hash_: str = "") -> Any:
         opened.page.goto("about:blank")
         opened.page.goto(path.as_uri() + hash_)
-        return opened.page
+        return settled(opened.page)
 
     return open_at
 
 
 def heading(page: Any) -> str:
-    return str(page.locator("main h2").first.inner_text())
+    return str(settled(page).locator("main h2").first.inner_text())
 
 
 def hash_of(page: Any) -> str:
-    return unquote(page.evaluate("location.hash"))
+    return unquote(settled(page).evaluate("location.hash"))
 
 
 def copied(page: Any, link: Any) -> str:
@@ -123,6 +123,7 @@ def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
     page.locator("nav li button").nth(0).click()
     page.go_back()
     assert heading(page) == f"failed {ODD}"
+    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
     assert hash_of(page).endswith("&finding=2")
     page.go_back()
     assert hash_of(page) == f"#test={ODD}"
@@ -169,3 +170,25 @@ def test_the_way_back_closes_what_was_told_of_a_node(open_at: Any) -> None:
     assert not page.locator(".picture .card").is_visible()
     page.go_forward()
     assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
+
+
+CHOOSE = """(hash) => {
+  const found = follow(hash);
+  document.querySelector('nav li button').click();
+  return found;
+}"""
+
+
+def test_what_is_chosen_while_a_link_is_followed_is_what_is_shown(open_at: Any) -> None:
+    page = open_at()
+    page.evaluate(CHOOSE, f"#test={quote(ODD)}&finding=2")
+    assert heading(page) == "passed test_a.py::test_first"
+    assert hash_of(page) == "#test=test_a.py::test_first"
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_a_link_is_followed_in_a_test_that_is_still_read(open_at: Any) -> None:
+    page = open_at()
+    page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
+    assert page.get_by_role("alert").count() == 0
+    assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from projects import Run
+from report.page.pages import settled
 
 from pytest_torchgraph.report.page.reading import read_page
 
@@ -248,7 +249,7 @@ def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, op
     assert page.locator("nav li").count() == len(HOSTILE)
     for number in range(len(HOSTILE)):
         page.locator("nav li button").nth(number).click()
-        assert "1 edit: aten.tanh added in" in page.locator("main").inner_text()
+        assert "1 edit: aten.tanh added in" in settled(page).locator("main").inner_text()
         assert page.locator(".view .chosen").count() >= 1
 
 

@@ -2,7 +2,7 @@
 // address bar, and are followed when the page is opened, and when the browser goes back.
 
 let place = {}; // what is shown, as the parts of its address
-let following = false; // an address is being followed, which makes no new ones
+let quiet = false; // what is shown now has its address already
 
 // Half a surrogate pair cannot be in an address.
 function wellFormed(text) {
@@ -35,7 +35,7 @@ function partsOf(hash) {
 function linkTo(parts, replace = false) {
   place = parts;
   const to = address(parts);
-  if (following || to === location.hash) return;
+  if (quiet || to === location.hash) return;
   history[replace || !location.hash ? "replaceState" : "pushState"](null, "", to);
 }
 
@@ -45,50 +45,58 @@ function linkButton(parts = null) {
   return button;
 }
 
+// Shows something that has its address already; `show` makes addresses, if any, before it waits for anything.
+function quietly(show) {
+  quiet = true;
+  try {
+    return show();
+  } finally {
+    quiet = false;
+  }
+}
+
 // Shows what an address names. False where it names nothing; what is not in this page, the page says.
 async function follow(hash) {
   const parts = partsOf(hash);
-  following = true;
-  try {
-    return await showPlace(parts);
-  } finally {
-    following = false;
-    place = parts;
-  }
+  const { view, cause, test } = parts;
+  if (test !== undefined) return followTest(parts);
+  if (view === "causes" && causesHeading) {
+    quietly(showCauses);
+    if (cause !== undefined) marked([...document.querySelectorAll(".cause")].find((each) => each.dataset.cause === cause), "This cause");
+  } else if (view === "audit" && audit) quietly(showAudit);
+  else if (view === "print") await showPrint();
+  else return view ? nothingAt("This page has no ", name(view), ".") : false;
+  return true;
+}
 
-  async function showPlace({ view, cause, test, finding, capture, picture, node, graph, old }) {
-    if (view === "causes" && causesHeading) {
-      showCauses();
-      if (cause !== undefined) marked([...document.querySelectorAll(".cause")].find((each) => each.dataset.cause === cause), "This cause");
-    } else if (view === "audit" && audit) showAudit();
-    else if (view === "print") await showPrint();
-    else if (test !== undefined) {
-      const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
-      if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
-      if (found.number !== current) await select(found.number);
-      if (node === undefined) for (const each of views) if (each.clear) each.clear();
-      if (finding !== undefined) {
-        const one = shownParts.findings[finding - 1];
-        if (one) one.choose();
-        else missing(`Finding ${finding} is not in this test: `, plural(shownParts.findings.length, "finding"), ".");
-      }
-      if (capture !== undefined) marked(shownParts.captures[capture - 1], `Capture ${capture}`);
-      if (node !== undefined) {
-        const one = shownParts.pictures[(picture || 1) - 1];
-        const told = one && one.nodes.find((each) => each.name === node
-          && (graph === undefined || each.graph === graph) && each.old === (old === "1"));
-        if (told) one.view.select(told);
-        else missing("The node ", name(node), " is not in this test.");
-      }
-    } else return view ? nothingAt("This page has no ", name(view), ".") : false;
-    return true;
+async function followTest(parts) {
+  const { test, finding, capture, picture, node, graph, old } = parts;
+  const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
+  if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
+  await (found.number === current ? loading : quietly(() => select(found.number)));
+  if (found.number !== current) return true; // somebody has chosen something else meanwhile
+  if (node === undefined) quietly(() => { for (const each of views) if (each.clear) each.clear(); });
+  place = parts;
+  if (finding !== undefined) {
+    const one = shownParts.findings[finding - 1];
+    if (one) one.choose();
+    else missing(`Finding ${finding} is not in this test: `, plural(shownParts.findings.length, "finding"), ".");
   }
+  if (capture !== undefined) marked(shownParts.captures[capture - 1], `Capture ${capture}`);
+  if (node !== undefined) {
+    const one = shownParts.pictures[(picture || 1) - 1];
+    const told = one && one.nodes.find((each) => each.name === node
+      && (graph === undefined || each.graph === graph) && each.old === (old === "1"));
+    if (told) quietly(() => one.view.select(told));
+    else missing("The node ", name(node), " is not in this test.");
+  }
+  return true;
+}
 
-  // What was shown stays; where nothing was, it is what the page opens with.
-  async function nothingAt(...words) {
-    if (!document.querySelector("main h2")) await opening();
-    return missing(...words);
-  }
+// What was shown stays; where nothing was, it is what the page opens with.
+async function nothingAt(...words) {
+  if (!document.querySelector("main h2")) await quietly(opening);
+  return missing(...words);
 }
 
 function marked(part, words) {

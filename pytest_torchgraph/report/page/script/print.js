@@ -3,16 +3,22 @@
 const PRINTED = 50; // tests that are printed, the first ones that failed
 const MESSAGE_LINES = 60; // of a message, the last ones: pytest says there what is wrong
 
+// False where somebody has chosen something else before it was there.
 async function showPrint() {
   const failed = tests.filter((test) => RED.includes(test.outcome));
-  const parts = [element("h2", {}, causesHeading || plural(failed.length, "failed test")),
+  const heading = element("h2", {}, causesHeading || plural(failed.length, "failed test"));
+  overview(null, "print", heading, element("p", { class: "note" }, "reading what failed"));
+  const parts = [heading,
     element("p", { class: "where" }, `${data.about} · ${plural(tests.length, "test")}, ${failed.length} failed`)];
   parts.push(...causesView());
   for (const test of failed.slice(0, PRINTED)) parts.push(printed(await details(test)));
   if (failed.length > PRINTED) parts.push(element("p", { class: "note" }, `${failed.length - PRINTED} more tests failed`));
   if (!failed.length) parts.push(element("p", {}, "No test failed."));
-  overview(null, "print", element("div", { class: "paper" }, parts));
-  for (const box of document.querySelectorAll("main details")) box.open = true;
+  const main = document.querySelector("main");
+  if (!main.contains(heading)) return false;
+  main.replaceChildren(element("div", { class: "paper" }, parts));
+  for (const box of main.querySelectorAll("details")) box.open = true;
+  return true;
 }
 
 function printed(test) {
@@ -49,4 +55,4 @@ function printedPicture(each) {
 }
 
 // The browser's own dialog follows when all is there.
-const printButton = element("button", { onclick: async () => { await showPrint(); window.print(); } }, "print");
+const printButton = element("button", { onclick: async () => { if (await showPrint()) window.print(); } }, "print");

@@ -75,12 +75,21 @@ function mark(number) {
   if (button) button.setAttribute("aria-current", "true");
 }
 
-// Reads the details of a test and shows them, unless something else was chosen meanwhile.
-async function select(number, replace = false) {
+let loading = Promise.resolve(); // ends when what was selected last is shown
+
+// Shows a test as soon as its details are read, unless something else was chosen meanwhile.
+function select(number, replace = false) {
+  loading = load(number, replace);
+  return loading;
+}
+
+async function load(number, replace) {
   mark(number);
   linkTo({ test: tests[number].id }, replace);
   const main = document.querySelector("main");
   main.setAttribute("aria-busy", "true");
+  views = [];
+  shownParts = noParts();
   main.replaceChildren(element("h2", {}, ...title(tests[number])));
   let test;
   try {
@@ -94,8 +103,6 @@ async function select(number, replace = false) {
   }
   if (current === number) main.removeAttribute("aria-busy");
   if (!test || current !== number) return;
-  views = [];
-  shownParts = noParts();
   main.replaceChildren(...detail(test));
   main.scrollTop = 0;
   for (const view of views) if (view.start) view.start();
