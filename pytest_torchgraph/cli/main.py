@@ -5,6 +5,7 @@
     compare OLD NEW        the same over all files of two directories, by cause
     review [DIR]           go through the graphs that differ, by cause, and accept them
     accept --from=DIR      the same without asking
+    merge PAGES -o FILE    put the pages of several runs together
     audit merge            put together what CI shards recorded with --torchgraph-audit
     render FILE OUT        draw the graphs, or with --against=OLD the difference
     export FILE [NEW]      write graphs for model-explorer, of two files with what corresponds
@@ -26,10 +27,10 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import accept, audit, compare, diff, export, render, review, show
+from . import accept, audit, compare, diff, export, merge, render, review, show
 from .exit_codes import SAME, TROUBLE
 
-COMMANDS = (show, diff, compare, review, accept, render, export, audit)
+COMMANDS = (show, diff, compare, review, accept, render, export, merge, audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -67,7 +67,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
     replaced = item.stash.get(REPLACED, [])
     if replaced:
-        from .causes import unknown_difference
+        from .comparisons import unknown_difference
 
         vars(report)["torchgraph_replaced"] = [
             (path, _difference(each) or unknown_difference(each)) for path, each in replaced
@@ -88,7 +88,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
 
 def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
     """The data for the end of the run; None where what differs cannot be found out."""
-    from .causes import difference_data
+    from .comparisons import difference_data
 
     try:
         return difference_data(mismatch)

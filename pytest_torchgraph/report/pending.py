@@ -74,7 +74,7 @@ def save_pending(
 def _saved(
     item: pytest.Item, pending: PendingUpdate, mismatch: Mismatch | None, headline: str
 ) -> SavedUpdate:
-    from .causes import difference_data, unknown_difference
+    from .comparisons import difference_data, unknown_difference
 
     difference: dict[str, Any]
     if mismatch is None:

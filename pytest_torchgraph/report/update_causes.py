@@ -12,7 +12,7 @@ import pytest
 from ..snapshot.changes import brief
 from ..snapshot.run import RunRecord
 from ..words import counted
-from .causes import findings_of
+from .comparisons import findings_of
 
 
 def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:

@@ -62,7 +62,7 @@ class SavedUpdate:
         headline: what is wrong, in one line.
         details: further lines about it.
         accept: the command that runs the test again and stores what it captures.
-        difference: the findings, see `report.causes.difference_data`.
+        difference: the findings, see `report.comparisons.difference_data`.
     """
 
     test: str

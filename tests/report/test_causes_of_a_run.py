@@ -10,11 +10,8 @@ from projects import Run
 
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import Document
-from pytest_torchgraph.report.causes import (
-    MAX_FINDINGS,
-    FailedComparisons,
-    difference_data,
-)
+from pytest_torchgraph.report.causes import FailedComparisons
+from pytest_torchgraph.report.comparisons import MAX_FINDINGS, difference_data
 from pytest_torchgraph.snapshot import DIFFERENCES
 from pytest_torchgraph.snapshot.compare import Mismatch
 from pytest_torchgraph.snapshot.subject import Subject

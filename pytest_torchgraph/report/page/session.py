@@ -16,17 +16,16 @@ from ...audit.report import outcome_of
 from ...snapshot.files import write_text
 from ...torch_release import torch_version
 from ..causes import PLUGIN, FailedComparisons
+from ..comparisons import Comparisons
 from ..surfaces.document import audit_document
-from .parts import DETAILS, FORMAT, Data, Parts, summary, words
+from .parts import DETAILS, Data, Parts, summary, words
+from .run_data import RED, RunData
 
 ATTRIBUTE = "torchgraph_page"
 """Attribute of a report with the data of its test, from `collect`; a dictionary with `PARTS`."""
 
 PARTS = ("captures", "ranks", "differences", "pictures")
 """Keys of a test's data; each phase can add to their lists."""
-
-RED = ("failed", "error", "crashed")
-"""Outcomes of tests that failed."""
 
 
 class Page:
@@ -124,71 +123,29 @@ class Page:
             self.problem = f"{type(error).__name__}: {error}"
 
     def data(self) -> Data:
-        """The data of the page."""
-        audit = self._audit()
-        if audit is not None and audit["totals"]["using"]:
+        """The data of the page; the large ones are in `parts`."""
+        outcome = outcome_of(self.config)
+        if outcome is not None and outcome.facts:
             self.torch = self.torch or torch_version()
-        versions = [f"pytest {pytest.__version__}", f"Python {platform.python_version()}"]
-        if self.torch:
-            versions.insert(0, f"torch {self.torch}")
-        about = ", ".join(versions)
-        if self.others:
-            noun = "test" if self.others == 1 else "tests"
-            about += f"; {self.others} further {noun} without graphs"
         for test in self.tests:
             self._close(test)
-        tests = sorted(self.tests.values(), key=lambda test: (test["place"], test["id"]))
-        causes = self._causes()
-        crashed = len(self.crashed)
-        workers = "a worker" if crashed == 1 else f"{crashed} workers"
-        return {
-            "about": about,
-            "warning": f"{workers} crashed" if crashed else "",
-            "format": FORMAT,
-            "audit": audit,
-            "causes": causes,
-            "failures": self._failures(with_causes=causes is not None),
-            "tests": tests,
-            "search": self.parts.add([self.words[test["id"]] for test in tests]),
-        }
-
-    def _failures(self, *, with_causes: bool) -> list[Data]:
-        """What failed but for comparisons, equal headlines once; none where one test failed."""
-        red = sum(test["outcome"] in RED for test in self.tests.values())
-        if red < 2 and not with_causes:
-            return []
-        groups: dict[str, list[str]] = {}
-        for test, headline in sorted(self.failures.items()):
-            groups.setdefault(headline, []).append(test)
-        found = sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
-        return [{"headline": headline, "tests": tests} for headline, tests in found]
-
-    def _audit(self) -> Data | None:
-        """What an audit found, which the page begins with; None where there is none."""
-        outcome = outcome_of(self.config)
-        return audit_document(outcome) if outcome is not None else None
-
-    def _causes(self) -> Data | None:
-        """The causes of the failed comparisons; None where at most one failed.
-
-        None as well where they are not known, which the end of the run says.
-        """
         failed: FailedComparisons | None = self.config.pluginmanager.get_plugin(PLUGIN)
-        try:
-            if failed is None or not failed.causes:
-                return None
-        except Exception:
-            return None
-        from ...graph.diff.words import cost_text
-
-        return {
-            "heading": failed.heading(),
-            "releases": failed.releases(),
-            "accept": failed.accept(),
-            "list": [
-                {**cause.to_json(), "costs": cost_text(cause.cost)} for cause in failed.causes
-            ],
-        }
+        return RunData(
+            versions={
+                "torch": self.torch,
+                "pytest": pytest.__version__,
+                "Python": platform.python_version(),
+            },
+            others=self.others,
+            crashed=len(self.crashed),
+            tests=sorted(self.tests.values(), key=lambda test: (test["place"], test["id"])),
+            words=self.words,
+            failures=self.failures,
+            comparisons=Comparisons(failed.tests if failed is not None else {}),
+            accept=failed.accept() if failed is not None else "",
+            audit=audit_document(outcome) if outcome is not None else None,
+            facts={t: facts.to_json() for t, facts in outcome.facts.items()} if outcome else {},
+        ).data(self.parts)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the path of the page, or why there is none."""

@@ -14,7 +14,7 @@ from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.report.page.parts import Parts, packed, words
+from pytest_torchgraph.report.page.parts import FORMAT, Parts, packed, words
 from pytest_torchgraph.snapshot.subject import subject_of
 
 LAYER = """\
@@ -92,6 +92,7 @@ def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
     parts = Parts()
     texts = [words(test) for test in tests]
     data = {
+        "format": FORMAT,
         "about": "pytest",
         "warning": "",
         "tests": packed(tests, parts),

@@ -14,6 +14,7 @@ from report.page.pages import difference, network, one_test, view_box, written
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.graph_break import GraphBreak
 from pytest_torchgraph.report.page import collect
+from pytest_torchgraph.report.page.reading import read_page
 
 
 def test_a_failure_is_shown_first_with_the_change_in_the_middle_of_its_picture(
@@ -200,6 +201,56 @@ def test_a_break_is_shown_with_its_line(opened: Any, tmp_path: Path) -> None:
     assert "net.py:12" in text
     assert "print(x)" in text
     assert page.locator("nav .badge").inner_text() == "1 break"
+
+
+def test_two_thousand_tests_are_listed_as_they_are_seen(opened: Any, tmp_path: Path) -> None:
+    passing = collect.capture_data(Captured(network(20)))  # type: ignore[arg-type]
+    tests = [one_test(f"test_a.py::test_{n:04}", captures=[passing]) for n in range(2000)]
+    tests[1500] = one_test("test_a.py::test_1500", "failed", message="E  boom")
+    path = written(tmp_path, *tests)
+    assert path.read_text("utf-8").count('<script type="text/plain"') == 3  # two tests, the words
+    page = opened.open(path)
+    rows = page.locator("nav li")
+    assert page.locator("main h2").inner_text() == "failed test_a.py::test_1500"
+    assert rows.count() < 60
+    assert rows.first.get_attribute("aria-setsize") == "2000"
+    current = page.locator("nav [aria-current=true]")
+    assert current.inner_text() == "test_a.py::test_1500\nfailed"
+    box = page.locator("nav .scroll").bounding_box()
+    assert box["y"] <= current.bounding_box()["y"] < box["y"] + box["height"]
+
+    page.locator("nav .scroll").evaluate("each => { each.scrollTop = each.scrollHeight; }")
+    page.locator("nav [data-test='1999']").click()
+    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1999"
+    assert rows.count() < 60
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1997"
+    order = page.locator("nav li").evaluate_all("all => all.map((each) => each.ariaPosInSet)")
+    assert order == sorted(order, key=int)
+    page.get_by_label("search the tests").fill("boom")
+    assert rows.all_inner_texts() == ["test_a.py::test_1500\nfailed"]
+    page.get_by_label("search the tests").fill("test_00")
+    assert page.locator("#count").inner_text() == "100 of 2000 tests"
+
+
+def test_details_that_are_lost_are_told(opened: Any, tmp_path: Path) -> None:
+    broken = one_test("test_a.py::test_b", "failed", message="E  boom")
+    path = written(tmp_path, one_test("test_a.py::test_a"), broken)
+    data, _ = read_page(path)
+    lost = data["tests"][1]["part"]
+    path.write_text(
+        path.read_text("utf-8").replace(f'data-part="{lost}"', 'data-part="x"'), "utf-8"
+    )
+    page = opened.open(path)
+    assert (
+        f"cannot be read: the page lacks a part of its data, {lost}"
+        in page.locator("main").inner_text()
+    )
+    page.keyboard.press("k")
+    assert page.locator("main h2").inner_text() == "passed test_a.py::test_a"
+    assert page.get_by_role("alert").count() == 0
 
 
 def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:

@@ -1,0 +1,193 @@
+"""`python -m pytest_torchgraph merge`: one page of the pages of several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import Run
+
+from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.report.page.html import page as html_of
+from pytest_torchgraph.report.page.parts import Parts
+from pytest_torchgraph.report.page.reading import read_page
+from pytest_torchgraph.report.page.run_data import RunData
+from pytest_torchgraph.report.surfaces.document import audit_document
+
+NET = """
+    import os
+
+    import pytest
+    from graphs import graph
+
+
+    @pytest.mark.parametrize("number", range(2))
+    def test_chain(graph_snapshot, number):
+        assert graph() == graph_snapshot
+
+
+    def test_without_graphs():
+        pass
+"""
+OTHER = """
+    from graphs import graph
+
+
+    def test_block(graph_snapshot):
+        assert graph() == graph_snapshot
+
+
+    def test_block_again(graph_snapshot):
+        assert graph() == graph_snapshot
+
+
+    def test_wrong(graph_snapshot):
+        assert graph() == graph_snapshot
+        raise ValueError("no such thing")
+"""
+
+
+@pytest.fixture
+def shards(pytester: pytest.Pytester, run: Run) -> tuple[Path, Path]:
+    """The pages of two shards whose comparisons all fail because of the same edit."""
+    pytester.makepyfile(test_net=NET, test_other=OTHER)
+    run("--torchgraph-update")
+    run("--torchgraph-report=1.html", "test_net.py", OP="gelu").assert_outcomes(failed=2, passed=1)
+    run("--torchgraph-report=2.html", "test_other.py", OP="gelu").assert_outcomes(failed=3)
+    return pytester.path / "1.html", pytester.path / "2.html"
+
+
+def merged(out: Path, *pages: Path) -> dict[str, Any]:
+    assert main(["merge", *map(str, pages), "-o", str(out)]) == 0
+    return read_page(out)[0]
+
+
+def test_one_edit_in_two_shards_is_one_cause(
+    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], opened: Any
+) -> None:
+    out = tmp_path / "all.html"
+    data = merged(out, *shards)
+    assert capsys.readouterr().out == f"{out}: 5 tests of 2 pages, 5 failed\n"
+    assert [test["id"] for test in data["tests"]] == [
+        "test_net.py::test_chain[0]",
+        "test_net.py::test_chain[1]",
+        "test_other.py::test_block",
+        "test_other.py::test_block_again",
+        "test_other.py::test_wrong",
+    ]
+    (cause,) = data["causes"]["list"]
+    assert data["causes"]["heading"] == "1 cause in 5 tests"
+    assert len(cause["files"]) == 5
+    assert data["about"].endswith("1 further test without graphs; 2 pages put together")
+
+    page = opened.open(out)
+    assert page.locator("main h2").inner_text() == "1 cause in 5 tests"
+    page.locator("nav li button").nth(3).click()
+    assert "test_other.py::test_block_again" in page.locator("main .command").inner_text()
+
+
+def test_pages_are_put_together_again(shards: tuple[Path, Path], tmp_path: Path) -> None:
+    once = merged(tmp_path / "all.html", *shards)
+    again = merged(tmp_path / "all.html", tmp_path / "all.html")  # onto itself
+    assert {**again, "run": ""} == {**once, "run": ""}
+
+
+def test_a_test_of_two_pages_is_there_twice(
+    shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = shards
+    rerun = tmp_path / "rerun.html"
+    rerun.write_bytes(second.read_bytes())
+    data = merged(tmp_path / "all.html", first, second, rerun)
+    ids = [test["id"] for test in data["tests"]]
+    assert len({*ids}) == len(ids) == 8
+    for page in (second, rerun):
+        assert f"test_other.py::test_block @ {page}" in ids
+    assert "test_net.py::test_chain[0]" in ids
+    assert f"test_other.py::test_block @ {rerun}" in data["causes"]["list"][0]["files"]
+
+    out = tmp_path / "twice.html"
+    assert main(["merge", str(first), str(first), "-o", str(out)]) == 2
+    assert f"{first}: this page was given 2 times" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_failed_otherwise_is_of_all_pages(
+    pytester: pytest.Pytester, run: Run, tmp_path: Path
+) -> None:
+    pytester.makepyfile(test_net=NET, test_other=OTHER)
+    run("--torchgraph-update")
+    pages = []
+    for number, file in enumerate(("test_net.py", "test_other.py")):
+        run(f"--torchgraph-report={number}.html", file)
+        pages.append(pytester.path / f"{number}.html")
+    data = merged(tmp_path / "all.html", *pages)
+    assert data["causes"] is None
+    assert data["failures"] == []  # one test alone failed: the page opens with it
+    outcomes = [test["outcome"] for test in data["tests"]]
+    assert outcomes == ["passed"] * 4 + ["failed"]
+
+
+@pytest.mark.parametrize("what", ["no page", "another version", "cut"])
+def test_what_is_no_whole_page_is_one_clear_error(
+    what: str, shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = shards
+    text = second.read_text("utf-8")
+    if what == "no page":
+        second.write_text("<html></html>", "utf-8")
+    elif what == "another version":
+        second.write_text(text.replace('"format":1', '"format":99'), "utf-8")
+    else:
+        second.write_text(text[: text.index("data-part=")], "utf-8")
+    out = tmp_path / "all.html"
+    assert main(["merge", str(first), str(second), "-o", str(out)]) == 2
+    said = {
+        "no page": "this is no page of a run, which pytest writes with --torchgraph-report=FILE",
+        "another version": "its format is 99, this version reads 1",
+        "cut": "this page is not whole",
+    }
+    error = capsys.readouterr().err
+    assert str(second) in error
+    assert said[what] in error
+    assert not out.exists()
+
+
+def test_audits_of_shards_are_one(
+    made: Callable[..., Any],
+    compiling: Callable[..., Any],
+    broken_at: Callable[..., Any],
+    tmp_path: Path,
+    opened: Any,
+) -> None:
+    clean, broken = compiling(), compiling(broken_at(7))
+    shards = [
+        {"test_a.py::test_0": broken},
+        {"test_b.py::test_1": broken, "test_b.py::test_2": clean},
+    ]
+    before = {"test_a.py::test_0": clean, "test_b.py::test_1": clean, "test_b.py::test_2": clean}
+    pages = []
+    for number, facts in enumerate(shards):
+        outcome = made(facts, before, said=("worse",))
+        parts = Parts()
+        run = RunData(
+            versions={"torch": f"2.{number}", "pytest": "9.0", "Python": ""},
+            audit=audit_document(outcome),
+            facts={test: each.to_json() for test, each in facts.items()},
+        )
+        data = run.data(parts)
+        pages.append(tmp_path / f"{number}.html")
+        pages[-1].write_text(html_of(data, parts.texts), "utf-8")
+    out = tmp_path / "all.html"
+    data = merged(out, *pages)
+    audit = data["audit"]
+    whole = audit_document(made({**shards[0], **shards[1]}, before, said=("worse",)))
+    assert audit["causes"] == whole["causes"]
+    assert audit["totals"] == whole["totals"]
+    assert audit["baseline"]["verdict"] == whole["baseline"]["verdict"]
+    assert data["about"] == "torch 2.0 and 2.1, pytest 9.0; 2 pages put together"
+    page = opened.open(out)
+    assert page.locator(".cause.break").count() == 1
+    assert "2 tests" in page.locator(".cause.break .badge").inner_text()
