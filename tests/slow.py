@@ -139,7 +139,7 @@ CASES = (
     r"test_audit_show\.py::test_what_imports_dynamo_first_is_seen",
     r"test_page_in_a_browser\.py::test_the_page_is_quick_with_many_tests",
     r"test_page_pictures\.py::test_(an_edge|the_panes_(stay|are)|what_is|boxes_that|a_picture|a_node_that_r)",
-    r"test_page_links\.py::test_(a_node|a_capture|a_cause|the_way_back|an_address)",
+    r"test_page_links\.py::test_(a_node|a_removed|a_capture|a_cause|the_way_back|an_address)",
     r"test_page_links\.py::test_a_link_to_what.*\[(?!#test=test_b)",
     r"test_page_keys\.py::test_(what_the_keys|keys_with|every_key|the_keys|the_paper|the_pdf)",
     r"test_page_paths\.py::test_a_way_(of_50|goes_on)",

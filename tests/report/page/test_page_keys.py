@@ -71,6 +71,23 @@ def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
     assert heading(page) == "1 cause in 2 tests"
 
 
+def test_keys_lead_through_the_findings_of_several_differences(
+    opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
+) -> None:
+    first, *_ = tests
+    twice = {**first, "differences": first["differences"] * 2}
+    page = settled(opened.open(written(tmp_path, twice)))
+    shown = page.locator('.findings [aria-current="true"]')
+    assert [text[0] for text in shown.all_inner_texts()] == ["~", "~"]  # the first of each
+    for chosen in (["+", "~"], ["-", "~"], ["-", "~"], ["-", "+"], ["-", "-"], ["-", "-"]):
+        page.keyboard.press("n")
+        assert [text[0] for text in shown.all_inner_texts()] == chosen
+    for chosen in (["-", "+"], ["-", "~"], ["-", "~"], ["+", "~"]):
+        page.keyboard.press("p")
+        assert [text[0] for text in shown.all_inner_texts()] == chosen
+    assert page.evaluate("location.hash").endswith("&finding=2")
+
+
 def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
     for _ in range(3):
         page.keyboard.press("j")

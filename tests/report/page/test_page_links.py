@@ -96,6 +96,25 @@ def test_a_node_has_an_address(open_at: Any) -> None:
     assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
 
 
+def test_a_removed_node_of_a_second_picture_has_an_address(
+    opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
+) -> None:
+    failed = {**tests[1], "id": "test_a", "differences": tests[1]["differences"] * 2}
+    path = written(tmp_path, failed)
+    page = settled(opened.open(path))
+    page.locator("summary", has_text="All").nth(1).click()
+    page.get_by_role("button", name="layers.4/dropout", exact=True).click()
+    wanted = "#test=test_a&picture=2&node=layers.4/dropout&graph=forward&old=1"
+    assert hash_of(page) == wanted
+    page.goto("about:blank")
+    page.goto(path.as_uri() + wanted)
+    settled(page)
+    second = page.locator(".picture").nth(1)
+    assert second.locator(".card strong").inner_text() == "layers.4/dropout"
+    assert "dropout" in second.locator(".chosen").text_content()
+    assert not page.locator(".picture .card").first.is_visible()
+
+
 def test_a_capture_has_an_address(open_at: Any) -> None:
     page = open_at("#test=test_a.py::test_first")
     url = copied(page, page.locator("main .linked:has(h3) .link").nth(1))

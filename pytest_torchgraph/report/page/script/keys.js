@@ -39,8 +39,7 @@ async function nextTest(step) {
 function nextFinding(step) {
   const findings = shownParts.findings;
   if (!findings.length) return;
-  const at = findings.findIndex((each) => each.button.getAttribute("aria-current") === "true");
-  const next = findings[Math.min(Math.max(at + step, 0), findings.length - 1)];
+  const next = findings[Math.min(Math.max(shownParts.at + step, 0), findings.length - 1)];
   next.choose(true);
   next.button.focus();
 }

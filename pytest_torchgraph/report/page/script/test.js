@@ -13,17 +13,21 @@ function detail(test) {
 }
 
 function noParts() {
-  return { findings: [], captures: [], pictures: [] };
+  return { findings: [], captures: [], pictures: [], at: -1 }; // `at`: the finding that was chosen last
 }
 
 // The findings, each a button that shows its boxes in the picture; the first is shown at once.
 function findings(each, view) {
   const own = each.findings.map((finding) => {
     const link = { test: tests[current].id, finding: shownParts.findings.length + 1 };
-    const choose = (linked = false) => {
-      for (const other of shownParts.findings) other.button.removeAttribute("aria-current");
+    const show = () => {
+      for (const other of own) other.button.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
       if (view) view.show(finding.ids, finding.follows);
+    };
+    const choose = (linked = false) => {
+      show();
+      shownParts.at = link.finding - 1;
       if (linked) linkTo(link);
     };
     const button = element("button", {
@@ -31,9 +35,12 @@ function findings(each, view) {
     }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
     finding.more ? element("span", { class: "more" }, name(finding.more)) : null);
     shownParts.findings.push({ button, choose });
-    return { choose, row: element("li", {}, button, linkButton(link)) };
+    return { button, show, at: link.finding - 1, row: element("li", {}, button, linkButton(link)) };
   });
-  if (view && own.length) view.first = own[0].choose;
+  if (view && own.length) view.first = () => {
+    own[0].show();
+    if (shownParts.at < 0) shownParts.at = own[0].at;
+  };
   return element("ul", { class: "findings" }, own.map((one) => one.row));
 }
 
