@@ -13,6 +13,7 @@ from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
 from ...graph.model import Graph
 from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
+from .graphs import bodies_data, compared_data
 from .nodes import changed_nodes_data, costs_before, nodes_data
 
 if TYPE_CHECKING:
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
     from ...render.drawing import Drawing
     from ...render.layout.scene import Element
     from ...render.layout.sides import Sides
+    from .parts import Parts
 
 Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
 
-def capture_data(capture: Capture) -> Data:
-    """The data of a capture: graphs with op counts, cost, collectives, breaks, recompiles."""
+def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
+    """The data of a capture: graphs with op counts, cost, collectives, breaks, recompiles.
+
+    Args:
+        capture: the capture.
+        parts: where the nodes of its graphs are put; without it the data have none.
+    """
     try:
         graphs = capture.program
         note = "" if graphs else "no graph was compiled"
@@ -47,6 +54,7 @@ def capture_data(capture: Capture) -> Data:
                 "ops": [[op, count] for op, count in graph.op_counts.most_common()],
                 "runs": graph.runs if graph.eager else 0,
                 "cause": _cause(graph),
+                "nodes": parts.add(bodies_data(graph)) if parts is not None else "",
             }
             for graph in graphs
         ],
@@ -129,6 +137,7 @@ def difference_data(
         "findings": [_finding(each, drawing) for each in findings],
         "cost": _changed_cost(diff) if diff else None,
         "nodes": changed_nodes_data(diff, drawing) if diff else [],
+        "graphs": compared_data(diff) if diff else [],
         "sides": _sides(diff, drawing.sides) if diff and drawing and drawing.sides else None,
     }
 

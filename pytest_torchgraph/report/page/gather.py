@@ -11,6 +11,7 @@ import pytest
 from ...api.listeners import subscribed
 from ...snapshot.changes import brief
 from .collect import Data, capture_data
+from .parts import Parts
 from .session import ATTRIBUTE
 
 if TYPE_CHECKING:
@@ -29,11 +30,13 @@ class Gatherer:
     Attributes:
         captures: the captures of the test, each once.
         ranks: those that are captures of ranks, together.
+        sent: the digests of the parts that reports have brought: equal graphs are sent once.
     """
 
     def __init__(self) -> None:
         self.captures: list[Capture] = []
         self.ranks: list[Ranks] = []
+        self.sent: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -52,6 +55,12 @@ class Gatherer:
         elif not any(each is made for each in self.captures):
             self.captures.append(made)
 
+    def _new(self, parts: Parts) -> Data:
+        """The parts that no earlier report of this process has."""
+        new = {key: text for key, text in parts.texts.items() if key not in self.sent}
+        self.sent |= new.keys()
+        return new
+
     def _forget(self) -> None:
         self.captures.clear()
         self.ranks.clear()
@@ -67,8 +76,10 @@ class Gatherer:
             "pictures": item.stash.get(PICTURES, []),
         }
         if report.when != "setup":
-            data["captures"] = [_data(capture) for capture in self.captures]
-            data["ranks"] = [_ranks_data(ranks) for ranks in self.ranks]
+            parts = Parts()
+            data["captures"] = [_data(capture, parts) for capture in self.captures]
+            data["ranks"] = [_ranks_data(ranks, parts) for ranks in self.ranks]
+            data["parts"] = self._new(parts)
             self._forget()
         for key in (DIFFERENCES, PICTURES):
             if key in item.stash:
@@ -80,20 +91,20 @@ class Gatherer:
         return report
 
 
-def _data(capture: Capture) -> Data:
+def _data(capture: Capture, parts: Parts) -> Data:
     """The data of a capture, or a note of what went wrong: that must change no outcome."""
     try:
-        return capture_data(capture)
+        return capture_data(capture, parts)
     except Exception as error:
         note = f"cannot be shown: {brief(error)}"
         return {"via": capture.via, "note": note, "graphs": [], "breaks": [], "recompiles": []}
 
 
-def _ranks_data(ranks: Ranks) -> Data:
+def _ranks_data(ranks: Ranks, parts: Parts) -> Data:
     """The data of ranks, or a note as for a capture."""
     from .ranks import ranks_data
 
     try:
-        return ranks_data(ranks)
+        return ranks_data(ranks, parts)
     except Exception as error:
         return {"note": f"{ranks!r} cannot be shown: {brief(error)}", "classes": []}

@@ -44,6 +44,8 @@ SCRIPTS = (
     "ranks.js",
     "paths.js",
     "nodes.js",
+    "graphs.js",
+    "outline.js",
     "picture.js",
     "sides.js",
     "heat.js",

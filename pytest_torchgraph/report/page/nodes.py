@@ -82,15 +82,15 @@ def costs_before(diff: GraphDiff, sides: Sides) -> Data:
     boxes: dict[str, Data] = {}
     for pair in diff.graphs:
         graph = pair.before
-        for figure, costs in _costs(graph).items() if graph is not None else ():
+        for figure, costs in costs_of(graph).items() if graph is not None else ():
             for name, value in costs.items():
                 if graph is None or value == 0:
                     continue
                 total[figure] += (value or 0) * graph.runs
                 box = sides.before.boxes.get(graph.by_name[name])
                 if box is not None:
-                    costs_of = boxes.setdefault(box, {"flops": 0, "saved": 0})
-                    costs_of[figure] = _sum(costs_of[figure], _times(value, graph.runs))
+                    of_box = boxes.setdefault(box, {"flops": 0, "saved": 0})
+                    of_box[figure] = _sum(of_box[figure], _times(value, graph.runs))
     return {"total": total, "boxes": boxes}
 
 
@@ -130,7 +130,7 @@ def _nodes(
             if ref.name not in node.refs:
                 later.setdefault(ref.name, []).append(node.name)
     end, at_end = ends(graph)
-    flops, saved = _costs(graph).values()
+    flops, saved = costs_of(graph).values()
     return [
         {
             "name": node.name,
@@ -141,7 +141,7 @@ def _nodes(
             "result": format_result(node.result) if node.result is not None else "",
             "line": str(node.source) if node.source else "",
             "code": _code(node.source),
-            "operands": _operands(node),
+            "operands": format_operands(node),
             "users": users.get(node.name, []),
             "later": later.get(node.name, []),
             "end": end if node.name in at_end else "",
@@ -155,7 +155,7 @@ def _nodes(
     ]
 
 
-def _costs(graph: Graph) -> dict[str, Mapping[str, int | None]]:
+def costs_of(graph: Graph) -> dict[str, Mapping[str, int | None]]:
     """What each node computes, and what is kept of it for the backward."""
     saved = saved_by_node(graph)
     return {"flops": _flops(graph), "saved": _unknown(graph) if saved is None else saved}
@@ -181,6 +181,7 @@ def _code(source: Source | None) -> str:
     return source.code if source else ""
 
 
-def _operands(node: Node) -> str:
+def format_operands(node: Node) -> str:
+    """The arguments of a node, as the text form of a graph has them."""
     named = [f"{key}={format_arg(value)}" for key, value in node.kwargs.items()]
     return ", ".join([*map(format_arg, node.args), *named])

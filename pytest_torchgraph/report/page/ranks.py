@@ -13,6 +13,7 @@ from .collect import Data, capture_data
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...ranks.ranks import Ranks
+    from .parts import Parts
 
 MOST_CLASSES = 8
 """How many classes of equal ranks are shown."""
@@ -26,7 +27,7 @@ LARGEST_GRID = 256
 """The most ranks of a mesh that is drawn as a grid."""
 
 
-def ranks_data(ranks: Ranks) -> Data:
+def ranks_data(ranks: Ranks, parts: Parts | None = None) -> Data:
     """The data of ranks: one test, whatever their number.
 
     Ranks with equal graphs are one class, which the capture of its first rank stands for; classes
@@ -48,7 +49,7 @@ def ranks_data(ranks: Ranks) -> Data:
             {
                 "name": name_of(number),
                 "ranks": format_ranks([each.rank for each in alike]),
-                "capture": capture_data(alike[0]),
+                "capture": capture_data(alike[0], parts),
                 "order": _order(classes[0], alike, waiting) if number else None,
             }
             for number, alike in enumerate(classes[:MOST_CLASSES])

@@ -87,9 +87,11 @@ def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") ->
     )
 
 
-def written(directory: Path, *tests: dict[str, Any], **more: Any) -> Path:
+def written(
+    directory: Path, *tests: dict[str, Any], parts: Parts | None = None, **more: Any
+) -> Path:
     path = directory / "page.html"
-    parts = Parts()
+    parts = parts or Parts()
     texts = [words(test) for test in tests]
     data = {
         "format": FORMAT,

@@ -232,7 +232,7 @@ def test_two_thousand_tests_are_listed_as_they_are_seen(opened: Any, tmp_path: P
     page.get_by_label("search the tests").fill("boom")
     assert rows.all_inner_texts() == ["test_a.py::test_1500\nfailed"]
     page.get_by_label("search the tests").fill("test_00")
-    assert page.locator("#count").inner_text() == "100 of 2000 tests"
+    assert page.locator("#count").inner_text() == "100 of 2,000 tests"
 
 
 def test_details_that_are_lost_are_told(opened: Any, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ function name(text) {
 }
 
 function plural(count, noun) {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+  return `${thousands(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function times(count) {

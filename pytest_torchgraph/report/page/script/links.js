@@ -70,7 +70,7 @@ async function follow(hash) {
 }
 
 async function followTest(parts) {
-  const { test, finding, capture, picture, node, graph, old } = parts;
+  const { test, finding, capture, picture, outline, node, graph, old } = parts;
   const found = numbered(test) || tests.find((each) => wellFormed(each.id) === test);
   if (!found) return nothingAt("The test ", name(test), " is not in this page: it may be of another run, or have used no graphs.");
   await (found.number === current ? loading : quietly(() => select(found.number)));
@@ -84,13 +84,19 @@ async function followTest(parts) {
   }
   if (capture !== undefined) marked(shownParts.captures[capture - 1], `Capture ${capture}`);
   if (node !== undefined) {
-    const one = shownParts.pictures[(picture || 1) - 1];
+    const one = outline === undefined ? shownParts.pictures[(picture || 1) - 1] : await openedOutline(outline);
     const told = one && one.nodes.find((each) => each.name === node
       && (graph === undefined || each.graph === graph) && each.old === (old === "1"));
     if (told) quietly(() => one.view.select(told));
     else missing("The node ", name(node), " is not in this test.");
   }
   return true;
+}
+
+async function openedOutline(number) {
+  const holder = shownParts.outlines[number - 1];
+  const view = holder && (await holder.open());
+  return view && { view, nodes: view.nodes };
 }
 
 // What was shown stays; where nothing was, it is what the page opens with.

@@ -47,7 +47,8 @@ function fade({ shadow }, way, byBox) {
   }
 }
 
-function nodePanel(each, number, { go, mark }) {
+// `at` is what an address says of where the node is: `{ picture: 1 }`, `{ outline: 2 }`.
+function nodePanel(each, at, { go, mark }) {
   const root = element("div", { class: "card", hidden: "" });
   const wayFrom = waysIn(each);
   let open = null;
@@ -55,7 +56,7 @@ function nodePanel(each, number, { go, mark }) {
     node[figure] === null ? "not known" : node[figure] ? `${thousands(node[figure])} ${unit}` : ""]);
   const describe = (node, together = 1) => {
     open = node;
-    linkTo({ ...place, picture: number, node: node.name, graph: node.graph, old: node.old ? "1" : null });
+    linkTo({ ...place, picture: null, outline: null, ...at, node: node.name, graph: node.graph, old: node.old ? "1" : null });
     const users = node.users.length ? node.users.join(", ") : "none";
     const list = element("div");
     root.hidden = false;

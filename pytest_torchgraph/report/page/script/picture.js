@@ -159,7 +159,7 @@ function viewer(each, number) {
     const parts = panes.flatMap((one) => ids.map(one.drawn).filter(Boolean));
     if (parts.length) view.fit(parts);
   };
-  const panel = nodePanel(each, number, {
+  const panel = nodePanel(each, { picture: number }, {
     go: (node) => controls.select(node),
     mark: (way) => { shown.way = way; highlight(); },
   });

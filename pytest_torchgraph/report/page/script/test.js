@@ -13,7 +13,7 @@ function detail(test) {
 }
 
 function noParts() {
-  return { findings: [], captures: [], pictures: [], at: -1 }; // `at`: the finding that was chosen last
+  return { findings: [], captures: [], pictures: [], outlines: [], at: -1 }; // `at`: the finding that was chosen last
 }
 
 // The findings, each a button that shows its boxes in the picture; the first is shown at once.
@@ -69,8 +69,17 @@ function difference(each, before) {
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && each.note ? element("p", { class: "note" }, each.note) : null,
     cost(each.cost, "Cost before and after"),
-    nodes(each, view),
+    each.graphs && each.graphs.length ? comparedOutline(each, view) : nodes(each, view),
   ].filter((part) => part !== null);
+}
+
+// The graphs before and after, side by side; what is chosen there is shown in the picture as well.
+function comparedOutline(each, view) {
+  const inPicture = new Map(each.nodes.map((node) => [`${node.old} ${node.name}`, node]));
+  return foldedOutline("The graphs, before and after", () => each.graphs, { compared: true, chosen: (node) => {
+    const found = inPicture.get(`${node.old} ${node.name}`);
+    if (view && found) view.show(found.ids);
+  } });
 }
 
 function picture(each) {
@@ -117,9 +126,14 @@ function capture(each, who = null, open = false) {
       : `${graph.kind} at ${graph.level} · `;
     const rows = graph.ops.map(([op, count]) => element("tr", {},
       element("td", { class: "number" }, String(count)), element("td", {}, name(op))));
-    parts.push(element("details", { class: graph.runs ? "eager" : null },
-      element("summary", {}, name(graph.name), ` · ${about}`, plural(graph.count, "node")),
-      element("table", {}, rows)));
+    const summary = [name(graph.name), ` · ${about}`, plural(graph.count, "node")];
+    const counts = element("table", {}, rows);
+    if (graph.nodes) {
+      const box = foldedOutline(summary, async () => (await part(graph.nodes)).map((after) => ({ before: null, after })), {});
+      if (graph.runs) box.classList.add("eager");
+      box.append(element("details", {}, element("summary", {}, plural(graph.ops.length, "kind") + " of ops"), counts));
+      parts.push(box);
+    } else parts.push(element("details", { class: graph.runs ? "eager" : null }, element("summary", {}, summary), counts));
   }
   return parts;
 }

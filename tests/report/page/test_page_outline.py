@@ -1,0 +1,271 @@
+"""Graphs as outlines on the page: modules that fold, costs, saved values, ways, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch  # noqa: F401  # whose formulas count FLOPs
+from report.page.captured import Captured
+from report.page.pages import difference, one_test, trained, written
+
+from pytest_torchgraph import Graph
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.report.page import collect
+from pytest_torchgraph.report.page.graphs import compared_data, graph_data
+from pytest_torchgraph.report.page.parts import Parts
+
+LAST = "model.layers.4166/gelu"
+
+
+def rows(page: Any) -> list[str]:
+    every = page.locator(".outline [role=row]")
+    return [" ".join(text.split()) for text in every.all_inner_texts()]
+
+
+def named(page: Any, text: str) -> Any:
+    """The row of a module or a node."""
+    return page.locator(".outline [role=row]").filter(
+        has=page.locator(".what bdi", has_text=text).first
+    )
+
+
+def deep(layers: int) -> Graph:
+    """A chain of layers in a list of a model, of twelve nodes each."""
+    ops = ("add", "mul", "neg", "exp", "log", "sin", "cos", "tanh", "relu", "abs", "sqrt", "gelu")
+    lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
+    for n in range(layers):
+        for op in ops:
+            name = f"%model.layers.{n}/{op}"
+            lines.append(f"  {name} = aten.{op}.default({x}) : f32[2, 8]\n")
+            x = name
+    return Graph.from_text("".join([*lines, f"  return {x}\n}}\n"]))
+
+
+@pytest.fixture
+def shown(opened: Any, tmp_path: Path) -> Any:
+    """Opens the outline of the only graph of a test that passes."""
+
+    def shown(graph: Graph) -> Any:
+        parts = Parts()
+        data = collect.capture_data(Captured(graph), parts)  # type: ignore[arg-type]
+        test = one_test("test_a.py::test_step", captures=[data])
+        page = opened.open(written(tmp_path, test, parts=parts))
+        page.locator("details.graph > summary").click()
+        page.locator(".outline [role=row]").first.wait_for()
+        return page
+
+    return shown
+
+
+@pytest.fixture
+def compared(opened: Any, tmp_path: Path) -> Any:
+    """Opens both graphs of a difference side by side."""
+    found = difference(trained(removed=1), trained(changed=4), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    page = opened.open(written(tmp_path, test))
+    page.locator("details.graph > summary").click()
+    page.locator(".outline [role=row]").first.wait_for()
+    return page
+
+
+def test_modules_fold_and_say_what_they_cost(shown: Any) -> None:
+    page = shown(trained())
+    assert rows(page)[0] == "▸ inputs 7 inputs"
+    layers = named(page, "layers").first
+    assert layers.get_attribute("aria-expanded") == "true"
+    assert "100.0 %" in layers.inner_text()
+    product = page.locator(".outline [role=row]", has_text="aten.mm.default").first
+    assert product.locator(".bar").get_attribute("title") == "256 FLOP"
+    assert "16.7 %" in product.inner_text()
+    layers.click()
+    assert layers.get_attribute("aria-expanded") == "false"
+    assert not [text for text in rows(page) if "aten.mm" in text]
+
+    page.get_by_label("cost:").select_option("saved")
+    assert "100.0 %" in layers.inner_text()
+    page.get_by_label("cost:").select_option("")
+    assert page.locator(".outline .bar").count() == 0
+
+
+def test_what_is_kept_for_the_backward_is_marked_and_listed(shown: Any) -> None:
+    page = shown(trained())
+    page.get_by_role("checkbox", name="kept for the backward").check()
+    assert rows(page) == [f"● layers.{n}/mm aten.mm.default f32[2, 8] 16.7 %" for n in range(3)]
+    assert (
+        page.locator(".outline .kept").first.get_attribute("title") == "64 B kept for the backward"
+    )
+    assert page.locator(".outline [role=status]").inner_text().startswith("3 of 30 nodes")
+
+
+def test_the_search_lists_nodes_and_leads_back_to_their_place(shown: Any) -> None:
+    page = shown(trained())
+    page.get_by_role("button", name="fold all").click()
+    page.get_by_label("search the graph").fill("layers.3 f32[2, 8] gelu")
+    assert rows(page) == ["layers.3/gelu aten.gelu.default f32[2, 8]"]
+    page.locator(".outline [role=row]").click()
+    assert "layers.3/gelu" in page.locator(".outline .card").inner_text()
+    page.get_by_label("search the graph").fill("nowhere")
+    assert rows(page) == []
+
+
+def test_the_way_from_a_node_to_the_loss(shown: Any) -> None:
+    page = shown(trained())
+    page.get_by_label("search the graph").fill("layers.3/mm")
+    page.locator(".outline [role=row]").click()
+    page.get_by_role("button", name="path to the loss").click()
+    way = page.locator(".outline .way li button").all_inner_texts()
+    assert way[0] == "layers.3/mm"
+    assert way[-1] == "loss"
+    assert len(way) == 7
+    page.locator(".outline .way li button").nth(1).click()  # it is folded nowhere any more
+    assert page.locator(".outline .selected").inner_text().split()[0] == "gelu"
+    assert page.get_by_label("search the graph").input_value() == ""
+
+    page.get_by_label("search the graph").fill("dead")
+    page.locator(".outline [role=row]").click()
+    page.get_by_role("button", name="path to the loss").click()
+    assert "No output of this graph needs it" in page.locator(".outline .card").inner_text()
+
+
+def test_two_graphs_are_side_by_side_row_by_row(compared: Any) -> None:
+    page = compared
+    sides = page.locator(".outline [role=row].removed .side").all_inner_texts()
+    assert "dropout" in sides[0]
+    assert sides[1] == ""
+    (changed,) = page.locator(".outline [role=row].changed").all()
+    before, after = changed.locator(".side").all_inner_texts()
+    assert "aten.gelu" in before
+    assert "aten.relu" in after
+    assert changed.locator(".sign").inner_text() == "~"
+    touched = page.locator(".outline [role=row].touched .sign").all_inner_texts()
+    assert touched == ["2", "1", "1"]  # of the list of layers, and of two of these
+    # A layer without a change is folded, and one row on both sides.
+    alike = named(page, "0").first
+    assert alike.get_attribute("aria-expanded") == "false"
+    assert [text.split()[:2] for text in alike.locator(".side").all_inner_texts()] == [
+        ["▸", "0"]
+    ] * 2
+    # What is chosen is shown in the picture as well.
+    changed.click()
+    assert "relu" in page.locator(".view .chosen").first.text_content()
+    panel = page.locator(".outline .card").inner_text()
+    assert "layers.4/relu" in panel
+
+
+def test_nodes_alike_are_folded_until_somebody_opens_them(opened: Any, tmp_path: Path) -> None:
+    before = deep(1)
+    text = before.to_text().replace("aten.gelu.default", "aten.silu.default")
+    found = difference(before, Graph.from_text(text), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    page = opened.open(written(tmp_path, test))
+    page.locator("details.graph > summary").click()
+    alike = page.locator(".outline [role=row]", has_text="alike")
+    assert alike.inner_text().strip() == "⋯ 8 nodes alike"
+    assert not [row for row in rows(page) if "aten.exp" in row]
+    alike.click()
+    assert [row for row in rows(page) if "aten.exp" in row]
+    assert alike.count() == 0
+
+
+def test_an_outline_is_used_by_keys(shown: Any) -> None:
+    page = shown(trained())
+    tree = page.get_by_role("treegrid")
+    tree.focus()
+    active = page.locator(".outline .active")
+    page.keyboard.press("ArrowDown")
+    assert "layers" in active.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert active.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("ArrowRight")
+    assert active.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")  # of a folded module to the one around it
+    page.keyboard.press("ArrowLeft")
+    assert tree.get_attribute("aria-activedescendant") == active.get_attribute("id")
+    page.keyboard.press("End")
+    assert "output" in active.inner_text()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert "loss" in page.locator(".outline .card strong").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator(".outline .card").is_hidden()
+    page.keyboard.press("Home")
+    assert "inputs" in active.inner_text()
+
+
+def test_the_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
+    page = shown(trained())
+    page.get_by_label("search the graph").fill("layers.3/mm")
+    page.locator(".outline [role=row]").click()
+    address = page.url
+    assert address.endswith("&outline=1&node=layers.3/mm&graph=forward")
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator(".outline .card strong", has_text="layers.3/mm").wait_for()
+    page.goto(address.replace("outline=1", "outline=7"))
+    assert "The node layers.3/mm is not in this test." in page.get_by_role("alert").inner_text()
+
+
+def test_fifty_thousand_nodes_are_there_as_they_are_seen(shown: Any) -> None:
+    page = shown(deep(4167))
+    assert page.locator(".outline [role=status]").inner_text() == "50,006 nodes"
+    every = page.locator(".outline [role=row]")
+    assert every.count() < 80
+    layers = named(page, "layers").first
+    assert layers.get_attribute("aria-expanded") == "false"  # 4,167 rows are too many at once
+    layers.click()
+    page.get_by_role("treegrid").focus()
+    page.keyboard.press("End")
+    assert page.locator(".outline .active").inner_text().startswith("output")
+    layers.wait_for(state="detached")
+    page.keyboard.press("ArrowUp")
+    assert page.locator(".outline .active").inner_text().split()[:2] == ["▸", "4166"]
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert page.locator(".outline .card strong").inner_text() == LAST
+    assert every.count() < 80
+
+    page.get_by_label("search the graph").fill("layers.4166 gelu")
+    assert rows(page) == [f"{LAST} aten.gelu.default f32[2, 8]"]
+    page.get_by_label("search the graph").fill("gelu")
+    assert page.locator(".outline [role=status]").inner_text() == "4,167 of 50,006 nodes"
+    every.first.click()
+    page.get_by_role("button", name="path to an output").click()
+    told = page.locator(".outline .card").inner_text()
+    assert "49,993 nodes on a shortest path, 49,993 on any." in told
+    assert page.locator(".outline .way li").count() == 200
+
+
+def test_the_pairs_are_those_of_the_matching() -> None:
+    before, after = trained(removed=1), trained(changed=4)
+    (data,) = compared_data(diff_graphs((before,), (after,)))
+    old, new = data["before"]["names"], data["after"]["names"]
+    partners = {old[one]: (new[other], sign) for one, other, sign in data["pairs"]}
+    assert "layers.1/dropout" not in partners
+    assert partners["layers.4/gelu"] == ("layers.4/relu", "~")
+    assert partners["layers.2/mm"] == ("layers.2/mm", "")
+    assert len({name for name, _ in partners.values()}) == len(partners) == len(new)
+
+
+def test_a_graph_that_came_has_no_partner() -> None:
+    (data,) = compared_data(diff_graphs((), (trained(),)))
+    assert data["before"] is None
+    assert data["pairs"] == []
+    assert "loss" in data["after"]["names"]
+
+
+def test_columns_hold_what_the_nodes_are() -> None:
+    data = graph_data(trained())
+    at = data["names"].index("layers.1/mm")
+    assert data["texts"][data["op"][at]] == "aten.mm.default"
+    assert data["texts"][data["module"][at]] == "layers.1"
+    assert data["texts"][data["result"][at]] == "f32[2, 8]"
+    assert [data["names"][ref] for ref in data["refs"][at]] == ["layers.0/gelu", "layers.1/t"]
+    assert data["flops"][at] == 256
+    assert data["saved"][at] == 64
+    assert [data["names"][end] for end in data["ends"]] == ["loss"]
+    assert data["end"] == "loss"
