@@ -73,6 +73,7 @@ def test_a_page_opens_with_the_causes_where_there_are_some(
 
     assert page.locator(".tests button:visible").count() == 10
     page.locator(".cause summary").click()
+    page.locator(".tests button:visible").nth(39).wait_for()
     assert page.locator(".tests button:visible").count() == 40
     page.locator(".tests button").nth(3).click()
     assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[3]"

@@ -159,9 +159,12 @@ def test_keys_move_the_picture_that_has_the_focus(page: Any) -> None:
 
 
 def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
-    page.evaluate("window.print = () => { window.asked = true; }")
+    page.evaluate(
+        "window.print = () => { window.asked = document.querySelector('main').textContent; }"
+    )
     page.get_by_role("button", name="print").click()
     page.wait_for_function("window.asked")
+    assert "test_a.py::test_11" in page.evaluate("window.asked")  # folded on the screen
     page.emulate_media(media="print", color_scheme="dark")
     text = page.locator("main").inner_text()
     assert text.index("aten.gelu -> aten.relu") < text.index("failed test_a.py::test_0")

@@ -36,9 +36,8 @@ function thousands(number) {
 
 // A part that is built when it is opened: a suite may have thousands of tests.
 function folded(summary, build) {
-  const box = element("details", { ontoggle: () => {
-    if (box.open && box.childElementCount === 1) box.append(...build());
-  } }, element("summary", {}, summary));
+  const box = element("details", { ontoggle: () => { if (box.open) box.fill(); } }, element("summary", {}, summary));
+  box.fill = () => { if (box.childElementCount === 1) box.append(...build()); };
   return box;
 }
 

@@ -17,7 +17,10 @@ async function showPrint() {
   const main = document.querySelector("main");
   if (!main.contains(heading)) return false;
   main.replaceChildren(element("div", { class: "paper" }, parts));
-  for (const box of main.querySelectorAll("details")) box.open = true;
+  for (const box of main.querySelectorAll("details")) {
+    box.open = true;
+    if (box.fill) box.fill(); // now: the browser opens it later
+  }
   return true;
 }
 
