@@ -102,7 +102,7 @@ def test_tests_are_filtered_and_sorted(
     rows = page.locator("table.audit tbody")
     assert rows.count() == 200
     assert rows.first.inner_text().startswith("test_1999")
-    assert "the first 200 of 2001 tests" in page.locator("main").inner_text()
+    assert "the first 200 of 2,001 tests" in page.locator("main").inner_text()
     # Work is counted, not timed: what the page has built is what is to be seen.
     assert page.evaluate("document.querySelectorAll('*').length") < 5000
     page.get_by_role("button", name="ops", exact=True).click()
@@ -113,7 +113,7 @@ def test_tests_are_filtered_and_sorted(
     page.get_by_role("button", name="compiles nothing").click()
     assert [text.split()[0] for text in rows.all_inner_texts()] == ["test_empty"]
     page.get_by_role("button", name="graph breaks").click()
-    assert "the first 200 of 1000 tests" in page.locator("main").inner_text()
+    assert "the first 200 of 1,000 tests" in page.locator("main").inner_text()
 
 
 def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(

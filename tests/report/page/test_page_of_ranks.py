@@ -279,7 +279,7 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
 
         def test_odd(graph_ranks, monkeypatch):
             import pytest_torchgraph.report.page.ranks as shown
-            monkeypatch.setattr(shown, "capture_data", lambda capture: 1 / 0)
+            monkeypatch.setattr(shown, "capture_data", lambda *given: 1 / 0)
             graph_ranks(build, tp=2, via="dispatch")
         """
     )

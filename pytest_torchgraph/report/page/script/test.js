@@ -69,7 +69,8 @@ function difference(each, before) {
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && each.note ? element("p", { class: "note" }, each.note) : null,
     cost(each.cost, "Cost before and after"),
-    each.graphs && each.graphs.length ? comparedOutline(each, view) : nodes(each, view),
+    each.graphs && each.graphs.length ? comparedOutline(each, view) : null,
+    nodes(each, view),
   ].filter((part) => part !== null);
 }
 
