@@ -72,6 +72,32 @@ def test_a_backward_that_is_asked_for_and_impossible_is_an_error() -> None:
         steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)
 
 
+def test_a_step_with_its_own_backward_is_steady_if_it_returns_nothing_to_differentiate() -> None:
+    model = compiled()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    x = torch.ones(2, 4)
+    seen = steady(step, (x,), (x,))
+    seen.assert_no_recompiles()
+    assert seen.executions == {"0/0": 1, "0/0 backward": 1}
+
+
+def test_what_a_step_keeps_of_an_earlier_call_is_named_where_no_backward_can_start() -> None:
+    kept = [torch.ones(4, requires_grad=True)]
+
+    def recurrent(x: torch.Tensor) -> torch.Tensor:
+        kept[0] = torch.tanh(kept[0] * x)
+        return kept[0].sum()
+
+    x = torch.ones(4)
+    with pytest.raises(CaptureError, match=r"an earlier call, such as a hidden state: detach\(\)"):
+        steady(recurrent, (x,), (x,))
+
+
 def test_everything_is_as_it_was_also_when_the_target_raises() -> None:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
     parameter = next(model.parameters())
