@@ -143,6 +143,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and note there what was stored."""
+    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+        from .report.tracebacks import hide_own_frames
+
+        hide_own_frames(call.excinfo)
     report = yield
     if call.excinfo is not None and report.failed:
         from .report.failed_check import add_picture
