@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from ..graph.text.format import Header
@@ -19,9 +21,14 @@ class Watch:
     """A context manager that gives a `Capture` of everything that is compiled and run inside it.
 
     It can be entered again, and adds to the same capture then; watches can be nested.
+
+    Args:
+        passive: whether a capture may be made inside, which it then does not record.
+        warmed_up: whether it is meant to see no first call: `steady` calls its target before.
     """
 
-    def __init__(self, *, passive: bool = False) -> None:
+    def __init__(self, *, passive: bool = False, warmed_up: bool = False) -> None:
+        self._warmed_up = warmed_up
         self._recorder = EventRecorder(passive=passive)
         self._last: PrintedGraphs | None = None
         release = torch.__version__.partition("+")[0]
@@ -43,7 +50,7 @@ class Watch:
     def _read(self) -> PrintedGraphs:
         # While it is open, runs are counted without anybody being told of them.
         if self._last is None or self._recorder.is_open:
-            record = record_of(self._recorder)
+            record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
             if self._last is None or self._last.record.state != record.state:
                 self._last = PrintedGraphs(record)
         return self._last

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_torchgraph import CaptureError, steady
+from pytest_torchgraph import CaptureError, steady, watch
 from pytest_torchgraph.api.capture import GraphCapture
 from pytest_torchgraph.watching.observe.hub import HUB
 
@@ -27,6 +27,22 @@ def test_the_second_call_compiles_nothing() -> None:
     assert seen.graphs == ()
     assert seen.executions == {"0/0": 2, "0/0 backward": 2}
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_only_the_first_call_shows_is_not_looked_for_by_a_reset() -> None:
+    x = torch.ones(2, 4)
+    seen = steady(compiled(), (x,), (x,))
+    for check in (seen.assert_no_graph_breaks, seen.only(function="*").assert_no_graph_breaks):
+        with pytest.raises(AssertionError, match="nothing was compiled after the warm-up") as error:
+            check()
+        assert "watch() around the first call" in str(error.value)
+        assert "reset" not in str(error.value)
+    step = compiled()
+    step(x)
+    with watch() as again:
+        step(x)
+    with pytest.raises(AssertionError, match=r"call torch._dynamo.reset\(\)"):
+        again.assert_no_graph_breaks()
 
 
 def test_a_call_that_compiles_again_fails_with_the_reason() -> None:
