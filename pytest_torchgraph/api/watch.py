@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -43,6 +44,18 @@ class Watch:
         HUB.close(self._recorder)
         self._last = None
         listeners.notify(self.capture)
+
+    if not TYPE_CHECKING:  # else every name would be one that type checkers accept
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to write where a watch is used as the capture that it gives."""
+            __tracebackhide__ = True
+            if not name.startswith("_") and hasattr(Capture, name):
+                raise AttributeError(
+                    f"a watch has no {name!r}, but the capture that it gives: write `with "
+                    f"graph_capture.watch() as seen:` around the calls, and seen.{name} behind it"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
