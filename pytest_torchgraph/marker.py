@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,8 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
         for name, value in mark.kwargs.items():
             if name not in NAMES:
                 raise pytest.UsageError(
-                    f"{item.nodeid}: @pytest.mark.{MARKER} has no argument {name!r}: {SIGNATURE}"
+                    f"{item.nodeid}: @pytest.mark.{MARKER} has no argument "
+                    f"{name!r}{_meant(name)}: {SIGNATURE}"
                 )
             where = f"{item.nodeid}: @pytest.mark.{MARKER}"
             known = checked(name, value, where, item.config.rootpath)
@@ -74,6 +75,14 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
     return limits
 
 
+def _meant(name: str) -> str:
+    """The argument that is most like a name, as a question; "" for none."""
+    import difflib
+
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
 def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
     """The markers of a test, the closest one first.
 
@@ -86,19 +95,6 @@ def _closest_first(item: pytest.Item) -> Iterator[pytest.Mark]:
         parameters = getattr(getattr(node, "callspec", None), "marks", ())
         yield from (mark for mark in parameters if mark.name == MARKER)
         yield from own
-
-
-def misused(items: Iterable[Any], defaults: Mapping[str, Any]) -> str:
-    """The mistakes in the markers of these tests, a line for each, with the tests; "" for none."""
-    wrong: dict[str, list[str]] = {}
-    for item in items:
-        if isinstance(item, pytest.Item):
-            try:
-                limits_of(item, defaults)
-            except pytest.UsageError as error:
-                message = str(error).removeprefix(f"{item.nodeid}: ")
-                wrong.setdefault(message, []).append(item.nodeid)
-    return "\n".join(f"{', '.join(tests)}: {message}" for message, tests in wrong.items())
 
 
 @contextmanager

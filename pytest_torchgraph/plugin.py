@@ -108,18 +108,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Refuse markers with mistakes before any test runs."""
+    """Refuse markers of devices that do nothing before any test runs."""
     report = yield
-    found = report.result or ()
-    defaults = settings.get(collector.config).limits
-    wrong = [devices.misused(found)]
-    if limited := [item for item in found if isinstance(item, pytest.Item) and _asks(item)]:
-        from . import marker
-
-        wrong.insert(0, marker.misused(limited, defaults))
-    if any(wrong):
-        message = "\n".join(filter(None, wrong))
-        report.outcome, report.longrepr, report.result = "failed", message, []
+    if wrong := devices.misused(report.result or ()):
+        report.outcome, report.longrepr, report.result = "failed", wrong, []
     return report
 
 
@@ -151,6 +143,10 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Explain failed comparisons in the report, and note there what was stored."""
+    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+        from .report.tracebacks import hide_own_frames
+
+        hide_own_frames(call.excinfo)
     report = yield
     if call.excinfo is not None and report.failed:
         from .report.failed_check import add_picture
@@ -318,7 +314,7 @@ def _asks(item: pytest.Item) -> bool:
 
 
 def _limits(item: pytest.Item) -> Limits | None:
-    """The limits of a test; a mistake in a marker that was added after collection fails it.
+    """The limits of a test; a mistake in its marker is an error of that test alone.
 
     Where torch is too old, a test with a marker is skipped. One that only the ini file limits runs
     without limits: these are for every test of the suite.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -602,7 +603,9 @@ def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent
 
 WRONG = {
     "3": "takes named arguments only, as in torchgraph(min_graphs=1, *): got (3,)",
-    "max_breaks=1": "has no argument 'max_breaks': torchgraph(min_graphs=1, *)",
+    "max_breaks=1": "has no argument 'max_breaks' (did you mean 'max_graph_breaks'?): "
+    "torchgraph(min_graphs=1, *)",
+    "reset=True": "has no argument 'reset': torchgraph(min_graphs=1, *)",
     "max_graphs='1'": "max_graphs='1' must be an int of at least 0, or None",
     "max_recompiles=True": "max_recompiles=True must be an int of at least 0, or None",
     "max_graph_breaks=-1": "max_graph_breaks=-1 must be an int of at least 0, or None",
@@ -621,53 +624,39 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "xdist"])
-def test_wrong_arguments_are_errors_at_collection_that_name_the_test(
-    pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
+def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
+    pytester: pytest.Pytester, run: Run
 ) -> None:
-    for number, arguments in enumerate(WRONG):
-        pytester.makepyfile(
-            **{
-                f"test_wrong_{number:02}": f"""
-                import pytest
-
-                @pytest.mark.torchgraph({arguments})
-                def test_wrong():
-                    raise SystemError("it ran")
-                """
-            }
-        )
-    result = run(*options)
-    assert result.ret in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.TESTS_FAILED)
-    result.assert_outcomes(errors=len(WRONG))
-    for number, why in enumerate(WRONG.values()):
-        found = f"test_wrong_{number:02}.py::test_wrong: "
-        about = "" if " is less than " in why else "@pytest.mark.torchgraph*"
-        result.stdout.fnmatch_lines([f"{found}{about}{why}"])
-    assert "INTERNALERROR" not in result.stdout.str()
-
-
-def test_the_tests_with_one_wrong_marker_are_told_once(pytester: pytest.Pytester, run: Run) -> None:
+    wrong = [
+        f"""
+        @pytest.mark.torchgraph({arguments})
+        def test_{number:02}(): raise SystemError("it ran")
+        """
+        for number, arguments in enumerate(WRONG)
+    ]
     pytester.makepyfile(
-        test_wrong="""
-        import pytest
-        pytestmark = pytest.mark.torchgraph(max_graphs=-1)
-        def test_a(): pass
-        def test_b(): pass
-        """,
-        test_unit="""
-        import pytest, unittest
-        @pytest.mark.torchgraph(max_graphs=-1)
-        class Unit(unittest.TestCase):
-            def test_c(self): pass
-        """,
+        test_wrong="import pytest, unittest\n"
+        + "".join(map(textwrap.dedent, wrong))
+        + textwrap.dedent(
+            """
+            @pytest.mark.torchgraph(max_graphs=-1)
+            class Unit(unittest.TestCase):
+                def test_case(self): raise SystemError("it ran")
+
+            def test_right(): pass
+            """
+        )
     )
     result = run()
-    result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(
-        ["test_wrong.py::test_a, test_wrong.py::test_b: @pytest.mark.torchgraph: max_graphs=-1 *"]
-    )
-    result.stdout.fnmatch_lines(["test_unit.py::Unit::test_c: @pytest.mark.torchgraph: *"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, errors=len(WRONG) + 1)
+    told = [*WRONG.values(), "max_graphs=-1 must be an int of at least 0, or None"]
+    tests = [*(f"test_{number:02}" for number in range(len(WRONG))), "Unit::test_case"]
+    for test, why in zip(tests, told, strict=True):
+        about = "" if " is less than " in why else "@pytest.mark.torchgraph*"
+        result.stdout.fnmatch_lines([f"test_wrong.py::{test}: {about}{why}"])
+    assert "INTERNALERROR" not in result.stdout.str()
+    assert "marker.py" not in result.stdout.str()
 
 
 def test_markers_that_are_added_later_count_and_are_checked_too(

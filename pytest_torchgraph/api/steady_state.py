@@ -53,7 +53,7 @@ def steady(
         for number, call in enumerate(calls)
     ]
     _run(invocations[0])
-    with Watch() as capture:
+    with Watch(warmed_up=True) as capture:
         for invocation in invocations[1:]:
             _run(invocation)
     return capture

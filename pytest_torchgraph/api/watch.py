@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
 import torch
 
 from ..graph.text.format import Header
@@ -19,9 +22,14 @@ class Watch:
     """A context manager that gives a `Capture` of everything that is compiled and run inside it.
 
     It can be entered again, and adds to the same capture then; watches can be nested.
+
+    Args:
+        passive: whether a capture may be made inside, which it then does not record.
+        warmed_up: whether it is meant to see no first call: `steady` calls its target before.
     """
 
-    def __init__(self, *, passive: bool = False) -> None:
+    def __init__(self, *, passive: bool = False, warmed_up: bool = False) -> None:
+        self._warmed_up = warmed_up
         self._recorder = EventRecorder(passive=passive)
         self._last: PrintedGraphs | None = None
         release = torch.__version__.partition("+")[0]
@@ -37,13 +45,25 @@ class Watch:
         self._last = None
         listeners.notify(self.capture)
 
+    if not TYPE_CHECKING:  # else every name would be one that type checkers accept
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to write where a watch is used as the capture that it gives."""
+            __tracebackhide__ = True
+            if not name.startswith("_") and hasattr(Capture, name):
+                raise AttributeError(
+                    f"a watch has no {name!r}, but the capture that it gives: write `with "
+                    f"graph_capture.watch() as seen:` around the calls, and seen.{name} behind it"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
     def _read(self) -> PrintedGraphs:
         # While it is open, runs are counted without anybody being told of them.
         if self._last is None or self._recorder.is_open:
-            record = record_of(self._recorder)
+            record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
             if self._last is None or self._last.record.state != record.state:
                 self._last = PrintedGraphs(record)
         return self._last

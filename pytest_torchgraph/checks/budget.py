@@ -8,13 +8,15 @@ from typing import Any, Literal
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
 from ..graph.cost.saved import producer_of
-from ..graph.cost.step import Kept, Received, kept
+from ..graph.cost.step import Kept, Received, kept, saved_bytes
 from ..graph.diff.abridged import abridged
 from ..graph.model import Graph, Source
+from ..words import counted
 
 MOST = 5
 """How many modules, or ops, a failure lists."""
 
+_WHERE_MORE = "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
 
 Figure = Literal["flops", "saved_bytes", "peak_bytes"]
 
@@ -50,9 +52,12 @@ def assert_budget(
         if found < low or (high is not None and found > high):
             wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
             largest = _most_flops(graphs) if name == "flops" else _most_saved(graphs, received)
+            if name == "peak_bytes":
+                in_all = saved_bytes(graphs, received)
+                wrong.append(f"      of what is kept for the backward, {in_all} bytes in all:")
             wrong += [f"      {line}" for line in largest]
     if wrong:
-        raise AssertionError("\n".join(["the budget does not hold:", *wrong]))
+        raise AssertionError("\n".join(["the budget does not hold:", *wrong, _WHERE_MORE]))
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
@@ -67,27 +72,32 @@ def _as_pair(limit: Any) -> Any:
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
-    """The modules that compute most."""
-    costs = by_module(graphs)
-    largest = sorted(costs.items(), key=lambda item: (-(item[1].flops or 0), item[0]))
-    for module, cost in largest[:MOST]:
-        if cost.flops:
-            yield f"{cost.flops:>12}  {module or '(no module)'}"
+    """The modules that compute most, and a line for all others: together they are the total."""
+    flops = {module: cost.flops for module, cost in by_module(graphs).items() if cost.flops}
+    largest = sorted(flops.items(), key=lambda item: (-item[1], item[0]))
+    for module, count in largest[:MOST]:
+        yield f"{count:>12}  {module or '(no module)'}"
+    if rest := largest[MOST:]:
+        yield f"{sum(count for _, count in rest):>12}  in {counted(len(rest), 'more module')}"
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     """The ops whose results are most of what is kept for the backward, with modules and lines.
 
-    An op of one line is one, in however many modules. A peak is shown by what is kept, too.
+    An op of one line is one, in however many modules. Together with the last line, for all others,
+    they are the total. A peak is shown by what is kept, too.
     """
     found: dict[tuple[str, Source | None], list[Kept]] = {}
     for each in kept(graphs, received):
         node = producer_of(each.graph, each.node) or each.node
         found.setdefault((node.op, node.source), []).append(each)
     sizes = {key: sum(each.bytes for each in storages) for key, storages in found.items()}
-    for (op, source), size in sorted(sizes.items(), key=lambda item: -item[1])[:MOST]:
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    for (op, source), size in largest[:MOST]:
         modules = dict.fromkeys(each.node.module for each in found[op, source])
         where = abridged(filter(None, modules)) or "(no module)"
         yield f"{size:>12} saved  {where}: {op}"
         if source is not None:
             yield f"{'':>20}{source}: {source.code}"
+    if rest := largest[MOST:]:
+        yield f"{sum(size for _, size in rest):>12} saved  by {counted(len(rest), 'more op')}"

@@ -35,6 +35,12 @@ def why_no_graph(record: WatchRecord) -> str:
     if causes:
         return "\n".join(f"  {cause}" for cause in dict.fromkeys(causes))
     ran = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
+    if ran and record.warmed_up:
+        return (
+            f"  compiled code ran{about} ({ran}), and nothing was compiled after the warm-up, so "
+            "there is no graph, and no graph break is known: look at these with a "
+            "graph_capture.watch() around the first call, and here at assert_no_recompiles()"
+        )
     if ran:
         return (
             f"  compiled code ran{about} ({ran}), but it had been compiled before and was served "

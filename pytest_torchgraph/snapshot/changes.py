@@ -123,18 +123,24 @@ def _more(items: Sequence[object]) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    from ..graph.diff.words import places_text
+    from ..graph.diff.findings import ops_of
+    from ..graph.diff.headings import edit_name
+    from ..graph.diff.words import TOP, count_changes, is_replacement, places_text
 
     if finding.summary:
         return finding.summary
-    before, after = finding.before, finding.after
-    if before is not None and after is not None and before.op != after.op:
-        what = f"{_noun(before)} to {_noun(after)}"
+    before, after, kind = finding.before, finding.after, finding.kind
+    if is_replacement(finding):
+        kind, what = "changed", edit_name(finding)
+    elif before is not None and after is not None and before.op != after.op:
+        rest = ops_of(finding.changes[1:])
+        more = f" (and {count_changes(rest)})" if rest else ""
+        what = f"{_noun(before)} to {_noun(after)}{more}"
     else:
         what = _noun(finding.changes[0].node)
-    if len(finding.places) > 1 or finding.module:
-        what += f" in {places_text(finding)}"
-    return f"{finding.kind} {what}"
+    if (where := places_text(finding)) != TOP:
+        what += f" in {where}"
+    return f"{kind} {what}"
 
 
 def _noun(node: Node) -> str:

@@ -14,6 +14,7 @@ from .guards.look import Sight
 from .guards.text import GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _CACHE_MISS = "Cache miss due to "
 """How a capture of compiled autograd gives its reason, of which the words say all that helps."""
 _FEW = 3
@@ -55,7 +56,7 @@ def failed_guard(sight: Sight) -> FailedGuard:
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
     own = [line for line in lines if is_user_file(line.file)]
-    hints = [each for each in text.hints if not each.startswith("type ")]
+    hints = [each for each in text.hints if not each.startswith(("type ", "(unknown source "))]
     return FailedGuard(
         text.compile_id,
         sight.words,
@@ -69,7 +70,14 @@ def failed_guard(sight: Sight) -> FailedGuard:
 
 
 def _advice(sight: Sight) -> Iterator[str]:
-    """What helps where a size had been fixed, of which torch says nothing."""
+    """What helps where a size or a float had been fixed, of which torch says nothing."""
+    if _is_float_that_may_be_a_tensor(sight):
+        yield (
+            f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), in a "
+            "module a buffer): torch.compile guards on the value of a float, not on that of a "
+            "tensor"
+        )
+        return
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
     named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
     if size is not None and named and not sight.is_static:
@@ -85,6 +93,18 @@ def _advice(sight: Sight) -> Iterator[str]:
             f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
             "all sizes from 2 on at once"
         )
+
+
+def _is_float_that_may_be_a_tensor(sight: Sight) -> bool:
+    """Whether a float changed that the user's code uses, or an optimizer."""
+    check = sight.check
+    values = (check.was, check.now or sight.now)
+    if check.reads != "value" or not all(map(_FLOAT.fullmatch, values)):
+        return False
+    if check.subject.startswith("___"):  # a value that a resumed frame is given
+        return False
+    lines = sight.text.stack[-1:] or sight.text.lines
+    return "param_groups" in check.subject or any(is_user_file(line.file) for line in lines)
 
 
 def _source(line: GuardLine) -> Source:

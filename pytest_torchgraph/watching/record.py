@@ -34,6 +34,7 @@ class WatchRecord:
         mesh_dimensions: what process groups were for, see `EventRecorder`.
         disabled: the setting that switched `torch.compile` off for the process, "" for none.
         opened: whether the watch was ever entered.
+        warmed_up: whether the first calls were made before, and no graph is to be expected.
         part: the arguments of `only` that restricted it, in words, "" for everything.
     """
 
@@ -44,6 +45,7 @@ class WatchRecord:
     mesh_dimensions: Mapping[str, str] = field(default_factory=dict)
     disabled: str = ""
     opened: bool = True
+    warmed_up: bool = False
     part: str = ""
 
     @property

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 import torch
 from mechanisms.models import MECHANISMS, RUN_BACKWARD, example, mlp
 from torch import Tensor, nn
 
-from pytest_torchgraph import Aot, CaptureError, GraphFormatError, capture, diff, from_fx, load
+from pytest_torchgraph import (
+    Aot,
+    CaptureError,
+    GraphFormatError,
+    capture,
+    diff,
+    from_fx,
+    load,
+    watch,
+)
 
 
 def test_a_target_that_is_not_callable() -> None:
@@ -21,6 +31,14 @@ def test_a_target_that_is_not_callable() -> None:
 def test_an_unknown_mechanism(via: str) -> None:
     with pytest.raises(ValueError, match=r"use 'dispatch', 'fx'"):
         capture(mlp(), example(4, 8), via=via)
+
+
+def test_a_watch_that_is_used_as_its_capture() -> None:
+    unused: Any = watch()
+    with pytest.raises(AttributeError, match=r"`with .* as seen:` .* seen.assert_no_graph_breaks"):
+        unused.assert_no_graph_breaks()
+    with pytest.raises(AttributeError, match="'Watch' object has no attribute 'asert'"):
+        unused.asert()
 
 
 def test_a_mechanism_class_instead_of_an_instance() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_torchgraph import CaptureError, steady
+from pytest_torchgraph import CaptureError, steady, watch
 from pytest_torchgraph.api.capture import GraphCapture
 from pytest_torchgraph.watching.observe.hub import HUB
 
@@ -27,6 +27,22 @@ def test_the_second_call_compiles_nothing() -> None:
     assert seen.graphs == ()
     assert seen.executions == {"0/0": 2, "0/0 backward": 2}
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_what_only_the_first_call_shows_is_not_looked_for_by_a_reset() -> None:
+    x = torch.ones(2, 4)
+    seen = steady(compiled(), (x,), (x,))
+    for check in (seen.assert_no_graph_breaks, seen.only(function="*").assert_no_graph_breaks):
+        with pytest.raises(AssertionError, match="nothing was compiled after the warm-up") as error:
+            check()
+        assert "watch() around the first call" in str(error.value)
+        assert "reset" not in str(error.value)
+    step = compiled()
+    step(x)
+    with watch() as again:
+        step(x)
+    with pytest.raises(AssertionError, match=r"call torch._dynamo.reset\(\)"):
+        again.assert_no_graph_breaks()
 
 
 def test_a_call_that_compiles_again_fails_with_the_reason() -> None:
@@ -70,6 +86,32 @@ def test_a_backward_that_is_asked_for_and_impossible_is_an_error() -> None:
     x = torch.ones(2)
     with pytest.raises(CaptureError, match="backward=True, but no parameter and no input"):
         steady(torch.compile(torch.relu, backend="eager"), (x,), (x,), backward=True)
+
+
+def test_a_step_with_its_own_backward_is_steady_if_it_returns_nothing_to_differentiate() -> None:
+    model = compiled()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    x = torch.ones(2, 4)
+    seen = steady(step, (x,), (x,))
+    seen.assert_no_recompiles()
+    assert seen.executions == {"0/0": 1, "0/0 backward": 1}
+
+
+def test_what_a_step_keeps_of_an_earlier_call_is_named_where_no_backward_can_start() -> None:
+    kept = [torch.ones(4, requires_grad=True)]
+
+    def recurrent(x: torch.Tensor) -> torch.Tensor:
+        kept[0] = torch.tanh(kept[0] * x)
+        return kept[0].sum()
+
+    x = torch.ones(4)
+    with pytest.raises(CaptureError, match=r"an earlier call, such as a hidden state: detach\(\)"):
+        steady(recurrent, (x,), (x,))
 
 
 def test_everything_is_as_it_was_also_when_the_target_raises() -> None:

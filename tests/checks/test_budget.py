@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -70,12 +72,47 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
         f"      {2 * FIRST:>12}  first.0\n"
         "  saved_bytes: expected at most 300, found 512\n"
         f"               256 saved  first.0: aten.addmm.default\n{line}\n"
-        f"               256 saved  first.1: aten.gelu.default\n{line}"
+        f"               256 saved  first.1: aten.gelu.default\n{line}\n"
+        "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
     )
-    with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found"):
+    with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found") as peak:
         step.assert_budget(peak_bytes=10)
+    assert "of what is kept for the backward, 512 bytes in all:\n" in str(peak.value)
     with pytest.raises(AssertionError, match="flops: expected at least"):
         step.assert_budget(flops=(step.flops + 1, None))
+
+
+class Tower(torch.nn.Module):
+    """Seven modules, each of which computes and keeps something by a line of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Linear(8, 64)
+        self.b, self.c, self.d, self.e, self.f = (torch.nn.Linear(64, 64) for _ in range(5))
+        self.g = torch.nn.Linear(64, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.a(x).exp()
+        x = self.b(x).sigmoid()
+        x = self.c(x).tanh()
+        x = self.d(x).exp()
+        x = self.e(x).sigmoid()
+        x = self.f(x).tanh()
+        return self.g(x)
+
+
+def test_the_figures_of_a_failure_add_up_to_the_total() -> None:
+    step = capture(Tower(), torch.ones(2, 8))
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=1)
+    flops = re.findall(r"^ {6} *(\d+)  (.+)", str(error.value), re.MULTILINE)
+    assert sum(int(count) for count, _ in flops) == step.flops
+    assert flops[-1][1] == "in 2 more modules"
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(saved_bytes=1)
+    saved = re.findall(r"^ {6} *(\d+) saved  (.+)", str(error.value), re.MULTILINE)
+    assert sum(int(size) for size, _ in saved) == step.saved_bytes
+    assert saved[-1][1] == "by 1 more op"
 
 
 class Planted(torch.nn.Module):
@@ -97,7 +134,7 @@ def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
     one = 2 * 64 * 4
     with pytest.raises(AssertionError) as error:
         step.assert_budget(saved_bytes=12 * one)
-    largest = str(error.value).splitlines()[2:]
+    largest = str(error.value).splitlines()[2:-1]
     assert [" ".join(line.split()[:5]) for line in largest[::2]] == [
         f"{12 * one} saved (no module): aten.exp.default",
         f"{12 * one} saved (no module): aten.relu.default",

@@ -8,7 +8,50 @@ import pytest
 from graph.build import difference, graph
 
 from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.graph.diff.described import causes_in_words, described
 from pytest_torchgraph.graph.diff.report import diff_graphs
+
+# -- ops that replace others
+
+NORM = """%n/norm = aten.native_layer_norm.default(%x) : f32[2, 3]
+%out = aten.exp(%n/norm)
+return %out"""
+BY_HAND = """%mean = aten.mean(%x) : f32[2, 1]
+%sub = aten.sub(%x, %mean) : f32[2, 3]
+%var = aten.var(%sub) : f32[2, 1]
+%rsqrt = aten.rsqrt(%var) : f32[2, 1]
+%neg = aten.neg(%rsqrt) : f32[2, 1]
+%hand = aten.lerp(%sub, %neg) : f32[2, 3]
+%out = aten.exp(%hand)
+return %out"""
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["by many", "by one"])
+def test_ops_that_replace_others_say_first_what_was_there(reverse: bool) -> None:
+    sides = [graph(NORM), graph(BY_HAND)]
+    found = difference(*(sides[::-1] if reverse else sides))
+    (finding,) = found.findings
+    one, many = "aten.native_layer_norm", "6 ops"
+    edit = f"{many} -> {one}" if reverse else f"{one} -> {many}"
+    assert found.heading().startswith(f"1 edit: {edit}")
+    head, before, after, *rest = finding.to_text().splitlines()
+    assert head.startswith("~ replaced in ")
+    assert before.startswith("    before  %")
+    assert after.startswith("    after   %")
+    assert ("native_layer_norm" in before, "native_layer_norm" in after) == (not reverse, reverse)
+    assert not [line for line in rest if "native_layer_norm" in line]
+    (cause,) = causes_in_words([("a", described(finding))])
+    first = cause.first
+    assert (first.sign, first.what) == ("~", edit)
+    assert first.before
+    assert first.after
+
+
+def test_ops_that_were_only_added_are_added() -> None:
+    (finding,) = difference(layers({}), layers({1: "noise"})).findings
+    assert finding.to_text().startswith("+ added in layers.1.drop")
+    assert described(finding).before == ""
+
 
 # -- ops that take turns ---------------------------------------------------------------------------
 

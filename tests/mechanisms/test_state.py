@@ -204,6 +204,29 @@ def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
         capture(step, example(2, 4), via=via)
 
 
+@pytest.mark.parametrize("via", BOTH)
+@pytest.mark.parametrize("trains", [True, False], ids=["optimizer", "backward"])
+def test_a_backward_of_the_target_before_ours_is_refused_with_what_to_write(
+    via: str, trains: bool
+) -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        if trains:
+            optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    why = r"changed its parameters \(weight, bias\)" if trains else "went through its graph before"
+    with pytest.raises(CaptureError, match=f"{why}.* return the loss.*graph_capture.watch"):
+        capture(step, example(2, 4), via=via)
+    if not trains:
+        capture(lambda x: step(x).detach(), example(2, 4), via=via)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (1030, 1031)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 def test_a_write_that_counts_no_version_is_noticed(

@@ -99,6 +99,9 @@ def test_many_graphs(request):
         names = [f"g{i}" for i in range(5)]
         assert Capture(*(graph("mm", name=f"{name}: forward") for name in names)) == graph_snapshot
 
+def test_replaced(graph_snapshot):
+    assert graph(*["mean", "sub", "var", "rsqrt"] if later else ["softmax"]) == graph_snapshot
+
 def test_counts(graph_snapshot):
     assert graph(*["relu"] * (1 + later), *["mm"] * later) == graph_snapshot(detail="ops")
 
@@ -121,6 +124,7 @@ SUMMARIES = {
     "in layer.{0, 5, 10, 15, 20}",
     "test_graphs": "1 finding: backward graph 'backward' added (1 op)",
     "test_input": "1 finding: changed input %x",
+    "test_replaced": "1 finding: changed aten.softmax -> 4 ops in layer",
     "test_strides": "strides or devices differ, the dataflow is the same",
 }
 
@@ -130,9 +134,9 @@ def test_an_update_says_in_a_line_what_changed_in_each_file(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(test_net=CHANGES)
-    run("--torchgraph-update").assert_outcomes(passed=8)
+    run("--torchgraph-update").assert_outcomes(passed=9)
     result = run(*workers, "--torchgraph-update", OP="later")
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=9)
     told = {
         line.partition("test_net/")[2].partition(".tgraph: ")[0]: line for line in listed(result)
     }

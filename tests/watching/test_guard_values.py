@@ -185,6 +185,14 @@ def test_a_check_may_hold_what_looks_like_a_comment() -> None:
     assert text.lines == (GuardLine("net.py", 3, "forward", "if self.mode == 'x  # y':"),)
 
 
+def test_a_line_of_torchs_alone_is_no_line_of_the_users() -> None:
+    text = parse("0/0: s == 0.5  # (_dynamo/output_graph.py:12 in remove)")
+    assert text.lines == ()
+    assert text.hints == ("in torch: _dynamo/output_graph.py:12 in remove",)
+    text = parse("0/0: s == 0.5  # (x * s).sum()  # net.py:50 in forward")
+    assert [line.code for line in text.lines] == ["(x * s).sum()"]
+
+
 def test_a_text_of_no_known_form_loses_nothing() -> None:
     text = parse("something new (of a kind)  # that nobody knows (yet)")
     assert (text.compile_id, text.check) == ("", "something new (of a kind)")

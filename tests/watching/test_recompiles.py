@@ -15,6 +15,7 @@ from watching import recompile_cases
 from watching.recompile_cases import Net
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
+from pytest_torchgraph.watching.guards.checks import check_of
 from pytest_torchgraph.watching.guards.look import look
 
 FILE = str(Path(recompile_cases.__file__).relative_to(Path.cwd()))
@@ -244,6 +245,41 @@ def test_several_guards_are_all_named_the_latest_compilation_first() -> None:
     ]
     with pytest.raises(AssertionError, match=r"is Int; argument x: dtype was Float"):
         seen.assert_recompiles(max=1)
+
+
+def by_inner_function(model: torch.nn.Module) -> Callable[..., Any]:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return model(x)
+
+    return lambda x: inner(x)
+
+
+@pytest.mark.parametrize("how", [{}, {"dynamic": False}], ids=["default", "static"])
+def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -> None:
+    model = recompile_cases.Configured()
+    step = torch.compile(by_inner_function(model), backend="eager", **how)
+    with watch() as seen:
+        for model.scale in (1.5, 2.5, 3.5):
+            step(ones(3))
+    found = seen.recompiles[0].failed_guards[0]
+    assert (found.words, found.was, found.now) == ("model.scale: was 1.5, is 2.5", "1.5", "2.5")
+    assert found.hint.startswith("keep model.scale as a tensor (torch.tensor(...), in a module a ")
+    assert "\n" not in found.hint
+    assert len(seen.recompiles) == (2 if how else 1)
+    with watch() as seen:
+        for scale in (1.5, 2.5):
+            model.scale = torch.tensor(scale)  # type: ignore[assignment]
+            step(ones(3))
+    assert len(seen.recompiles) == 1  # from a float to a tensor
+    assert seen.recompiles[0].failed_guards[0].hint == ""
+
+
+def test_a_float_that_had_been_made_an_input_of_the_graph_has_its_name() -> None:
+    found = check_of("___as_tensor(self._modules['1'].p).item() == 0.25")
+    assert (found.in_words("0.5"), found.subject) == (
+        "1.p: was 0.25, is 0.5",
+        "self._modules['1'].p",
+    )
 
 
 def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...graph.diff.cause_table import cause_lines
+from ...graph.diff.described import CauseInWords
 from ...words import counted
 from ..formats import markdown_code, markdown_table
 from .waiting import DEFAULT, NumberedCause, State, Waiting
@@ -20,7 +22,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
     states = waiting.states()
     yield heading(waiting, states)
     for cause in open_causes(waiting, states):
-        head, *rest = cause_lines([cause.words])
+        head, *rest = cause_lines([_left(cause, states)])
         yield f"{cause.number:>3}  {head}"
         yield from (f"   {line}" for line in rest)
         if note := notes(waiting, cause, states):
@@ -42,7 +44,7 @@ def markdown(waiting: Waiting) -> Iterator[str]:
     """The same as a table."""
     states = waiting.states()
     yield f"**{heading(waiting, states)}**"
-    table = markdown_table([cause.words for cause in open_causes(waiting, states)])
+    table = markdown_table([_left(cause, states) for cause in open_causes(waiting, states)])
     if table:
         head, rule, *rows = table
         numbers = [cause.number for cause in open_causes(waiting, states)]
@@ -85,7 +87,8 @@ def data(waiting: Waiting) -> dict[str, Any]:
 def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
     """How much waits, in one line."""
     kinds = [state for state, _ in states.values()]
-    stored = f"; {counted(kinds.count('stored'), 'graph')} stored already" * ("stored" in kinds)
+    stored = f"; {counted(kinds.count('stored'), 'other graph')} accepted already"
+    stored *= "stored" in kinds
     refused = kinds.count("refused")
     cannot = f", of which {refused} cannot be accepted" if refused else ""
     open_files = len(kinds) - kinds.count("stored")
@@ -95,13 +98,25 @@ def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
     return f"{causes} in {counted(open_files, 'stored graph')}{cannot}{stored}"
 
 
+def _left(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> CauseInWords:
+    """What of a cause is still to be decided: its places and files without those accepted."""
+    updates = [update for update in cause.updates if states[update.target][0] != "stored"]
+    known = {id(finding) for update in updates for finding in update.findings}
+    return replace(
+        cause.words,
+        findings=tuple(each for each in cause.words.findings if id(each) in known),
+        files=tuple(update.target for update in updates),
+    )
+
+
 def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]) -> str:
-    """What of a cause is stored already, and which other causes its files have; "" for nothing."""
+    """What of a cause is accepted, and which other causes the other files have; "" for nothing."""
     parts = []
     names = [update.target for update in cause.updates]
     if stored := sum(states[name][0] == "stored" for name in names):
-        parts.append(f"{stored} of {counted(len(names), 'file')} stored already")
-    several = [waiting.causes_by_target[name] - {cause.number} for name in names]
+        parts.append(f"{stored} of {counted(len(names), 'file')} accepted already")
+    left = [name for name in names if states[name][0] != "stored"]
+    several = [waiting.causes_by_target[name] - {cause.number} for name in left]
     if others := sorted(frozenset().union(*several)):
         files = counted(sum(map(bool, several)), "file")
         verb = "has" if files.startswith("1 ") else "have"

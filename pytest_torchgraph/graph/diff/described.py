@@ -10,9 +10,10 @@ from ..cost.cost import UNKNOWN, Cost, sum_of
 from ..text.format import format_node
 from .abridged import abridged
 from .causes import Cause, same_edits
-from .findings import SIGNS, Finding
+from .findings import Finding
 from .headings import edit_name
 from .identity import Identity
+from .words import sides, sign_of
 
 MAX_TEXT = 160
 """How many characters of a node or a line of code are kept."""
@@ -119,14 +120,15 @@ def described(finding: Finding) -> Described:
     source = finding.source
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
+    before, after, _ = sides(finding)
     return Described(
-        sign=SIGNS[finding.kind],
+        sign=sign_of(finding),
         what=shortened(edit_name(finding)),
         modules=tuple(modules)[:MAX_MODULES] if simple else (),
         places=len(finding.places),
         source=shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
-        before=shortened(format_node(finding.before)) if simple and finding.before else "",
-        after=shortened(format_node(finding.after)) if simple and finding.after else "",
+        before=shortened(format_node(before)) if simple and before else "",
+        after=shortened(format_node(after)) if simple and after else "",
         identity=finding.identity,
         cost=finding.cost,
     )

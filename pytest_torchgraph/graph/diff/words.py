@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...words import amount
 from ..cost.cost import Cost
+from ..model import Node
 from ..text.format import format_name, format_node
 from .abridged import abridged
 from .findings import SIGNS, Change, Finding, Place, ops_of
@@ -22,7 +23,7 @@ MAX_GRAPHS = 3
 
 def finding_text(finding: Finding, limit: int) -> str:
     """A finding in a few lines; see `Finding.to_text`."""
-    sign = SIGNS[finding.kind]
+    sign = sign_of(finding)
     if finding.summary and not finding.modules:
         return "\n".join([f"{sign} {finding.summary}", *_costs(finding)])
     if finding.modules:
@@ -30,17 +31,51 @@ def finding_text(finding: Finding, limit: int) -> str:
         changes = (change for place in finding.places for change in place.changes)
         lines += _listed("with   ", outside_modules(changes, finding.modules), limit)
         return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
-    change = finding.changes[0]
-    head = f"{sign} {finding.kind} in {_where(finding)}"
+    before, after, rest = sides(finding)
+    what = "replaced" if is_replacement(finding) else finding.kind
+    head = f"{sign} {what} in {_where(finding)}"
     if finding.source is not None:
         head += f"  {finding.source}: {finding.source.code}".rstrip(": ")
     lines = [head]
-    if change.before is not None:
-        lines.append(f"    before  {format_node(change.before)}")
-    if change.after is not None:
-        lines.append(f"    after   {format_node(change.after)}")
-    lines += _listed("with   ", ops_of(finding.changes[1:]), limit)
+    if before is not None:
+        lines.append(f"    before  {format_node(before)}")
+    if after is not None:
+        lines.append(f"    after   {format_node(after)}")
+    lines += _listed("with   ", rest, limit)
     return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
+
+
+def sides(finding: Finding) -> tuple[Node | None, Node | None, list[Change]]:
+    """The nodes that are shown as before and after, and the other ops of an edit.
+
+    Where ops came in place of others, the first of those that went is before.
+    """
+    first, rest = finding.changes[0], ops_of(finding.changes[1:])
+    other = _counterpart(first, rest)
+    if other is None:
+        return first.before, first.after, rest
+    left = [change for change in rest if change is not other]
+    return first.before or other.before, first.after or other.after, left
+
+
+def is_replacement(finding: Finding) -> bool:
+    """Whether ops came in place of others, of which none became one of them."""
+    if finding.summary:
+        return False
+    return _counterpart(finding.changes[0], ops_of(finding.changes[1:])) is not None
+
+
+def sign_of(finding: Finding) -> str:
+    """The sign of a finding: that of its primary change, `~` where ops replaced others."""
+    return SIGNS["changed" if is_replacement(finding) else finding.kind]
+
+
+def _counterpart(first: Change, rest: Iterable[Change]) -> Change | None:
+    """The first op that went where the primary one came, or the other way round."""
+    if not first.node.is_call:
+        return None
+    opposite = {"added": "removed", "removed": "added"}.get(first.kind)
+    return next((change for change in rest if change.kind == opposite), None)
 
 
 def cost_text(cost: Cost) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,11 @@ LINE = 64
 EVERY = 17
 """Of so many lines one is summed up. Odd, so that the columns of a matrix whose rows are a power of
 two long take turns."""
+
+WATCH_THE_STEP = (
+    "A whole training step can be watched as it is: `with graph_capture.watch() as seen: step(x)`."
+)
+"""What to do with a step that has its backward or its optimizer in it."""
 
 
 class SavedState:
@@ -105,12 +110,17 @@ def preserve_state(named: NamedTensors) -> Iterator[SavedState]:
             saved.restore()
     changed = saved.changed_parameters()
     if changed:
-        shown = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if changed[3:] else "")
-        raise CaptureError(
-            f"the target changed its parameters ({shown}), so a second capture would see another "
-            "model. Leave the optimizer step out of the target; graph_capture runs the backward "
-            "pass by itself. A whole training step can be watched: `with watch() as seen: step()`."
-        )
+        raise CaptureError(parameters_changed(changed))
+
+
+def parameters_changed(names: Sequence[str]) -> str:
+    """Why a target that changed these parameters is refused, and what to do."""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+    return (
+        f"the target changed its parameters ({shown}), as an optimizer does, so a second run would "
+        "see another model. Leave the optimizer step and the backward out of the target, and "
+        f"return the loss: the backward is run by itself. {WATCH_THE_STEP}"
+    )
 
 
 class _Saved:

@@ -11,10 +11,14 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import CaptureError
+from .saved_state import WATCH_THE_STEP, parameters_changed
 
 if TYPE_CHECKING:
     from .invocation import Invocation
     from .saved_state import SavedState
+
+_SECOND_BACKWARD = "Trying to backward through the graph a second time"
+"""What autograd raises where the saved tensors of a graph are freed already."""
 
 
 class Step:
@@ -52,7 +56,8 @@ class Step:
 
         Raises:
             CaptureError: if the output has no tensor; if `backward=True` and nothing requires
-                grad; if `loss_fn` does not give a scalar tensor.
+                grad; if `loss_fn` does not give a scalar tensor; if a backward went through
+                the graph of its output before.
         """
         wanted = self.invocation.backward
         with forward():
@@ -78,9 +83,26 @@ class Step:
         self.cotangents = [
             (place.get(id(root), 0), grad) for root, grad in zip(roots, cotangents, strict=True)
         ]
-        with backward():
-            torch.autograd.backward(roots, cotangents)
+        try:
+            with backward():
+                torch.autograd.backward(roots, cotangents)
+        except RuntimeError as error:
+            if _SECOND_BACKWARD in str(error):
+                raise CaptureError(self._why_no_second_backward()) from error
+            raise
         self.ran_backward = True
+
+    def _why_no_second_backward(self) -> str:
+        """Why the backward cannot start from what the target returned, and what to do."""
+        if changed := self.saved.changed_parameters():
+            return parameters_changed(changed)
+        return (
+            "the backward of what the target returns cannot be started, because a backward went "
+            "through its graph before. If the target calls loss.backward() or torch.autograd.grad "
+            "itself: leave that out and return the loss (the backward is run by itself), or keep "
+            "it and return loss.detach(). If it keeps a tensor of an earlier call, such as a "
+            f"hidden state: detach() that. {WATCH_THE_STEP}"
+        )
 
     def _set_aside_leaves(self, roots: list[torch.Tensor]) -> None:
         """Find every leaf that the backward will give a gradient, also those of closures."""

@@ -200,9 +200,10 @@ def _sign(element: Element) -> str:
 
 def _finding(finding: Finding, drawing: Drawing | None) -> Data:
     head, _, more = finding.to_text().partition("\n")
+    sign, _, summary = head.partition(" ")
     return {
-        "sign": SIGNS[finding.kind],
-        "summary": head.removeprefix(f"{SIGNS[finding.kind]} "),
+        "sign": sign,
+        "summary": summary,
         "more": more,
         "ids": _ids(finding.changes, drawing),
         "follows": _ids(finding.consequences, drawing),

@@ -60,6 +60,8 @@ _MODULE = re.compile(r"\b_(?:modules|parameters|buffers)\[")
 _IMPORTED = re.compile(r"G\['__import_(\w+)'\]")
 """A global of Dynamo's own for a module, dots written as `_dot_`."""
 _GLOBAL = re.compile(r"G\['(\w+)'\]")
+_UNSPECIALIZED = re.compile(r"___as_tensor\((.+?)\)\.item\(\)")
+"""The source of a float that Dynamo had made an input of the graph, as a tensor."""
 _MARKS = r"_dynamo_(?:dynamic|weak_dynamic|static|unbacked|strict_unbacked)_indices"
 
 _STATES = {
@@ -78,6 +80,7 @@ def check_of(text: str) -> Check:
     Args:
         text: `GuardText.check`.
     """
+    text = _UNSPECIALIZED.sub(r"\1", text)
     return _first(text, _CHECKS) or _other(text)
 
 

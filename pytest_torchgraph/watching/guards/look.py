@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import linecache
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
 
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, torch_file
-from .checks import BACKEND, Check, check_of, marked, size_in_words, sizes_in
+from .checks import BACKEND, Check, check_of, marked, size_in_words, sizes_in, thing
 from .read import UNKNOWN, attribute, length, own_attributes, read
 from .shown import backend_in_words, shown, type_name
 from .text import GuardLine, GuardText, parse, without_scope
@@ -31,6 +33,9 @@ _ADVICE = "If this is unexpected, "
 """How torch's advice begins where the backend is another one."""
 _DTYPES = {5: torch.float16, 6: torch.float32, 7: torch.float64, 15: torch.bfloat16}
 """Some of torch's numbers of dtypes, as the guard of the process's state has them."""
+
+_CELL = re.compile(r"(.+)\.__closure__\[(\d+)\]\.cell_contents")
+"""The source of a variable of a closure."""
 
 
 class Sight(NamedTuple):
@@ -84,11 +89,38 @@ def _look_at(text: GuardText, miss: torch_private.CacheMiss) -> Sight:
     if own is not None:
         text = text._replace(lines=own.lines, hints=(*text.hints, *own.hints))
     text = text._replace(lines=tuple(_found(line, text, miss) for line in text.lines))
+    written = _as_written(check.subject, miss)
+    if written:  # torch 2.13 has a hint that says the same, and no more
+        check = _renamed(check, written)
+        text = text._replace(hints=tuple(h for h in text.hints if not h.startswith('guard on "')))
     for name in miss.free:
         words = check.words.replace(f"argument {name}:", f"variable {name} of the closure:")
         check = replace(check, words=words)
     guard = own.check if own is not None and is_exact else ""
     return Sight(text, check, _now(check, entry, miss), guard, _is_static(check, miss))
+
+
+def _as_written(source: str, miss: torch_private.CacheMiss) -> str:
+    """A source as the code has it: `model.scale` for that of a cell of a function's closure."""
+    cell = _CELL.match(source)
+    if cell is None:
+        return ""
+    code = attribute(read(cell[1], miss.locals, miss.globals), "__code__")
+    names = code.co_freevars if isinstance(code, CodeType) else ()
+    number = int(cell[2])
+    return names[number] + source[cell.end() :] if number < len(names) else ""
+
+
+def _renamed(check: Check, written: str) -> Check:
+    """The check, with what its source is in the code."""
+    before, after = thing(check.subject), thing(written)
+    if written.isidentifier():
+        after = f"variable {written} of a closure"
+    return replace(
+        check,
+        words=check.words.replace(before, after),
+        unknown=check.unknown.replace(before, after),
+    )
 
 
 def _is_static(check: Check, miss: torch_private.CacheMiss) -> bool:

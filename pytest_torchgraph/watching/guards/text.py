@@ -19,6 +19,8 @@ _WITH_ID = re.compile(r"\s*(!?\d+(?:/\d+)*):[ ]?(.*)", re.DOTALL)
 _STACK = "\nUser stack trace:"
 _PLACE = re.compile(r"(?:(.*?)  # )?(\S(?:(?!  # ).)*?):(\d+) in ([^\s;]+)", re.DOTALL)
 _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
+_TORCHS_LINE = re.compile(r"\([^\s():]+:\d+ in \w+\)(?!  # )")
+"""A line of torch's, in brackets."""
 _HINT = "HINT: "
 _LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
 
@@ -102,6 +104,11 @@ def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
     lines: list[GuardLine] = []
     hints: list[str] = []
     while comment:
+        if _TORCHS_LINE.match(comment):  # with no line of the user's before it
+            group, comment = _group(comment)
+            hints.append(_note(group))
+            comment = comment.lstrip()
+            continue
         place = _PLACE.match(comment)
         if place is None or comment.startswith(";"):  # of several guards in one text
             hints += [comment.strip("; ")] if comment.strip("; ") else []

@@ -82,8 +82,12 @@ def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
     assert [len(numbers()[k]) for k in (FIRST, SECOND, COUNTS, NEW)] == [2, 4, 1, 1]
     run("accept", f"--from={left.directory}", f"--cause={NEW}", code=0)
     listed = run("review", left.directory, "--list", code=1)
-    assert listed.startswith("3 causes in 5 stored graphs; 36 graphs stored already\n  1  ~ aten.g")
-    assert "35 of 37 files stored already; 2 files also have cause 2" in listed
+    assert listed.startswith(
+        "3 causes in 5 stored graphs; 36 other graphs accepted already\n  1  ~ aten.g"
+    )
+    assert "(2 places, 2 files)\n" in listed.splitlines(keepends=True)[1]
+    assert "35 of 37 files accepted already; 2 files also have cause 2" in listed
+    assert "test_net[0].tgraph" not in listed
     run("accept", f"--from={left.directory}", code=0)
     assert run("review", left.directory, "--list", code=0).startswith("nothing waits")
     assert run("review", left.directory, code=0).startswith("nothing waits")

@@ -124,7 +124,9 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
     assert review.is_given_back()
     after = review.seen.partition(LEAVING)[2]
-    assert b"2 graphs stored\r\n4 causes in 39 stored graphs; 2 graphs stored already" in after
+    assert (
+        b"2 graphs stored\r\n4 causes in 39 stored graphs; 2 other graphs accepted already" in after
+    )
 
 
 def test_accepting_everything_leaves_nothing_to_review(
@@ -162,7 +164,9 @@ def test_an_interrupted_review_loses_nothing(
         assert code == (1 if isinstance(how, str) else 128 + how)
         assert review.is_given_back()
     assert main(["review", "--list", str(left.directory)]) == 1
-    assert "4 causes in 39 stored graphs; 2 graphs stored already" in capsys.readouterr().out
+    assert (
+        "4 causes in 39 stored graphs; 2 other graphs accepted already" in capsys.readouterr().out
+    )
     assert main(["accept", f"--from={left.directory}"]) == 0
     assert left.stored() == updated
 

@@ -1,0 +1,63 @@
+"""The traceback of an error that this package raised on purpose: it ends in the user's code."""
+
+from __future__ import annotations
+
+import inspect
+import opcode
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from ..errors import TorchGraphError
+from ..settings.paths import is_below
+
+_OURS = str(Path(__file__).parents[1])
+_RAISE = opcode.opmap["RAISE_VARARGS"]
+"""The instruction of a `raise` with an exception."""
+_OF_WRONG_ARGUMENTS = (TypeError, ValueError)
+
+
+def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Hide the frames of this package where it refused something, and what it called to do so.
+
+    All frames of any other error stay: of one of the user's code, and of an error in this package.
+    """
+    steps = list(_steps(excinfo.tb))
+    if not _is_refusal(excinfo.value, steps[-1]):
+        return
+    files = [step.tb_frame.f_code.co_filename for step in steps]
+    users = [number for number, file in enumerate(files) if _is_user_file(file)]
+    last = users[-1] if users else len(steps)
+    for number, (step, file) in enumerate(zip(steps, files, strict=True)):
+        code = step.tb_frame.f_code
+        # Only of a function are the locals a copy; those of a module are its globals.
+        if (is_below(file, _OURS) or number > last) and code.co_flags & inspect.CO_OPTIMIZED:
+            step.tb_frame.f_locals["__tracebackhide__"] = True
+
+
+def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
+    while step is not None:
+        yield step
+        step = step.tb_next
+
+
+def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
+    """Whether this package raised an error by a `raise` of its own."""
+    code = raised.tb_frame.f_code
+    if not is_below(code.co_filename, _OURS):
+        return False
+    if isinstance(error, TorchGraphError):
+        return True
+    return isinstance(error, _OF_WRONG_ARGUMENTS) and code.co_code[raised.tb_lasti] == _RAISE
+
+
+def _is_user_file(file: str) -> bool:
+    """Whether a file is the user's; without torch imported none is torch's."""
+    if "torch" not in sys.modules:
+        return not is_below(file, _OURS)
+    from ..convert.source_lines import is_user_file
+
+    return is_user_file(file)

@@ -1,0 +1,84 @@
+"""Where this package refuses something, the traceback ends in the user's code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from projects import Run
+
+from pytest_torchgraph import CaptureError, capture
+from pytest_torchgraph.graph import Graph
+from pytest_torchgraph.report.tracebacks import hide_own_frames
+
+
+def compiled_inside(x: torch.Tensor) -> torch.Tensor:
+    step: Callable[..., torch.Tensor] = torch.compile(torch.relu, backend="eager")
+    return step(x)
+
+
+def shown(call: Callable[[], Any], error: type[Exception]) -> list[tuple[str, str]]:
+    """The files and functions that a report of a failing call shows."""
+    with pytest.raises(error) as caught:
+        call()
+    hide_own_frames(caught)
+    frames = caught.traceback[1:].filter(caught)
+    return [(Path(frame.path).name, frame.name) for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "inside"),
+    [
+        (lambda: capture(lambda x: 3, torch.ones(2)), CaptureError, []),
+        (lambda: capture(torch.ones(2)), TypeError, []),
+        (lambda: capture(torch.relu, torch.ones(2), via="aott"), ValueError, []),
+        (
+            lambda: capture(compiled_inside, torch.ones(2), via="dispatch"),
+            CaptureError,
+            ["compiled_inside"],
+        ),
+    ],
+    ids=["capture", "type", "value", "in the target"],
+)
+def test_a_refusal_ends_in_the_users_code(
+    call: Callable[[], Any], error: type[Exception], inside: list[str]
+) -> None:
+    here = Path(__file__).name
+    assert shown(call, error) == [(here, name) for name in ("<lambda>", *inside)]
+
+
+def test_an_error_of_the_users_or_of_ours_shows_all_its_frames() -> None:
+    def fails(x: torch.Tensor) -> None:
+        raise ValueError("the target's own")
+
+    files = [file for file, _ in shown(lambda: capture(fails, torch.ones(2)), ValueError)]
+    assert "capture.py" in files
+    assert files[-1] == Path(__file__).name
+
+    def wrong() -> None:
+        Graph.from_text(b"")  # type: ignore[arg-type]  # TypeError where nobody raises one
+
+    assert [file for file, _ in shown(wrong, TypeError)][-1] != Path(__file__).name
+
+
+def test_a_report_has_the_frames_only_if_all_are_asked_for(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        test_it="""
+        from pytest_torchgraph.graph import Graph
+
+        def test_text():
+            Graph.from_text("torchgraph 99")
+        """
+    )
+    ours = re.compile(r"pytest_torchgraph[/\\]graph[/\\].*:\d+: ")
+    found = run().stdout.str()
+    assert "GraphFormatError: " in found
+    assert "test_it.py:4: GraphFormatError" in found
+    assert not ours.search(found)
+    assert ours.search(run("--full-trace").stdout.str())
