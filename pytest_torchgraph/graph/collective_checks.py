@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .collective_table import format_over, format_size
 from .collectives import Collective
 from .failures import UnexpectedOps, failed
 from .model import Graph
@@ -166,6 +167,5 @@ def listed(found: Sequence[Collective]) -> Iterator[str]:
 
 def _described(each: Collective) -> tuple[str, ...]:
     """What a collective is, and where, as lines."""
-    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-    over = each.group or "an unknown group"
-    return f"{each.kind} of {each.graph} over {over}, {size}", *format_locations([each.node])
+    what = f"{format_over(each, each.graph)}, {format_size(each)}"
+    return what, *format_locations([each.node])
