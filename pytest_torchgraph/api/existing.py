@@ -10,6 +10,7 @@ import torch
 import torch.export
 import torch.fx
 
+from ..checks.compilation import need_graphs
 from ..convert.from_fx import Naming, convert
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
@@ -107,10 +108,13 @@ def diff(a: Any, b: Any) -> GraphDiff:
     Raises:
         TypeError: for anything else, and for ranks beside something that is none.
         TorchGraphError: for ranks of another mesh, for other ranks, and for none.
+        AssertionError: for two watches of which neither saw a graph, with the cause.
     """
     if are_ranks(a) or are_ranks(b):
         return _diff_of_ranks(a, b)
     before, after = graphs_of(a), graphs_of(b)
+    if not (before or after):
+        need_graphs(a)
     if len(before) == len(after) == 1:
         old, new = _comparable(before[0], after[0])
         return diff_graphs((old,), (new,))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .collective_table import format_over, format_size
 from .collectives import Collective
 from .failures import UnexpectedOps, failed
@@ -55,7 +55,7 @@ def assert_collectives(
     place = device_of(graphs, device)
     counts = {kind: bounds(count, place) for kind, count in expected.items()}
     if not exact and (bytes_ is None or not counts):
-        _check_limits(counts)
+        need_a_limit("assert_collectives with exact=False", counts.values())
     found = over_group(graphs, everything, group)
     wrong: list[str] = []
     unexpected: list[Collective] = []
@@ -93,16 +93,6 @@ def assert_collectives(
         elif not unexpected and not heavy:
             wrong += ["collectives captured:", *listed(everything)]
         raise failed("\n".join([f"{title}:", *wrong]), shows)
-
-
-def _check_limits(counts: Mapping[str, tuple[int, int | None]]) -> None:
-    """Refuse what allows everything, where kinds that are not named are allowed."""
-    if all(limits == (0, None) for limits in counts.values()):
-        given = "{}" if not counts else "any number of each kind"
-        raise TypeError(
-            f"assert_collectives with {given} and exact=False checks nothing: name at least one "
-            "kind with a limit, or leave exact=True, so that there may be no others"
-        )
 
 
 def _check_arguments(expected: Mapping[str, Any]) -> None:
