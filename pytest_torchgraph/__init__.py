@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .graph.diff.findings import Finding as Finding
     from .graph.diff.findings import GraphDiff as GraphDiff
     from .graph.diff.findings import Place as Place
+    from .graph.diff.ranks import RanksDiff as RanksDiff
     from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -67,6 +68,7 @@ _NAMES = {
     "graph.collectives": ("Collective",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
+    "graph.diff.ranks": ("RanksDiff",),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "graph.pattern": ("Match",),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),

@@ -14,7 +14,7 @@ from ..graph.diff.causes import Cause, causes_of
 from ..graph.diff.counts import differing_counts
 from ..graph.diff.described import CauseInWords, cause_in_words
 from ..graph.diff.findings import GraphDiff
-from ..graph.diff.ranks import findings_of_ranks, same_ranks
+from ..graph.diff.ranks import diff_of_ranks, same_ranks
 from ..graph.diff.report import diff_graphs
 from ..graph.text.files import parse_any_file, read_text
 from ..graph.text.parse import Document
@@ -271,10 +271,9 @@ def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
         ]
     except TorchGraphError as error:
         raise GraphFormatError(str(error), path=str(after)) from None
-    found = findings_of_ranks((ranks, pair.diff) for ranks, pair in pairs)
-    diff = GraphDiff(tuple(finding for finding, _ in found)) if found else None
+    found = diff_of_ranks((ranks, pair.diff) for ranks, pair in pairs)
     counts = [f"{format_ranks(ranks)}: {line}" for ranks, pair in pairs for line in pair.counts]
-    return _Pair(diff, tuple(counts), releases, renamed=not found and not counts)
+    return _Pair(found or None, tuple(counts), releases, renamed=not found and not counts)
 
 
 def _compare_programs(old: Document, new: Document) -> _Pair:

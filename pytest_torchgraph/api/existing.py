@@ -10,10 +10,12 @@ import torch
 import torch.export
 import torch.fx
 
+from ..checks.compilation import need_graphs
 from ..convert.from_fx import Naming, convert
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.diff.findings import GraphDiff
+from ..graph.diff.ranks import diff_of_ranks, refuse_other_ranks
 from ..graph.diff.report import diff_graphs
 from ..graph.model import Graph, GraphKind, Result
 from ..graph.text.files import parse_file, read_text
@@ -24,6 +26,7 @@ from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
 from ..torch_release import need_torch
 from .contents import Contents
+from .many_ranks import are_ranks
 from .result import Capture
 
 
@@ -97,14 +100,41 @@ def diff(a: Any, b: Any) -> GraphDiff:
     Where one of two graphs knows no shape at all, as the result of a `torch.fx.Transformer` does
     not, their shapes and dtypes are not compared.
 
+    Of `Ranks` each edit is one finding, however many ranks have it, and the text says which do.
+
     Args:
-        a, b: each a Capture, a Graph, or what `from_fx` takes.
+        a, b: each a Capture, a Graph, or what `from_fx` takes; or both `Ranks`.
+
+    Raises:
+        TypeError: for anything else, and for ranks beside something that is none.
+        TorchGraphError: for ranks of another mesh, for other ranks, and for none.
+        AssertionError: for two watches of which neither saw a graph, with the cause.
     """
+    if are_ranks(a) or are_ranks(b):
+        return _diff_of_ranks(a, b)
     before, after = graphs_of(a), graphs_of(b)
+    if not (before or after):
+        need_graphs(a)
     if len(before) == len(after) == 1:
         old, new = _comparable(before[0], after[0])
         return diff_graphs((old,), (new,))
     return diff_graphs(before, after)
+
+
+def _diff_of_ranks(a: Any, b: Any) -> GraphDiff:
+    """See `diff`: equal ranks are compared once."""
+    if not are_ranks(a) or not are_ranks(b):
+        other = type(b if are_ranks(a) else a).__name__
+        raise TypeError(
+            f"ranks are compared with ranks, not with a {other}: for one of them, ranks[0] is the "
+            "capture of the first"
+        )
+    refuse_other_ranks(a, b)
+    now = dict(zip(b.ranks, b, strict=True))
+    pairs: dict[tuple[Capture, Capture], list[int]] = {}
+    for rank, before in sorted(zip(a.ranks, a, strict=True), key=lambda item: item[0]):
+        pairs.setdefault((before, now[rank]), []).append(rank)
+    return diff_of_ranks((ranks, diff(*pair)) for pair, ranks in pairs.items())
 
 
 def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:

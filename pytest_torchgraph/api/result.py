@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
+from ..checks.compilation import need_graphs
 from ..checks.eager import need_no_gaps
 from ..errors import CaptureError
 from ..graph.collectives import Collective, collectives_of
@@ -62,7 +63,8 @@ class Capture(Assertions, Costs):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
     `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`
-    are, each in turn, those that ran eagerly having run as often.
+    are, each in turn, those that ran eagerly having run as often. Two watches of which neither
+    saw a graph are an `AssertionError`, with the cause: nothing would be compared.
 
     Args:
         contents: what was captured.
@@ -369,6 +371,8 @@ class Capture(Assertions, Costs):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):
             return NotImplemented
+        if not (self.program or other.program):
+            need_graphs(self)
         return list(map(_compared, self.program)) == list(map(_compared, other.program))
 
     def __hash__(self) -> int:

@@ -105,8 +105,12 @@ Baseline = dict[str, Section]
 """The sections, by release as `major.minor`."""
 
 
-def read(path: Path) -> Baseline:
+def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     """Read a baseline.
+
+    Args:
+        path: the file.
+        pytest: the command that starts the run whose baseline it is.
 
     Raises:
         BaselineError: where there is no file, or it is not a baseline.
@@ -115,7 +119,7 @@ def read(path: Path) -> Baseline:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         raise BaselineError(
-            f"{path}: there is no baseline; pytest --torchgraph-audit=record makes one"
+            f"{path}: there is no baseline; {pytest} --torchgraph-audit=record makes one"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{path}: {error}") from error

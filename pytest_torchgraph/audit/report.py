@@ -13,6 +13,7 @@ import pytest
 
 from ..settings import config as settings
 from ..settings.filters import filter_given
+from ..settings.torchrun import pytest_command
 from ..torch_release import running_release
 from ..words import counted
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
@@ -41,7 +42,7 @@ class AuditReport:
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
-        self._baseline = _baseline(self._path, self._mode)
+        self._baseline = _baseline(self._path, self._mode, chosen.rank)
         self._facts: dict[str, TestFacts] = {}
         self._tests: set[str] = set()
         self._places: dict[str, str] = {}
@@ -254,20 +255,22 @@ def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _baseline(path: Path, mode: str) -> Baseline:
+def _baseline(path: Path, mode: str, rank: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
     if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
     from .baseline import BaselineError, read
 
+    pytest_of_all = " ".join(pytest_command(rank))
     try:
-        baseline = read(path)
+        baseline = read(path, pytest=pytest_of_all)
     except BaselineError as error:
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
     release = running_release()
     if mode == "check" and release not in baseline:
         raise pytest.UsageError(
             f"--torchgraph-audit=check: {path} has nothing about torch {release}, only about "
-            f"{', '.join(baseline) or 'no release'}; pytest --torchgraph-audit=record adds it"
+            f"{', '.join(baseline) or 'no release'}; {pytest_of_all} --torchgraph-audit=record "
+            "adds it"
         )
     return baseline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graph.checks import bounds, device_of, format_bounds
+from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
@@ -21,15 +21,20 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
     kernels = capture.kernels
     generated = [each for each in kernels if not each.is_extern]
     libraries = [each for each in kernels if each.is_extern]
-    wrong = []
-    for word, expected, found in (
+    counts = (
         ("generated kernels", n, len(generated)),
         ("library calls", extern, sum(each.launches for each in libraries)),
         ("launches of generated kernels", launches, sum(each.launches for each in generated)),
-    ):
-        if expected is None:
-            continue
-        low, high = bounds(expected, device_of(capture.graphs, capture.device))
+    )
+    device = device_of(capture.graphs, capture.device)
+    asked = [
+        (word, *bounds(expected, device), found)
+        for word, expected, found in counts
+        if expected is not None
+    ]
+    need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in asked])
+    wrong = []
+    for word, low, high, found in asked:
         if found < low or (high is not None and found > high):
             wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {found}")
     if wrong:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -13,7 +14,8 @@ from .exit_codes import DIFFERENT, SAME
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
-    from ..graph.diff.findings import Finding, GraphDiff
+    from ..graph.diff.causes import Cause
+    from ..graph.diff.findings import GraphDiff
     from ..graph.text.parse import Document
     from ..graph.text.ranks import RanksDocument
 
@@ -39,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         TorchGraphError: for files with the graphs of other ranks.
     """
-    from ..graph.diff.findings import GraphDiff
-    from ..graph.diff.ranks import findings_of_ranks
+    from ..graph.diff.ranks import diff_of_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -48,10 +49,8 @@ def run(options: argparse.Namespace) -> int:
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
     found = [(ranks, *_differences(before, after)) for ranks, before, after in pairs]
-    by_ranks = findings_of_ranks((ranks, difference) for ranks, difference, _ in found)
-    difference = next((each for _, each, _ in found if each), None) if len(found) == 1 else None
-    if difference is None and by_ranks:
-        difference = GraphDiff(tuple(finding for finding, _ in by_ranks))
+    own = [(ranks, each) for ranks, each, _ in found]
+    difference = diff_of_ranks(own) if own[0][0] else own[0][1]
     counts = [
         f"{format_ranks(ranks)}: {line}" if ranks else line
         for ranks, _, lines in found
@@ -65,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
             lines += _markdown(difference, str(options.new))
             lines += [f"- {markdown_code(line)}" for line in counts or ()]
         elif difference:
-            lines += [difference.heading(), *_findings(difference, by_ranks, every=options.all)]
+            every = difference.to_text(limit=len(difference.findings))
+            lines += [difference.heading(), every if options.all else difference.to_text()]
         else:
             lines += counts or ()
         if lines:
@@ -108,25 +108,6 @@ def _differences(old: Document, new: Document) -> tuple[GraphDiff | None, list[s
     return diff_graphs(old.graphs, new.graphs), []
 
 
-def _findings(
-    difference: GraphDiff, by_ranks: Sequence[tuple[Finding, tuple[int, ...]]], *, every: bool
-) -> Iterator[str]:
-    """The lines of the findings, below the ranks that have them."""
-    from ..graph.diff.findings import GraphDiff
-
-    groups: dict[tuple[int, ...], list[Finding]] = {}
-    for finding, ranks in by_ranks:
-        groups.setdefault(ranks, []).append(finding)
-    for ranks, findings in groups.items():
-        own = GraphDiff(tuple(findings)) if ranks else difference
-        text = own.to_text(limit=len(own.findings)) if every else own.to_text()
-        if not ranks:
-            yield text
-            continue
-        yield f"{format_ranks(ranks)}:"
-        yield from (f"  {line}" for line in text.splitlines())
-
-
 def _data(
     difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None, file: str
 ) -> dict[str, Any]:
@@ -136,7 +117,10 @@ def _data(
     findings = causes_of([(file, difference)]) if difference else ()
     return {
         "heading": difference.heading() if difference else "",
-        "findings": [cause_in_words(each).to_json() for each in findings],
+        "findings": [
+            {**cause_in_words(each).to_json(), "ranks": _ranks(each, difference)}
+            for each in findings
+        ],
         "counts": counts or [],
         "releases": releases,
     }
@@ -145,8 +129,24 @@ def _data(
 def _markdown(difference: GraphDiff | None, file: str) -> list[str]:
     from ..graph.diff.causes import causes_of
     from ..graph.diff.described import cause_in_words
+    from ..graph.diff.ranks import RanksDiff
 
     if not difference:
         return []
-    causes = [cause_in_words(each) for each in causes_of([(file, difference)])]
-    return [f"**{difference.heading()}**", "", *markdown_table(causes)]
+    causes = []
+    for cause in causes_of([(file, difference)]):
+        ranks = tuple(map(str, _ranks(cause, difference)))
+        causes.append(replace(cause_in_words(cause), files=ranks or cause.files))
+    noun = "rank" if isinstance(difference, RanksDiff) else "file"
+    return [f"**{difference.heading()}**", "", *markdown_table(causes, noun)]
+
+
+def _ranks(cause: Cause, difference: GraphDiff | None) -> list[int]:
+    """The ranks that have an edit; none of files that hold one capture."""
+    from ..graph.diff.ranks import RanksDiff
+
+    if not isinstance(difference, RanksDiff):
+        return []
+    own = {id(finding) for finding in cause.findings}
+    pairs = zip(difference.findings, difference.ranks, strict=True)
+    return sorted({rank for finding, ranks in pairs if id(finding) in own for rank in ranks})

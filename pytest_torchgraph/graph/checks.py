@@ -33,10 +33,12 @@ def assert_op_counts(
     if not expected:
         raise TypeError("assert_op_counts({}) checks nothing: name at least one op")
     need_any_graph(graphs)
+    limits = {op: bounds(count, device_of(graphs, device)) for op, count in expected.items()}
+    if not exact:
+        need_a_limit("assert_op_counts", limits.values())
     problems: list[str] = []
     unexpected: list[Node] = []
-    for op, count in expected.items():
-        low, high = bounds(count, device_of(graphs, device))
+    for op, (low, high) in limits.items():
         nodes = find(graphs, op, selected)
         too_many = high is not None and len(nodes) > high
         if too_many:
@@ -129,6 +131,20 @@ def bounds(count: Any, device: str) -> tuple[int, int | None]:
     if low < 0 or (high is not None and high < low):
         raise ValueError(f"{count!r} allows no count at all")
     return low, high
+
+
+def need_a_limit(name: str, limits: Iterable[tuple[int, int | None]]) -> None:
+    """Refuse counts of which each allows any number.
+
+    Args:
+        name: that of the assertion.
+        limits: what `bounds` gave.
+
+    Raises:
+        TypeError: where none of them can fail.
+    """
+    if all(each == (0, None) for each in limits):
+        raise TypeError(f"{name} checks nothing: give a count with a limit, not (0, None) alone")
 
 
 def device_of(graphs: Iterable[Graph], device: str | None = None) -> str:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
+from .collective_table import format_over, format_size
 from .collectives import Collective
 from .failures import UnexpectedOps, failed
 from .model import Graph
@@ -54,7 +55,7 @@ def assert_collectives(
     place = device_of(graphs, device)
     counts = {kind: bounds(count, place) for kind, count in expected.items()}
     if not exact and (bytes_ is None or not counts):
-        _check_limits(counts)
+        need_a_limit("assert_collectives with exact=False", counts.values())
     found = over_group(graphs, everything, group)
     wrong: list[str] = []
     unexpected: list[Collective] = []
@@ -92,16 +93,6 @@ def assert_collectives(
         elif not unexpected and not heavy:
             wrong += ["collectives captured:", *listed(everything)]
         raise failed("\n".join([f"{title}:", *wrong]), shows)
-
-
-def _check_limits(counts: Mapping[str, tuple[int, int | None]]) -> None:
-    """Refuse what allows everything, where kinds that are not named are allowed."""
-    if all(limits == (0, None) for limits in counts.values()):
-        given = "{}" if not counts else "any number of each kind"
-        raise TypeError(
-            f"assert_collectives with {given} and exact=False checks nothing: name at least one "
-            "kind with a limit, or leave exact=True, so that there may be no others"
-        )
 
 
 def _check_arguments(expected: Mapping[str, Any]) -> None:
@@ -166,6 +157,5 @@ def listed(found: Sequence[Collective]) -> Iterator[str]:
 
 def _described(each: Collective) -> tuple[str, ...]:
     """What a collective is, and where, as lines."""
-    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-    over = each.group or "an unknown group"
-    return f"{each.kind} of {each.graph} over {over}, {size}", *format_locations([each.node])
+    what = f"{format_over(each, each.graph)}, {format_size(each)}"
+    return what, *format_locations([each.node])

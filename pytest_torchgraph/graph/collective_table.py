@@ -1,4 +1,4 @@
-"""The collectives of graphs as a table, one line each."""
+"""Collectives as text: what is said of one, and a table with a line for each."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ def format_collectives(found: Sequence[Collective]) -> str:
     ]
     said = [column for column in columns if any(column[1:])]
     return aligned([list(cells) for cells in zip(*said, strict=True)])
+
+
+def format_over(each: Collective, of: str = "") -> str:
+    """The kind and the group of a collective: `all_reduce over tp`.
+
+    Args:
+        each: the collective.
+        of: what has it, where that is to be said: a graph.
+    """
+    return f"{each.kind}{f' of {of}' if of else ''} over {each.group or 'an unknown group'}"
+
+
+def format_size(each: Collective) -> str:
+    """How much a collective moves, in words: `1,024 bytes`."""
+    return "unknown bytes" if each.bytes is None else f"{each.bytes:,} bytes"
 
 
 def format_bytes(each: Collective) -> str:

@@ -19,7 +19,13 @@ from ..ops.collectives import (
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from ..ops.no_work import NO_WORK
-from .collective_table import format_bytes, format_collectives, format_tensor, format_wait
+from .collective_table import (
+    format_collectives,
+    format_over,
+    format_size,
+    format_tensor,
+    format_wait,
+)
 from .cost.saved import producer_of, viewed_by
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
@@ -71,13 +77,11 @@ class Collective:
         return self.distance is not None and not self.overlap
 
     def __str__(self) -> str:
-        size = f"{format_bytes(self)} bytes"
         tensor = f" ({found})" if (found := format_tensor(self)) else ""
         module = f" in {self.module}" if self.module else ""
         wait = f", waited for {found}" if (found := format_wait(self)) else ""
         line = f" ({self.source})" if self.source is not None else ""
-        group = self.group or "an unknown group"
-        return f"{self.kind} over {group}, {size}{tensor}{module}{wait}{line}"
+        return f"{format_over(self)}, {format_size(self)}{tensor}{module}{wait}{line}"
 
     def __repr__(self) -> str:
         return f"<{self}>"

@@ -84,7 +84,7 @@ class OpChecks:
 
         Raises:
             AssertionError: with the counts that there are.
-            TypeError: if `expected` is empty.
+            TypeError: if `expected` is empty; and, unless `exact`, if it allows any number of each.
             ValueError: for a pattern that can match nothing at the graphs' level.
         """
         __tracebackhide__ = True
@@ -151,6 +151,7 @@ class OpChecks:
 
         Raises:
             AssertionError: with the matches that there are, and what the right-hand ops use.
+            TypeError: for a count that allows any number.
         """
         __tracebackhide__ = True
         from .pattern_checks import assert_pattern
@@ -226,9 +227,10 @@ class OpChecks:
             expected: from a kind, as `"all_reduce"` (see `Collective`), to its count: an int, a
                 `(min, max)` where max may be None, or a mapping by device type. `{}` is none at
                 all.
-            group: looks only at those over one group: the name of a mesh dimension, or `"g0"`. A
-                dimension over which nothing runs counts 0 where the mesh is known, as in a capture
-                of `graph_ranks`, and not in a file.
+            group: looks only at those over one group, and says nothing of the others: the name of a
+                mesh dimension, or `"g0"`; None counts those of all groups together. A dimension
+                over which nothing runs counts 0 where the mesh is known, as in a capture of
+                `graph_ranks`, and not in a file.
             bytes: how many bytes those that are looked at move, all together: an int, a
                 `(min, max)`, or a mapping by device type.
             exact: whether there may be no other kind than those in `expected`.
@@ -265,6 +267,7 @@ class OpChecks:
                 there is none to look at.
             CaptureError: for a graph of torch functions, as via "dynamo", which holds views that
                 are not known as such.
+            TypeError: where `exposed` allows any number.
             ValueError: for an unknown kind, `at_least` below 1, and a group over which nothing
                 runs, unless it is a dimension of a known mesh.
         """

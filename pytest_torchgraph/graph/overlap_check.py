@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..ops.levels import ATEN_LEVELS
-from .checks import bounds, device_of, format_bounds, need_any_graph
+from .checks import bounds, device_of, format_bounds, need_a_limit, need_any_graph
 from .collective_checks import check_kind, listed, over_group
 from .collectives import Collective
 from .failures import UnexpectedOps, failed
@@ -49,6 +49,7 @@ def assert_overlapped(
     if not found:
         there = "\n".join(["collectives captured:", *listed(everything)])
         raise AssertionError(f"no collective to be overlapped ({which})\n{there}")
+    need_a_limit("assert_overlapped", [(low, high)])
     bare = [each for each in found if len(each.overlap) < at_least]
     if len(bare) < low or (high is not None and len(bare) > high):
         title = "exposed collectives" + (f" ({which})" if which else "")

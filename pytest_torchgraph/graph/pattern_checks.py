@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from .checks import bounds, device_of, format_bounds, format_locations, need_any_graph
+from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .diff.group import subgraph_names
 from .failures import UnexpectedOps, failed
 from .find import find
@@ -27,6 +27,7 @@ def assert_pattern(
     parsed = parse(pattern)
     need_any_graph(graphs)
     low, high = (1, None) if count is None else bounds(count, device_of(graphs, device))
+    need_a_limit("assert_pattern", [(low, high)])
     found = find_pattern(graphs, parsed)
     if len(found) < low:
         lines = [f"{pattern}: expected {format_bounds(low, high)}, found {len(found)}"]

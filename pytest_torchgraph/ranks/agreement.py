@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..graph.collective_table import format_over, format_size
 from ..graph.collectives import Collective
 from ..graph.model import Atom, Ref
 
@@ -40,8 +41,7 @@ class Sent(NamedTuple):
 
 def sent(each: Collective) -> Sent:
     """What another rank has to have in common with a collective."""
-    size = "?" if each.bytes is None else f"{each.bytes}"
-    payload = f", {size} bytes"
+    payload = f", {format_size(each)}"
     details = [each.dtype] if each.dtype else []
     if each.kind in ROOTED:
         payload = ""
@@ -49,13 +49,13 @@ def sent(each: Collective) -> Sent:
     if each.kind in WITH_CONSTANTS:
         given = [*each.node.args, *each.node.kwargs.values()]
         details += [value for value in _constants(given) if value != each.group]
-    return Sent(f"{each.kind} over {each.group or '?'}{payload}", " ".join(details))
+    return Sent(f"{format_over(each)}{payload}", " ".join(details))
 
 
 def _entry(each: Collective) -> Sent:
     """What all ranks of a group have in common when they enter a collective."""
     if each.kind in UNEVEN:
-        return Sent(f"{each.kind} over {each.group}", each.dtype)
+        return Sent(format_over(each), each.dtype)
     return sent(each)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..graph.collective_table import format_size
 from ..graph.collectives import Collective
 from .agreement import PAIRED, members, place
 
@@ -75,5 +76,4 @@ def _unpaired(channel: Channel, ends: Ends) -> Iterator[str]:
 
 
 def _size(each: Collective) -> str:
-    size = "unknown bytes" if each.bytes is None else f"{each.bytes} bytes"
-    return f"{size} {each.dtype}".rstrip()
+    return f"{format_size(each)} {each.dtype}".rstrip()

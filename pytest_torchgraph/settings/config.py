@@ -18,7 +18,7 @@ from ..devices import DEFAULT, parse_devices
 from . import arguments, releases
 from .paths import unwritable
 from .releases import Releases
-from .torchrun import of_process, pytest_command, rank_of_process
+from .torchrun import of_process, own_file, pytest_command, rank_of_process
 
 AUDIT_MODES = ("show", "record", "check")
 """What `--torchgraph-audit` takes."""
@@ -187,6 +187,7 @@ def configure(config: pytest.Config) -> None:
     required = devices is not None
     if not required:
         devices, where = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
+    rank = rank_of_process(os.environ)
     config.stash[_CONFIG] = Config(
         update=option.torchgraph_update,
         prune=option.torchgraph_prune,
@@ -197,12 +198,12 @@ def configure(config: pytest.Config) -> None:
         json=_json(config),
         github=_choice(config, "github", GITHUB) == "auto",
         audit=option.torchgraph_audit,
-        audit_file=_ini_directory(config) / config.getini("torchgraph_audit_file"),
+        audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
         audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(releases.INI)),
-        rank=rank_of_process(os.environ),
+        rank=rank,
     )
     if option.torchgraph_update:
         releases.refuse_update(get(config).releases)

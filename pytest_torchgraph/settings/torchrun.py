@@ -31,12 +31,19 @@ def pytest_command(rank: str) -> list[str]:
 
 
 def of_process(path: Path, rank: str) -> Path:
-    """A file that each process writes: the first one that very file, another one beside it.
+    """A report that each process writes: the first one that very file, another one beside it.
 
     Args:
         path: the file that was asked for.
         rank: that of this process, see `rank_of_process`.
     """
-    if not rank or rank.startswith("rank-0-"):
-        return path
-    return path.with_name(f"{path.stem}@{rank}{path.suffix}")
+    return path if rank.startswith("rank-0-") else own_file(path, rank)
+
+
+def own_file(path: Path, rank: str) -> Path:
+    """A file that is kept, and that each of several processes has one of; the only one that file.
+
+    Args:
+        path, rank: as of `of_process`.
+    """
+    return path.with_name(f"{path.stem}@{rank}{path.suffix}") if rank else path

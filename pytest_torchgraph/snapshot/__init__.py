@@ -1,6 +1,6 @@
 """Stored graphs: `.tgraph` files beside the tests, kept by syrupy, compared as graphs.
 
-    assertion    the fixture `graph_snapshot`, on top of syrupy's
+    assertion    the fixture `graph_snapshot`, on top of syrupy's; `extension`, its storage
     subject      what a test captured: one program, or several ranks
     compare      that against a stored document, ranks by their classes
     programs     the graphs of one program against the stored ones

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from ..api.many_ranks import ManyRanks, are_ranks
 from ..graph import Graph
 from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
@@ -104,18 +104,12 @@ def subject_of(value: object) -> Subject | RanksSubject:
             be compiled ran eagerly; for `Ranks` without a capture.
     """
     __tracebackhide__ = True
-    if _is_ranks(value):
+    if are_ranks(value):
         return _subject_of_ranks(value)
     return _subject_of_program(value)
 
 
-def _is_ranks(value: Any) -> bool:
-    """Whether a value is `Ranks`, told without their module, which imports torch."""
-    kind = type(value)
-    return isinstance(getattr(kind, "world_size", None), property) and hasattr(value, "ranks")
-
-
-def _subject_of_ranks(value: Any) -> RanksSubject:
+def _subject_of_ranks(value: ManyRanks) -> RanksSubject:
     __tracebackhide__ = True
     if not len(value):
         raise AssertionError(

@@ -41,7 +41,9 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
 
 
 def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
-    """A line for each file that an update wrote or left unchanged."""
+    """A line for each file that an update wrote or left unchanged, or that it had none to write."""
+    if settings.get(config).update and not run.comparing and not config.option.collectonly:
+        yield "nothing stored: no test that ran compared graphs"
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
     counted = Counter(how for path, how, _ in written if how == "renamed" or path in run.replaced)
     many = {how: n for how, n in counted.items() if n > MOST and config.option.verbose <= 0}

@@ -119,6 +119,19 @@ def test_checks_of_nothing_are_refused(captured: Capture) -> None:
         captured.assert_op_counts(["aten.mm"])  # type: ignore[arg-type]
 
 
+def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> None:
+    for check in (
+        lambda: captured.assert_op_counts({"aten.relu": (0, None), "aten.mm": (None, None)}),
+        lambda: captured.assert_op_counts({"aten.relu": {"cpu": (0, None), "cuda": 1}}),
+        lambda: captured.assert_pattern("aten.addmm -> aten.relu", count=(0, None)),
+    ):
+        with pytest.raises(TypeError, match=r"checks nothing: give a count with a limit"):
+            check()
+    captured.assert_op_counts({"aten.relu": (0, None), "aten.add": (1, None)})
+    with pytest.raises(AssertionError, match=r"matched by no pattern"):
+        captured.assert_op_counts({"aten.relu": (0, None)}, exact=True)
+
+
 def test_an_empty_capture_satisfies_no_check() -> None:
     empty = Capture(Contents(()), Header("aot"))
     with pytest.raises(AssertionError, match=r"no graph was captured"):

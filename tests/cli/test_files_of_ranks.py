@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_torchgraph import GraphFormatError, Ranks, compare, load
+from pytest_torchgraph import GraphFormatError, Ranks, TorchGraphError, compare, diff, load
 from pytest_torchgraph.cli.main import main
 
 GRAPH = """forward {
@@ -86,6 +86,12 @@ def test_diff(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "aten.relu -> aten.tanh",
         "aten.relu -> aten.sin",
     ]
+    assert [each["ranks"] for each in data["findings"]] == [[4, 5, 6], [7]]
+    table = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    assert table[2].endswith("| ranks |")
+    assert [row.split(" | ")[-1] for row in table[4:]] == ["3: `4`, `5`, `6` |", "1: `7` |"]
+    one = run("diff", "old", "new", "--rank=4", "--format=json", code=1, capsys=capsys)
+    assert [each["ranks"] for each in json.loads(one)["findings"]] == [[]]
     assert "aten.tanh" in run("diff", "old", "new", "--rank", "4", code=1, capsys=capsys)
     assert run("diff", "old", "new", "--rank", "0", code=0, capsys=capsys) == ""
 
@@ -138,6 +144,38 @@ def test_ranks_are_loaded(files: Path) -> None:
         Ranks.load("bad.tgraph")
     with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*Ranks\.load"):
         load("new.tgraph")
+
+
+def test_the_difference_of_ranks(files: Path) -> None:
+    old, new = Ranks.load("old.tgraph"), Ranks.load("new.tgraph")
+    found = diff(old, new)
+    assert [finding.after.op for finding in found.findings if finding.after] == [
+        "aten.tanh.default",
+        "aten.sin.default",
+    ]
+    lines = str(found).splitlines()
+    assert lines[0].startswith("2 edits: aten.relu -> aten.tanh")
+    assert [line for line in lines if line.startswith("rank")] == ["ranks 4-6:", "rank 7:"]
+    assert [node.op for node in diff(old[7:], new[7:]).added] == [
+        node.op for node in diff(old[7], new[7]).added
+    ]
+    assert not diff(new, new)
+    backwards = Ranks(new[::-1], new.mesh)
+    assert not diff(new, backwards)
+
+
+def test_ranks_are_compared_with_the_same_ranks_alone(files: Path) -> None:
+    old = Ranks.load("old.tgraph")
+    with pytest.raises(TorchGraphError, match=r"not the same ranks: ranks 0-7 of .*ranks 0-3 of"):
+        diff(old, old[:4])
+    with pytest.raises(TorchGraphError, match=r"these are not the same ranks.* of tp=4, dp=2"):
+        diff(old, Ranks.load("mesh.tgraph"))
+    with pytest.raises(TorchGraphError, match="hold no capture"):
+        diff(old[:0], old[:0])
+    with pytest.raises(TypeError, match=r"ranks are compared with ranks, not with a Capture"):
+        diff(old, old[0])
+    with pytest.raises(TypeError, match=r"ranks are compared with ranks, not with a Graph"):
+        diff(old[0].forward, old)
 
 
 def test_show_gives_what_each_class_sends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

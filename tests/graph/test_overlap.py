@@ -112,6 +112,7 @@ def test_nothing_to_overlap_is_a_failure() -> None:
         ({"at_least": 0}, ValueError, "holds for every collective"),
         ({"at_least": 1.5}, TypeError, "no number of ops"),
         ({"exposed": "one"}, TypeError, "'one' is no count"),
+        ({"exposed": (0, None)}, TypeError, "checks nothing"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -275,6 +275,9 @@ def test_nothing_to_check_is_an_error() -> None:
     found = capture(fused, example(8), via=WRITTEN)
     with pytest.raises(TypeError, match="checks nothing"):
         found.assert_kernel_count()
+    with pytest.raises(TypeError, match="checks nothing"):
+        found.assert_kernel_count((0, None), launches=(0, None))
+    found.assert_kernel_count((0, None), launches=1)
     with pytest.raises(ValueError, match="no count is given for device 'cpu'"):
         found.assert_kernel_count({"cuda": 1})
     with pytest.raises(CaptureError, match=r"'aot' generates no code.*via='inductor'"):

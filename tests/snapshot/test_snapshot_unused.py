@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from projects import Run
+from projects import Run, stored_graphs
 
 HEAD = "import pytest\nfrom graphs import graph\n"
 
@@ -218,3 +218,12 @@ def test_nothing_is_pruned_by_a_forgotten_comparison(pytester: pytest.Pytester, 
     pytester.makepyfile(test_net=HEAD + UNUSED["forgotten"])
     run("--torchgraph-prune").assert_outcomes(failed=1)
     assert pytester.path.joinpath("__snapshots__/test_net/test_step.tgraph").exists()
+
+
+def test_an_update_that_has_nothing_to_store_says_so(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("def test_plain(): pass")
+    said = "nothing stored: no test that ran compared graphs"
+    assert stored_graphs(run("--torchgraph-update"))[0] == said
+    collected = run("--torchgraph-update", "--collect-only")
+    assert "nothing stored" not in collected.stdout.str()
+    assert "nothing stored" not in run().stdout.str()

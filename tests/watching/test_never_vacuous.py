@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from watching.uncompiled_cases import WAYS, compiled, ones, plain
 
-from pytest_torchgraph import Capture, CaptureError, Graph, watch
+from pytest_torchgraph import Capture, CaptureError, Graph, diff, watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:::torch")
 
@@ -25,7 +25,7 @@ Check = Callable[[Capture], Any]
 ANY = (0, None)
 
 NEED_COMPILED: dict[str, Check] = {
-    "op_counts": lambda c: c.assert_op_counts({"aten.mul": ANY}),
+    "op_counts": lambda c: c.assert_op_counts({"aten.mul": (0, 100)}),
     "exact_op_counts": lambda c: c.assert_op_counts({"aten.*": ANY}, exact=True),
     "no_ops": lambda c: c.assert_no_ops("aten.mm"),
     "graph_count": lambda c: c.assert_graph_count(forward=ANY, backward=ANY),
@@ -114,6 +114,18 @@ def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
 def test_all_thirteen_ways_are_tried() -> None:
     assert len(WAYS) >= 14  # the third in two variants
     assert len(CHECKS) == 16
+
+
+def test_two_watches_of_nothing_are_not_the_same() -> None:
+    empty, other = watched(lambda: None), watched(lambda: None)
+    for ask in (lambda: empty == other, lambda: diff(empty, other)):
+        with pytest.raises(AssertionError, match=r"no graph was compiled:\n.*inside the watch"):
+            ask()
+    run = compiled(tripled)
+    full = watched(lambda: run(ones()))
+    assert empty != full
+    assert full != empty
+    assert [pair.before for pair in diff(empty, full).graphs] == [None]
 
 
 @pytest.mark.parametrize("name", WAYS)

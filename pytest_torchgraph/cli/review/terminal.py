@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from .session import Session
 from .view import Line, screen
@@ -154,8 +153,8 @@ def _draw(window: curses.window, session: Session, attributes: Mapping[str, int]
 
 def _open(window: curses.window, picture: Path) -> str:
     """Open a picture in the browser; what to say about it."""
-    known: Any = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
-    if not known and sys.platform not in ("darwin", "win32"):
+    desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+    if not desktop and sys.platform not in ("darwin", "win32"):
         return f"no desktop here, the picture is {picture}"
     curses.endwin()  # the browser may be one for terminals
     try:

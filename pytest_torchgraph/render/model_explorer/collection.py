@@ -72,8 +72,10 @@ def _changed_groups(graph: Graph, side: Side) -> list[Json]:
     kinds: dict[str, Counter[str]] = {}
     for node in graph.nodes:
         mark = side.marked.get(id(node))
-        for path in enclosing(namespace(node)) if mark is not None and mark.kind else ():
-            kinds.setdefault(path, Counter())[mark.kind if mark else ""] += 1
+        if mark is None or not mark.kind:
+            continue
+        for path in enclosing(namespace(node)):
+            kinds.setdefault(path, Counter())[mark.kind] += 1
     by_kind: dict[str, list[str]] = {}
     for path, counts in kinds.items():
         kind = next(iter(counts)) if len(counts) == 1 else "changed"
