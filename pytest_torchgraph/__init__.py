@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .watching.kernels import Kernel as Kernel
     from .watching.recompiles import Recompile as Recompile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": ("GraphCapture", "capture"),

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import pytest_torchgraph
+
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +48,32 @@ def test_there_are_workflows() -> None:
 def test_linux_runs_all_of_ci() -> None:
     job = jobs(ROOT / ".github" / "workflows" / "tests.yml")["linux"]
     assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+
+
+def test_classifiers_are_the_pythons_that_have_to_pass() -> None:
+    matrix = jobs(ROOT / ".github" / "workflows" / "tests.yml")["linux"]["strategy"]["matrix"]
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text) == matrix["python"]
+    assert f'requires-python = ">={matrix["python"][0]}"' in text
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "action/README.md"])
+def test_what_readers_copy_uses_the_action_of_this_release(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    at = re.findall(r"uses: pytest-torchgraph/pytest-torchgraph/action@(\S+)", text)
+    assert at == [f"v{pytest_torchgraph.__version__}"]
+    defaults = {name: data.get("default") for name, data in read(ACTION)["inputs"].items()}
+    assert f"--torchgraph-artifacts={defaults['artifacts']} " in text
+    assert f"--torchgraph-report={defaults['report']}\n" in text
+
+
+def test_the_changelog_begins_with_this_release() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased, latest, *_ = re.findall(r"^## \[(.+?)\](?: - (.+))?$", text, re.M)
+    assert unreleased == ("Unreleased", "")
+    version, date = latest
+    assert version == pytest_torchgraph.__version__
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

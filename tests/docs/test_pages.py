@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -80,6 +81,20 @@ def test_the_reference_has_every_public_name() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     named = re.findall(r":: pytest_torchgraph\.(\w+)", text)
     assert sorted(named) == pytest_torchgraph.__all__
+
+
+def test_the_reference_says_what_every_public_name_is() -> None:
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.M)[1:]:  # a reader of Markdown sees the table
+        rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.M)
+        names = re.findall(r":: pytest_torchgraph\.(\w+)", section)
+        assert rows == [(name, first_line(name)) for name in names]
+
+
+def first_line(name: str) -> str:
+    text = inspect.getdoc(getattr(pytest_torchgraph, name))
+    assert text is not None
+    return text.partition("\n")[0]
 
 
 def test_the_reference_has_every_option_and_argument(pytestconfig: pytest.Config) -> None:
