@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
-from ...graph.diff.findings import SIGNS, Change, Finding, GraphDiff
+from ...graph.diff.findings import Change, Finding, GraphDiff
 from ...graph.model import Graph
 from .collectives import collectives_data
 from .costs import changed_cost_data, cost_data
