@@ -7,6 +7,30 @@ import re
 CASES = (
     # A server and a browser; `test_exported_graphs.py` has what they read.
     r"test_in_model_explorer\.py::",
+    # The same from another process, with another plugin or option, or by another mechanism.
+    r"test_failed_check\.py::test_a_failed_check_is_drawn\[rewrite\]",
+    r"test_neutral\.py::test_a_warm_call_costs_one_frame_and_no_record\[eager\]",
+    r"test_neutral\.py::test_outputs_gradients_and_counters_are_the_same\[taken_over-eager\]",
+    r"test_marker\.py::test_a_run_in_which_torch_compile_is_switched_off",
+    r"test_imports\.py::test_limits_of_the_ini_file_hold.*\[run\]",
+    r"test_imports\.py::test_a_suite_stays_without_what_it_does_not_import\[(both, in a worker|audit)\]",
+    r"test_recompile_facts\.py::test_the_kept_table",
+    r"test_github\.py::test_a_step_has_annotations_and_a_summary\[how0\]",
+    r"test_causes_of_a_run\.py::test_a_run_with_40_failing_tests.*\[how0\]",
+    r"test_snapshot_companions\.py::test_(html|rerunfailures)\[one\]",
+    r"test_snapshot_faults\.py::test_two_workers",
+    r"test_costs\.py::test_what_a_policy_of_checkpointing_costs\[none\]",
+    r"test_left_alive\.py::.*keeps_no_compilation_alive\[aot\]",
+    r"test_process_groups\.py::test_a_group_made_earlier_changes_nothing\[inductor\]",
+    r"test_graph_hostile\.py::test_work_grows.*\[dead_rings\]",
+    r"test_printed_agrees\.py::test_graphs_of_compiled_autograd_agree\[nested_compile_region\]",
+    r"test_subjects\.py::test_an_entry_is_right_.*\[transformer_encoder_eval-aot\]",
+    r"test_graph_pattern\.py::test_a_long_chain",
+    # A browser and a run of pytest; the page is made without a run in the others.
+    r"test_page_of_a_run\.py::test_(what_is_wrong_leads|hostile_ids)",
+    r"test_page_merging\.py::test_(a_test_of_two_pages|what_failed_otherwise|pages_are_put)",
+    r"test_page_merging\.py::test_what_is_no_whole_page.*\[(another version|cut)\]",
+    r"test_page_outline\.py::test_(nodes_alike|the_address|the_search)",
     # A graph of a few nodes has an outline in every run.
     r"test_page_outline\.py::test_fifty_thousand_nodes",
     # The pages of the documentation run pytest several times each.
