@@ -126,3 +126,6 @@ def test_a_module_has_the_class_that_it_has_on_each_side() -> None:
     (act,) = (key for key, each in found.elements.items() if each.label == "act")
     assert found.sides.before.labels[act] == ["act · GELU"]
     assert found.sides.after.labels[act] == ["act · ReLU"]
+
+    stored = drawn(replace(old, classes={}), new)  # which does not say what was there
+    assert stored.sides.before.labels[act] == ["act"]

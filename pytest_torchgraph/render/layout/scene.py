@@ -223,7 +223,7 @@ class Scene:
         elements: the meaning of each box and cluster, by its `id`; complete after `digraph`.
         sides: of a difference, what each of its sides has; complete after `digraph`.
         classes: class names of modules by module path, as far as they are known; parts of labels.
-        old_classes: those of the old graph of a difference.
+        old_classes: those of the old graph of a difference; a stored graph has none.
         edges: each edge as the keys of its tail and head and its DOT attributes.
     """
 
@@ -392,7 +392,7 @@ class Scene:
             number = next(numbers)
             cost = "" if self.heat is None else self.heat.words(inner.cost)
             known = self.classes.get(label, "") if kind == "module" else ""
-            before = self.old_classes.get(label, known) if kind == "module" else ""
+            before = self.old_classes.get(label, "") if kind == "module" else ""
             was, title = (" · ".join(filter(None, (label, each, cost))) for each in (before, known))
             attributes = {
                 "label": dot_text([title], MAX_CLUSTER_LABEL),

@@ -69,6 +69,9 @@ def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
     assert heading(page) == focused(page) == "1 cause in 2 tests"
     page.keyboard.press("a")  # there is no audit
     assert heading(page) == "1 cause in 2 tests"
+    for test in (0, 2, 2):
+        page.keyboard.press("f")
+        assert heading(page) == f"failed test_a.py::test_{test}"
 
 
 def test_keys_lead_through_the_findings_of_several_differences(

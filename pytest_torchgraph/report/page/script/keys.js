@@ -1,7 +1,7 @@
 // The keys. None does anything while somebody writes in a field.
 
 const KEYS = [
-  ["j  k", "next and previous test"], ["n  p", "next and previous finding"], ["c", "causes"],
+  ["j  k", "next and previous test"], ["f", "next test that failed"], ["n  p", "next and previous finding"], ["c", "causes"],
   ["a", "what this suite compiles"], ["t", "list of the tests"], ["/", "search the tests"],
   ["b", "difference, or before and after"], ["arrows", "move the picture that has the focus"],
   ["+  -  0", "zoom it in, out, show all of it"], ["Esc", "close what was opened"], ["?", "these keys"],
@@ -26,8 +26,8 @@ function focusHeading() {
   heading.focus({ preventScroll: true });
 }
 
-async function nextTest(step) {
-  const numbers = matching().map((test) => test.number);
+async function nextTest(step, wanted = () => true) {
+  const numbers = matching().filter((test) => wanted(test) || test.number === current).map((test) => test.number);
   if (!numbers.length) return;
   const at = numbers.indexOf(current);
   const next = at < 0 ? (step > 0 ? 0 : numbers.length - 1) : Math.min(Math.max(at + step, 0), numbers.length - 1);
@@ -52,6 +52,7 @@ function escape() {
 const ACTIONS = {
   j: () => nextTest(1),
   k: () => nextTest(-1),
+  f: () => nextTest(1, (test) => RED.includes(test.outcome)),
   n: () => nextFinding(1),
   p: () => nextFinding(-1),
   c: () => { if (causesHeading) { showCauses(); focusHeading(); } },
