@@ -31,6 +31,8 @@ CASES = (
     r"test_page_merging\.py::test_(a_test_of_two_pages|what_failed_otherwise|pages_are_put)",
     r"test_page_merging\.py::test_what_is_no_whole_page.*\[(another version|cut)\]",
     r"test_page_outline\.py::test_(nodes_alike|the_address|the_search)",
+    # Each step of it is in a test of its own.
+    r"test_page_story\.py::",
     # A graph of a few nodes has an outline in every run.
     r"test_page_outline\.py::test_fifty_thousand_nodes",
     # The pages of the documentation run pytest several times each.
