@@ -15,6 +15,10 @@ MAX_NAMED = 3
 """How many edits are named in a heading; the others are counted."""
 
 
+MAX_NAMED_OPS = 2
+"""How many ops are named that went, or that came in their place; more are counted."""
+
+
 def heading(findings: Sequence[Finding]) -> str:
     """See `GraphDiff.heading`."""
     if not findings:
@@ -55,7 +59,9 @@ def edit_name(finding: Finding) -> str:
 
 
 def _some(nodes: Sequence[Node]) -> str:
-    return node_name(nodes[0]) if len(nodes) == 1 else f"{len(nodes):,} ops"
+    if len(nodes) > MAX_NAMED_OPS:
+        return f"{len(nodes):,} ops"
+    return " and ".join(map(node_name, nodes))
 
 
 def node_name(node: Node) -> str:

@@ -110,8 +110,3 @@ def _words(test: Mapping[str, Any]) -> Iterable[object]:
     for difference in test["differences"]:
         yield difference["headline"]
         yield from (finding["summary"] for finding in difference["findings"])
-
-
-def packed(tests: Iterable[Mapping[str, Any]], parts: Parts) -> list[Data]:
-    """The summaries of tests, whose details go into `parts`."""
-    return [summary(test, parts.add({key: test[key] for key in DETAILS})) for test in tests]

@@ -14,7 +14,7 @@ from pytest_torchgraph.render.difference import drawing as drawing_of
 from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
-from pytest_torchgraph.report.page.parts import FORMAT, Parts, packed, words
+from pytest_torchgraph.report.page.parts import DETAILS, FORMAT, Parts, summary, words
 from pytest_torchgraph.snapshot.subject import subject_of
 
 LAYER = """\
@@ -97,7 +97,7 @@ def written(
         "format": FORMAT,
         "about": "pytest",
         "warning": "",
-        "tests": packed(tests, parts),
+        "tests": [summary(test, parts.add({key: test[key] for key in DETAILS})) for test in tests],
         "search": parts.add(texts),
         **more,
     }
