@@ -6,24 +6,27 @@ from typing import Any
 
 import pytest
 from projects import Run
-from report.page.pages import settled
+from report.page.pages import settled, trained
 
 TESTS = """
     import os
+    from pathlib import Path
 
     import pytest
-    from report.page.pages import trained
+    from pytest_torchgraph import Graph
 
 
     @pytest.mark.parametrize("model", ["small", "large", "other"])
     def test_step(graph_snapshot, model):
-        changed = 2 if os.environ.get("EDIT") and model != "other" else -1
-        assert trained(changed=changed) == graph_snapshot
+        edited = os.environ.get("EDIT") and model != "other"
+        graph = Path(__file__).with_name("after.txt" if edited else "before.txt").read_text()
+        assert Graph.from_text(graph) == graph_snapshot
 """
 
 
 def test_from_the_cause_to_paper(pytester: pytest.Pytester, run: Run, opened: Any) -> None:
     pytester.makepyfile(test_net=TESTS)
+    pytester.maketxtfile(before=trained().to_text(), after=trained(changed=2).to_text())
     run("--torchgraph-update").assert_outcomes(passed=3)
     run("--torchgraph-report=page.html", EDIT="1").assert_outcomes(failed=2, passed=1)
     page = opened.open(pytester.path / "page.html")
