@@ -2,9 +2,8 @@
 
 A page is read from top to bottom:
 
-- a Python block with a caption is a file of that name, which a later one replaces;
-- a Python block without one goes at the end of the page's own test file;
-- a block of ini, toml or yaml with a caption is a file too;
+- a block that begins with the name of a file in a comment is that file, which a later one replaces;
+- another Python block goes at the end of the page's own test file;
 - a console block has commands, each behind `$ `, and what they print;
 - a comment that begins with `<!-- file: NAME` is a file that the reader is not shown.
 """
@@ -23,9 +22,7 @@ from markdown_it import MarkdownIt
 DOCS = Path(__file__).parents[2] / "docs"
 
 _HIDDEN = re.compile(r"<!-- file: (?P<name>\S+)\n(?P<text>.*?)-->", re.S)
-_DIRECTIVE = re.compile(r"\{code-block\} (?P<language>\w+)")
-_CAPTION = re.compile(r"\A(?:\s*:\w[^\n]*\n)*?:caption: (?P<name>[^\n]+)\n")
-_OPTIONS = re.compile(r"\A(?:\s*:[\w-]+:[^\n]*\n)+\n?")
+_NAMED = re.compile(r"# (?P<name>[\w./]+\.(?:py|ini|toml|yml))\n")
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,14 @@ def steps(text: str) -> Iterator[File | Command]:
             yield File(hidden["name"], hidden["text"], line)
         if token.type != "fence":
             continue
-        directive = _DIRECTIVE.match(token.info)
-        language = directive["language"] if directive else token.info.strip()
-        caption = _CAPTION.match(token.content) if directive else None
-        content = _OPTIONS.sub("", token.content) if directive else token.content
+        language = token.info.strip()
         if language == "console":
-            yield from _commands(content, line)
-        elif caption:
-            yield File(caption["name"].strip(), content, line)
+            yield from _commands(token.content, line)
+        elif named := _NAMED.match(token.content):
+            yield File(named["name"], token.content, line)
         elif language == "python":
-            yield File(None, content, line)
-        elif language not in ("text", "diff", "bash") and not token.info.startswith("{"):
+            yield File(None, token.content, line)
+        elif language not in ("text", "diff", "bash") and not language.startswith("{"):
             raise ValueError(f"line {line}: a block of {language or 'nothing'}")
 
 

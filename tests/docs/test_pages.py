@@ -20,6 +20,7 @@ PAGES = sorted(
     for path in DOCS.rglob("*.md")
     if "```" in path.read_text(encoding="utf-8")
 )
+LINKED = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 NOT_RUN = ("pip", "git", "xdg-open", "python3")
 """Commands that change more than the project: they are read by people only."""
 
@@ -62,6 +63,15 @@ def _run(run: Run, words: tuple[str, ...]) -> list[str]:
         [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
     )
     return (done.stdout + done.stderr).splitlines()
+
+
+def test_the_pages_read_well_on_github() -> None:
+    """Sphinx would fill in the text of a link without one, and knows the caption of a block."""
+    assert len(LINKED) > 20
+    for page in LINKED:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert "[](" not in text, page
+        assert "{code-block}" not in text, page
 
 
 def test_a_page_that_says_what_is_not_printed_is_found() -> None:
