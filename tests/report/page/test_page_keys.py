@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 from report.page.pages import difference, one_test, settled, trained, view_box, written
 
+TOP = """() => {
+  const box = document.querySelector('.view').shadowRoot.querySelector('.chosen');
+  const shape = box.querySelector('path, polygon, ellipse').getBBox();
+  return Math.round(shape.y);
+}"""
 CAUSES = {
     "heading": "1 cause in 2 tests",
     "releases": [],
@@ -224,3 +229,26 @@ def test_a_view_for_paper_that_nobody_waits_for_does_not_come(page: Any) -> None
     page.evaluate("() => { const asked = showPrint(); select(1); return asked; }")
     assert heading(page) == "passed test_a.py::test_1"
     assert page.evaluate("location.hash") == "#test=test_a.py::test_1"
+
+
+def test_boxes_of_a_picture_are_chosen_by_keys(page: Any) -> None:
+    page.keyboard.press("f")
+    settled(page)
+    page.locator(".view").first.focus()
+    told = page.locator(".picture .card strong")
+    tops, names = [], []
+    for key in ".....,":
+        page.keyboard.press(key)
+        names.append(told.inner_text())
+        tops.append(page.evaluate(TOP))
+        assert page.locator(".view .chosen").count() == 1
+    assert tops[:5] == sorted(tops[:5])
+    assert len(set(names)) == 5
+    assert names[5] == names[3]  # back by one
+    for _ in range(60):
+        page.keyboard.press(",")
+    first = told.inner_text()
+    page.keyboard.press(",")
+    assert told.inner_text() == first
+    page.keyboard.press("Escape")
+    assert told.count() == 0

@@ -211,3 +211,39 @@ def test_a_link_is_followed_in_a_test_that_is_still_read(open_at: Any) -> None:
     page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
     assert page.get_by_role("alert").count() == 0
     assert "added in" in page.locator('.findings [aria-current="true"]').inner_text()
+
+
+def listed(page: Any) -> list[str]:
+    return [str(text) for text in page.locator("nav li .name").all_inner_texts()]
+
+
+def test_what_the_list_leaves_out_is_in_the_address(open_at: Any) -> None:
+    page = open_at()
+    page.get_by_role("button", name="1 passed").click()
+    page.locator("header input").fill(" Step  100%")
+    assert hash_of(page) == "#causes&search=step 100%&hide=passed"
+    page.locator("nav li button").first.click()
+    url = copied(page, page.locator("main .where .link"))
+    assert hash_of(page) == f"#test={ODD}&search=step 100%&hide=passed"
+
+    page = open_at(url[url.index("#") :])
+    assert heading(page) == f"failed {ODD}"
+    assert listed(page) == [ODD]
+    assert page.locator("header input").input_value() == "step 100%"
+    chip = page.get_by_role("button", name="1 passed")
+    assert chip.get_attribute("aria-pressed") == "false"
+
+    page.evaluate("location.hash = '#causes'")
+    page.wait_for_function("document.querySelectorAll('nav li').length === 2")
+    assert page.locator("header input").input_value() == ""
+    assert chip.get_attribute("aria-pressed") == "true"
+    page.go_back()
+    page.wait_for_function("document.querySelectorAll('nav li').length === 1")
+    assert heading(page) == f"failed {ODD}"
+
+
+def test_an_address_with_a_search_alone_opens_what_the_page_opens_with(open_at: Any) -> None:
+    page = open_at("#search=first&hide=nonsense")
+    assert heading(page) == "1 cause"
+    assert listed(page) == ["test_a.py::test_first"]
+    assert hash_of(page) == "#causes&search=first"

@@ -31,12 +31,12 @@ def named(page: Any, text: str) -> Any:
     )
 
 
-def deep(layers: int) -> Graph:
-    """A chain of layers in a list of a model, of twelve nodes each."""
+def deep(layers: int, cloned: int = -1) -> Graph:
+    """A chain of layers in a list of a model, of twelve nodes each; `cloned` has one more."""
     ops = ("add", "mul", "neg", "exp", "log", "sin", "cos", "tanh", "relu", "abs", "sqrt", "gelu")
     lines, x = ["torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2, 8]\n"], "%x"
     for n in range(layers):
-        for op in ops:
+        for op in (*ops, "clone") if n == cloned else ops:
             name = f"%model.layers.{n}/{op}"
             lines.append(f"  {name} = aten.{op}.default({x}) : f32[2, 8]\n")
             x = name
@@ -152,6 +152,30 @@ def test_two_graphs_are_side_by_side_row_by_row(compared: Any) -> None:
     assert "relu" in page.locator(".view .chosen").first.text_content()
     panel = page.locator(".outline .card").inner_text()
     assert "layers.4/relu" in panel
+
+
+def test_a_finding_shows_its_rows(compared: Any) -> None:
+    page = compared
+    active = page.locator(".outline .active .what")
+    shown = {
+        finding.inner_text().split()[0]: (finding.click(), active.first.inner_text())[1]
+        for finding in page.locator(".findings li > button:first-child").all()
+    }
+    assert shown == {
+        "~changed": "gelu aten.gelu.default",
+        "-removed": "dropout aten.dropout.default",
+    }
+    assert page.locator(".outline .card:visible").count() == 0  # nobody asked about the node
+    assert "&node=" not in page.evaluate("location.hash")
+
+
+def test_the_finding_that_is_shown_is_where_an_outline_opens(opened: Any, tmp_path: Path) -> None:
+    found = difference(deep(40), deep(40, cloned=30), tmp_path)
+    test = one_test("test_a.py::test_step", "failed", differences=[found])
+    page = opened.open(written(tmp_path, test))
+    page.locator("details.graph > summary").click()
+    page.locator(".outline .active .what", has_text="clone").wait_for()
+    assert page.locator(".outline .added").is_visible()
 
 
 def test_nodes_alike_are_folded_until_somebody_opens_them(opened: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-// Addresses of what is shown: `#test=ID&finding=2`, `#causes`, `#test=ID&picture=1&node=NAME`. They are in the
-// address bar, and are followed when the page is opened, and when the browser goes back.
+// Addresses of what is shown: `#test=ID&finding=2`, `#causes`, `#test=ID&picture=1&node=NAME`, and with each what the
+// list leaves out: `&search=gelu&hide=passed,skipped`. They are in the address bar, and are followed when the page is
+// opened, and when the browser goes back.
 
 let place = {}; // what is shown, as the parts of its address
 let quiet = false; // what is shown now has its address already
@@ -34,13 +35,13 @@ function partsOf(hash) {
 // What is shown from now on, for the address bar; `replace` where the browser is not to come back to what was.
 function linkTo(parts, replace = false) {
   place = parts;
-  const to = address(parts);
+  const to = address({ ...parts, ...filters() });
   if (quiet || to === location.hash) return;
   history[replace || !location.hash ? "replaceState" : "pushState"](null, "", to);
 }
 
 function linkButton(parts = null) {
-  const button = copyButton("link", () => location.href.split("#")[0] + address(parts || place), "link");
+  const button = copyButton("link", () => location.href.split("#")[0] + address({ ...parts || place, ...filters() }), "link");
   button.title = "copy the address of this";
   return button;
 }
@@ -57,7 +58,8 @@ function quietly(show) {
 
 // Shows what an address names. False where it names nothing; what is not in this page, the page says.
 async function follow(hash) {
-  const parts = partsOf(hash);
+  const { search: sought, hide, ...parts } = partsOf(hash);
+  filter(sought || "", (hide || "").split(","));
   const { view, cause, test } = parts;
   if (test !== undefined) return followTest(parts);
   if (view === "causes" && causesHeading) {

@@ -185,10 +185,10 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
     panel.describe(sideOf(leaf));
     chosen(sideOf(leaf));
   };
-  // Goes to a node wherever it is folded.
-  const select = (node) => {
+  // Shows the row of a node wherever it is folded, and makes it the active one.
+  const reveal = (node) => {
     const known = leafOf.get(node);
-    if (!known) return;
+    if (!known) return null;
     const { leaf, graph } = known;
     if (state.graph !== graph) choose(graph);
     state.words = [];
@@ -203,7 +203,11 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
       update();
     }
     activate(state.rows.findIndex((row) => row.leaf === leaf));
-    tell(leaf);
+    return leaf;
+  };
+  const select = (node) => {
+    const leaf = reveal(node);
+    if (leaf) tell(leaf);
   };
   const choose = (graph) => {
     state.graph = graph;
@@ -255,7 +259,7 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
   unknown ? element("p", { class: "note" }, unknown === every.filter((node) => node.op !== "output").length ? "what the ops cost is not known"
     : `what ${plural(unknown, "op")} cost${unknown === 1 ? "s" : ""} is not known`) : null, panel.root].filter(Boolean));
   update();
-  const view = { root, nodes: every, select, show: () => {}, update, clear: () => (panel.open() ? (panel.close(), true) : false) };
+  const view = { root, nodes: every, select, reveal, show: () => {}, update, clear: () => (panel.open() ? (panel.close(), true) : false) };
   views.push(view);
   return view;
 }
@@ -264,7 +268,11 @@ function outline(graphs, { compared = false, at, chosen = () => {} }) {
 function foldedOutline(summary, read, options) {
   const number = shownParts.outlines.length + 1;
   let built = null;
-  const box = element("details", { class: "graph", ontoggle: () => { if (box.open) build(); } }, element("summary", {}, summary));
+  const box = element("details", { class: "graph", ontoggle: async () => {
+    if (!box.open) return;
+    const view = await build();
+    if (options.opened) options.opened(view);
+  } }, element("summary", {}, summary));
   const build = () => {
     built = built || (async () => {
       const view = outline(await read(), { ...options, at: { outline: number } });

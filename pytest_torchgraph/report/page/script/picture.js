@@ -44,7 +44,7 @@ function whole(svg) {
 // `costs` are what its boxes cost, where that is not what the nodes say.
 function pane(svg, label, costs = null) {
   const view = element("div", { class: "view", tabindex: "0", role: "group",
-    "aria-label": `${label}: arrows move it, + and - zoom, 0 shows all of it` });
+    "aria-label": `${label}: arrows move it, + and - zoom, 0 shows all of it, . and , go from box to box` });
   const shadow = view.attachShadow({ mode: "open" });
   shadow.append(element("style", {}, PICTURE_STYLE), svg);
   svg.removeAttribute("width");
@@ -90,8 +90,9 @@ function camera(full, panes) {
   return { set, zoom, move, fit, all: () => set([...full]), again: () => set(box), at: () => [...box] };
 }
 
-// The wheel zooms, a drag and the arrows move, a click on a box calls `clicked` with the element that was hit.
-function steered({ view, svg, shadow }, camera, clicked) {
+// The wheel zooms, a drag and the arrows move; a click on a box calls `clicked` with the element that was hit, `.` and
+// `,` call `stepped` with 1 and -1.
+function steered({ view, svg, shadow }, camera, clicked, stepped) {
   let down = null;
   view.addEventListener("wheel", (event) => {
     event.preventDefault();
@@ -124,6 +125,7 @@ function steered({ view, svg, shadow }, camera, clicked) {
     else if (event.key === "+" || event.key === "=") camera.zoom(1 / BUTTON_ZOOM);
     else if (event.key === "-") camera.zoom(BUTTON_ZOOM);
     else if (event.key === "0") camera.all();
+    else if (event.key === "." || event.key === ",") stepped(event.key === "." ? 1 : -1);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -170,7 +172,22 @@ function viewer(each, number) {
     shown.ids = [part.id];
     shown.way = null;
     highlight();
-    panel.describe(byBox.get(part.id)[0], byBox.get(part.id).length);
+    tell(part.id);
+  };
+  const tell = (id) => panel.describe(byBox.get(id)[0], byBox.get(id).length);
+  // From the box that is chosen to the next one, from the top down; boxes of both panes have one order.
+  const step = (by) => {
+    const corner = (id) => {
+      const frame = panes.map((one) => one.drawn(id)).find(Boolean).getBoundingClientRect();
+      return [Math.round(frame.top), frame.left];
+    };
+    const boxes = [...byBox.keys()].filter((id) => panes.some((one) => one.drawn(id)))
+      .map((id) => ({ id, at: corner(id) })).sort((a, b) => a.at[0] - b.at[0] || a.at[1] - b.at[1]).map(({ id }) => id);
+    if (!boxes.length) return;
+    const at = boxes.findIndex((id) => shown.ids.includes(id));
+    const next = boxes[at < 0 ? (by > 0 ? 0 : boxes.length - 1) : Math.min(Math.max(at + by, 0), boxes.length - 1)];
+    show([next]);
+    tell(next);
   };
   const dressed = () => {
     if (panes.length > 1) ["before", "after"].forEach((side, place) => onlySide(panes[place], each.sides[side]));
@@ -184,7 +201,7 @@ function viewer(each, number) {
     panes = looks.sides && each.sides
       ? [pane(drawing.cloneNode(true), "before", each.sides.before.costs), pane(drawing.cloneNode(true), "after")]
       : [pane(drawing.cloneNode(true), "picture")];
-    for (const one of panes) steered(one, view, click);
+    for (const one of panes) steered(one, view, click, step);
     body.replaceChildren(...(panes.length === 1 ? [panes[0].view] : ["before", "after"].map((side, place) =>
       element("figure", {}, element("figcaption", {}, side), panes[place].view))));
     view.again();

@@ -36,7 +36,7 @@ function printed(test) {
       each.headline ? element("p", {}, name(each.headline)) : null,
       each.findings.length ? element("ul", { class: "findings" }, each.findings.map((one) => element("li", {},
         element("span", { class: "sign" }, one.sign), name(one.summary),
-        one.more ? element("span", { class: "more" }, name(one.more)) : null))) : null,
+        linesOf(one)))) : null,
       each.accept ? element("p", {}, "To store it: ", element("code", {}, name(each.accept))) : null,
       printedPicture(each),
     ]),

@@ -1,5 +1,7 @@
 // One test: its differences, pictures, message and captures.
 
+const HANGING = 2; // characters that a line of a finding is indented where it goes on
+
 function detail(test) {
   return [
     element("h2", {}, ...title(test)),
@@ -16,14 +18,23 @@ function noParts() {
   return { findings: [], captures: [], pictures: [], outlines: [], at: -1 }; // `at`: the finding that was chosen last
 }
 
-// The findings, each a button that shows its boxes in the picture; the first is shown at once.
-function findings(each, view) {
+// What is said of a finding below its summary, a line each, which goes on below where it begins.
+function linesOf(finding) {
+  return (finding.more ? finding.more.split("\n") : []).map((line) => element("span", {
+    class: "more", style: `padding-left: ${Math.max(line.search(/\S/), 0) + HANGING}ch`,
+  }, name(line.trimStart())));
+}
+
+// The findings, each a button that shows its boxes in the picture, and its rows in the outline where that is open; the
+// first is shown at once.
+function findings(each, view, reveal = () => {}) {
   const own = each.findings.map((finding) => {
     const link = { test: tests[current].id, finding: shownParts.findings.length + 1 };
     const show = () => {
       for (const other of own) other.button.removeAttribute("aria-current");
       button.setAttribute("aria-current", "true");
       if (view) view.show(finding.ids, finding.follows);
+      reveal(finding);
     };
     const choose = (linked = false) => {
       show();
@@ -33,7 +44,7 @@ function findings(each, view) {
     const button = element("button", {
       title: view && finding.ids.length ? "show it in the picture" : null, onclick: () => choose(true),
     }, element("span", { class: "sign" }, finding.sign), name(finding.summary),
-    finding.more ? element("span", { class: "more" }, name(finding.more)) : null);
+    linesOf(finding));
     shownParts.findings.push({ button, choose });
     return { button, show, at: link.finding - 1, row: element("li", {}, button, linkButton(link)) };
   });
@@ -56,7 +67,8 @@ function numberedViewer(each) {
 function difference(each, before) {
   const again = each.ranks && before && before.file === each.file;
   const view = each.svg ? numberedViewer(each) : null;
-  const changes = findings(each, view);
+  const sides = each.graphs && each.graphs.length ? comparedOutline(each, view) : null;
+  const changes = findings(each, view, sides ? sides.reveal : undefined);
   const accept = again ? [] : [element("p", {}, "Is it intended? Then store it:"), command(each.accept)];
   const lines = each.diff.map((line) => element("span", {
     class: /^(\+\+\+|---|@@)/.test(line) ? "at" : { "+": "add", "-": "del" }[line[0]] || "",
@@ -69,18 +81,37 @@ function difference(each, before) {
       element("div", {}, lines.length ? element("pre", {}, lines) : null)),
     view && each.note ? element("p", { class: "note" }, each.note) : null,
     cost(each.cost, "Cost before and after"),
-    each.graphs && each.graphs.length ? comparedOutline(each, view) : null,
+    sides && sides.root,
     nodes(each, view),
   ].filter((part) => part !== null);
 }
 
-// The graphs before and after, side by side; what is chosen there is shown in the picture as well.
+// The graphs before and after, side by side; what is chosen there is shown in the picture as well, and `reveal` shows
+// there the node of a finding.
 function comparedOutline(each, view) {
-  const inPicture = new Map(each.nodes.map((node) => [`${node.old} ${node.name}`, node]));
-  return foldedOutline("The graphs, before and after", () => each.graphs, { compared: true, chosen: (node) => {
-    const found = inPicture.get(`${node.old} ${node.name}`);
-    if (view && found) view.show(found.ids);
-  } });
+  const key = (node) => `${node.old} ${node.graph} ${node.name}`;
+  const inPicture = new Map(each.nodes.map((node) => [key(node), node]));
+  let rows = null; // the outline, once it was opened
+  let wanted = null;
+  const reveal = (finding) => {
+    const boxes = new Set(finding.ids);
+    const own = each.nodes.filter((node) => node.ids.some((id) => boxes.has(id)));
+    wanted = own.find((node) => node.sign) || own[0] || null;
+    if (rows && root.open) follow();
+  };
+  const follow = () => {
+    const node = wanted && rows.nodes.find((other) => key(other) === key(wanted));
+    if (node) rows.reveal(node);
+  };
+  const root = foldedOutline("The graphs, before and after", () => each.graphs, {
+    compared: true,
+    opened: (outline) => { rows = outline; follow(); },
+    chosen: (node) => {
+      const found = inPicture.get(key(node));
+      if (view && found) view.show(found.ids);
+    },
+  });
+  return { root, reveal };
 }
 
 function picture(each) {

@@ -6,6 +6,12 @@ let current = -1;
 let views = [];
 let shownParts = noParts(); // of the test that is shown, what an address can name
 
+// What the list leaves out, as the parts of an address.
+function filters() {
+  const hidden = OUTCOMES.filter((outcome) => !shown.has(outcome));
+  return { search: words.length ? words.join(" ") : null, hide: hidden.length ? hidden.join(",") : null };
+}
+
 function matching() {
   return tests.filter((test) =>
     shown.has(test.outcome) && words.every((word) => searched[test.number].includes(word)));
