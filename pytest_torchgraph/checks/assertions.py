@@ -66,6 +66,7 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with the graphs that there are; or if a watch has none, with the cause,
                 but for `total=0` where compiled code ran.
+            TypeError: where each count that is given allows any number.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:

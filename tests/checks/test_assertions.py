@@ -124,10 +124,12 @@ def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> 
         lambda: captured.assert_op_counts({"aten.relu": (0, None), "aten.mm": (None, None)}),
         lambda: captured.assert_op_counts({"aten.relu": {"cpu": (0, None), "cuda": 1}}),
         lambda: captured.assert_pattern("aten.addmm -> aten.relu", count=(0, None)),
+        lambda: captured.assert_graph_count(forward=(0, None)),
     ):
         with pytest.raises(TypeError, match=r"checks nothing: give a count with a limit"):
             check()
     captured.assert_op_counts({"aten.relu": (0, None), "aten.add": (1, None)})
+    captured.assert_graph_count(forward=1, backward=(0, None))
     with pytest.raises(AssertionError, match=r"matched by no pattern"):
         captured.assert_op_counts({"aten.relu": (0, None)}, exact=True)
 
