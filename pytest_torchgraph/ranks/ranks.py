@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import GraphFormatError
+from ..graph.failures import failed, shown_by
 from ..graph.text.files import parse_any_file, read_text
 from ..graph.text.ranks import RanksDocument, format_mesh
 from ..words import format_ranks
@@ -94,6 +95,51 @@ class Ranks(Sequence["Capture"]):
 
     def __repr__(self) -> str:
         return f"<Ranks of {format_mesh(self.mesh)}: {format_ranks(self.ranks)}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("assert_"):
+                raise AttributeError(
+                    f"Ranks has no {name}: what is asserted of one capture is asserted of each, as "
+                    f"`for capture in ranks: capture.{name}(...)`, or of one, as "
+                    f"`ranks[0].{name}(...)`"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def assert_collectives(
+        self,
+        expected: Mapping[str, Any],
+        group: str | None = None,
+        bytes: Any = None,
+        exact: bool = True,
+    ) -> None:
+        """Assert what each rank sends, as `Capture.assert_collectives` does for one.
+
+        Args:
+            expected, group, bytes, exact: as there; `bytes` is what one rank moves.
+
+        Raises:
+            AssertionError: with the ranks of which it does not hold; what is the same of several is
+                said once.
+            TypeError, ValueError: as there.
+        """
+        __tracebackhide__ = True
+        wrong: dict[str, list[Capture]] = {}
+        first: AssertionError | None = None
+        for each in self._captures:
+            try:
+                each.assert_collectives(expected, group, bytes, exact)
+            except AssertionError as error:
+                first = first or error
+                wrong.setdefault(str(error), []).append(each)
+        if first is not None:
+            lines = [
+                line
+                for message, those in wrong.items()
+                for line in (f"{self._named(those)}:", *(f"  {one}" for one in message.split("\n")))
+            ]
+            raise failed("\n".join(lines), shown_by(first))
 
     def assert_same_graphs(self, across: str | None = None) -> None:
         """Assert that ranks have the same graphs.

@@ -51,6 +51,41 @@ def test_some_ranks_of_a_large_world() -> None:
         made.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
 
 
+def one_more(mesh: DeviceMesh) -> tuple[nn.Module, tuple[Tensor]]:
+    """Sums over `tp` on each rank, and once more on rank 2."""
+    model, inputs = reduced(mesh)
+
+    class OneMore(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = model(x)
+            if dist.get_rank() == 2:
+                out = functional.wait_tensor(functional.all_reduce(out, "sum", mesh["dp"]))
+            return out
+
+    return OneMore(), inputs
+
+
+def test_what_each_rank_sends() -> None:
+    ranks = capture_ranks(one_more, dp=2, tp=2, via="dispatch")
+    ranks.assert_collectives({"all_reduce": 1}, group="tp", bytes=16)
+    ranks.assert_collectives({"all_reduce": (1, 2)})
+    with pytest.raises(AssertionError) as caught:
+        ranks.assert_collectives({"all_reduce": 1})
+    assert str(caught.value).startswith("rank 2 (dp=1, tp=0):\n  collectives differ:\n")
+    assert "all_reduce: expected 1, found 2" in str(caught.value)
+    with pytest.raises(AssertionError, match=r"\Aranks 0-1, 3:\n(.*\n)*rank 2 \(dp=1, tp=0\):"):
+        ranks.assert_collectives({"all_reduce": 3})
+    with pytest.raises(ValueError, match="all_redcue"):
+        ranks.assert_collectives({"all_redcue": 1})
+
+
+def test_an_assertion_on_one_capture_is_said_to_be_one() -> None:
+    ranks = capture_ranks(reduced, tp=2, via="dispatch", ranks=(0,))
+    with pytest.raises(AttributeError, match=r"for capture in ranks: capture\.assert_no_ops\("):
+        ranks.assert_no_ops("aten.add")  # type: ignore[attr-defined]
+    assert not hasattr(ranks, "collectives")
+
+
 def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
     """torch numbers the groups, and gives a mesh of one dimension the default one."""
     for mesh in ({"tp": 4}, {"tp": 2, "dp": 2}, {"dp": 2, "pp": 2, "tp": 2}):
