@@ -42,9 +42,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--cause",
         metavar="N",
-        type=int,
-        action="append",
-        help="only this one, by its number in `review --list`; can be repeated",
+        type=_numbers,
+        action="extend",
+        help="only this one, by its number in `review --list`; several as 2,3",
     )
     parser.add_argument(
         "--test",
@@ -55,6 +55,15 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be written")
     add_root(parser)
     parser.set_defaults(run=run)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of a cause, and no list as 2,3"
+        ) from None
 
 
 def run(options: argparse.Namespace) -> int:

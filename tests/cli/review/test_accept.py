@@ -52,7 +52,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
 def test_a_file_with_two_causes_is_written_once_both_are_accepted(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
-    causes = [f"--cause={number}" for number in (FIRST, SECOND, COUNTS)]
+    causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
     run("accept", f"--from={left.directory}", *causes, code=0)
     assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
 
@@ -155,6 +155,14 @@ def test_what_means_nothing_is_trouble(
     told = run("accept", f"--from={left.directory}", *options, code=2)
     assert fnmatch(told.strip(), f"pytest_torchgraph: {problem}")
     assert left.stored() == before
+
+
+def test_a_number_that_is_none_is_said_to_be_none(
+    left: Left, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["accept", f"--from={left.directory}", "--cause=1,two"])
+    assert "'1,two' is no number of a cause, and no list as 2,3" in capsys.readouterr().err
 
 
 def test_a_stored_file_that_has_changed_since_is_refused(
