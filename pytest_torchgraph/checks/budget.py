@@ -10,6 +10,7 @@ from ..graph.cost.by_module import by_module
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
 from ..graph.diff.abridged import abridged
+from ..graph.diff.paths import is_index
 from ..graph.model import Graph, Source
 from ..words import counted
 
@@ -72,13 +73,23 @@ def _as_pair(limit: Any) -> Any:
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
-    """The modules that compute most, and a line for all others: together they are the total."""
-    flops = {module: cost.flops for module, cost in by_module(graphs).items() if cost.flops}
-    largest = sorted(flops.items(), key=lambda item: (-item[1], item[0]))
-    for module, count in largest[:MOST]:
-        yield f"{count:>12}  {module or '(no module)'}"
+    """The modules that compute most, and a line for all others: together they are the total.
+
+    Layers that differ in a number alone and compute as much are one line.
+    """
+    alike: dict[tuple[str, int], list[str]] = {}
+    for module, cost in by_module(graphs).items():
+        if cost.flops:
+            form = ".".join("0" if is_index(part) else part for part in module.split("."))
+            alike.setdefault((form, cost.flops), []).append(module)
+    sums = {key: key[1] * len(modules) for key, modules in alike.items()}
+    largest = sorted(sums, key=lambda key: (-sums[key], key))
+    for key in largest[:MOST]:
+        each = f"  ({key[1]} each)" if len(alike[key]) > 1 else ""
+        yield f"{sums[key]:>12}  {abridged(alike[key]) or '(no module)'}{each}"
     if rest := largest[MOST:]:
-        yield f"{sum(count for _, count in rest):>12}  in {counted(len(rest), 'more module')}"
+        count = sum(len(alike[key]) for key in rest)
+        yield f"{sum(sums[key] for key in rest):>12}  in {counted(count, 'more module')}"
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:

@@ -115,6 +115,18 @@ def test_the_figures_of_a_failure_add_up_to_the_total() -> None:
     assert saved[-1][1] == "by 1 more op"
 
 
+def test_layers_that_cost_the_same_are_one_line() -> None:
+    step = capture(Planted(), torch.ones(2, 64))
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=1)
+    first, other = 2 * 2 * 2 * 64 * 64, 3 * 2 * 2 * 64 * 64  # the input needs no gradient
+    assert str(error.value).splitlines()[2:4] == [
+        f"            {11 * other}  blocks.{{1 … 11}}  ({other} each)",
+        f"             {first}  blocks.0",
+    ]
+    assert "more module" not in str(error.value)
+
+
 class Planted(torch.nn.Module):
     """Blocks that keep an `exp` that nobody asked for."""
 
