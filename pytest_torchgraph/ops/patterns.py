@@ -143,6 +143,8 @@ def _unknown(pattern: str, level: str) -> str:
     """The message for a name that exists nowhere, with the nearest names that do."""
     registered = registry.registered()
     packets = {".".join(op.split(".")[:2]) for op in registered}
-    close = difflib.get_close_matches(pattern, sorted({*packets, *registered}), n=3)
+    names = sorted({*packets, *registered}, key=lambda name: (not name.startswith("aten."), name))
+    close = [name for name in names if name.partition(".")[2] == pattern][:3]
+    close = close or difflib.get_close_matches(pattern, names, n=3)
     hint = f": did you mean {', '.join(close)}?" if close else ""
     return f"{pattern!r} names no op that is registered or could occur at level {level!r}{hint}"

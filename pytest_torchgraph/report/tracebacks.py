@@ -1,4 +1,4 @@
-"""The traceback of an error that this package raised on purpose: it ends in the user's code."""
+"""Tracebacks as a user needs them: a refusal without our frames, an error of theirs too."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ _OF_WRONG_ARGUMENTS = (TypeError, ValueError)
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Hide the frames of this package where it refused something, and what it called to do so.
 
-    All frames of any other error stay: of one of the user's code, and of an error in this package.
+    Of any other error those on the way to code of the user's are hidden. Behind it, and where there
+    is none, the error may be one of this package, and all frames stay.
     """
     steps = list(_steps(excinfo.tb))
-    if not _is_refusal(excinfo.value, steps[-1]):
-        return
     files = [step.tb_frame.f_code.co_filename for step in steps]
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
-    last = users[-1] if users else len(steps)
+    last = users[-1] if users else -1
+    refusal = _is_refusal(excinfo.value, steps[-1])
     for number, (step, file) in enumerate(zip(steps, files, strict=True)):
         code = step.tb_frame.f_code
+        hidden = is_below(file, _OURS) and (refusal or number < last)
+        hidden = hidden or (refusal and users and number > last)
         # Only of a function are the locals a copy; those of a module are its globals.
-        if (is_below(file, _OURS) or number > last) and code.co_flags & inspect.CO_OPTIMIZED:
+        if hidden and code.co_flags & inspect.CO_OPTIMIZED:
             step.tb_frame.f_locals["__tracebackhide__"] = True
 
 

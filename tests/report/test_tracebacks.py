@@ -51,14 +51,27 @@ def test_a_refusal_ends_in_the_users_code(
     assert shown(call, error) == [(here, name) for name in ("<lambda>", *inside)]
 
 
-def test_an_error_of_the_users_or_of_ours_shows_all_its_frames() -> None:
-    def fails(x: torch.Tensor) -> None:
-        raise ValueError("the target's own")
+def fails(x: torch.Tensor) -> None:
+    raise ValueError("the target's own")
 
-    files = [file for file, _ in shown(lambda: capture(fails, torch.ones(2)), ValueError)]
-    assert "capture.py" in files
-    assert files[-1] == Path(__file__).name
 
+def fails_in_torch(x: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x, x)
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+@pytest.mark.parametrize(("target", "error"), [(fails, ValueError), (fails_in_torch, RuntimeError)])
+def test_an_error_of_the_users_is_shown_without_our_frames(
+    target: Callable[[torch.Tensor], Any], error: type[Exception], via: str
+) -> None:
+    here = Path(__file__).name
+    frames = shown(lambda: capture(target, torch.ones(2, 3), via=via), error)
+    assert frames[0] == (here, "<lambda>")
+    assert [name for file, name in frames if file == here][1:] == [target.__name__]
+    assert not {"capture.py", "step.py", "invocation.py"}.intersection(file for file, _ in frames)
+
+
+def test_an_error_of_ours_shows_all_its_frames() -> None:
     def wrong() -> None:
         Graph.from_text(b"")  # type: ignore[arg-type]  # TypeError where nobody raises one
 
