@@ -23,18 +23,22 @@ _OF_WRONG_ARGUMENTS = (TypeError, ValueError)
 def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Hide the frames of this package where it refused something, and what it called to do so.
 
-    Of any other error those on the way to code of the user's are hidden. Behind it, and where there
-    is none, the error may be one of this package, and all frames stay.
+    Of any other error those on the way to the target that is captured, or to other code of the
+    user's, are hidden. Behind it, and where there is none, the error may be one of this package,
+    and all frames stay.
     """
     steps = list(_steps(excinfo.tb))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
     last = users[-1] if users else -1
+    called = max([last, *(number for number, step in enumerate(steps) if _calls_a_target(step))])
     refusal = _is_refusal(excinfo.value, steps[-1])
     for number, (step, file) in enumerate(zip(steps, files, strict=True)):
         code = step.tb_frame.f_code
-        hidden = is_below(file, _OURS) and (refusal or number < last)
-        hidden = hidden or (refusal and users and number > last)
+        if is_below(file, _OURS):
+            hidden = refusal or number <= called
+        else:
+            hidden = refusal and bool(users) and number > last
         # Only of a function are the locals a copy; those of a module are its globals.
         if hidden and code.co_flags & inspect.CO_OPTIMIZED:
             step.tb_frame.f_locals["__tracebackhide__"] = True
@@ -44,6 +48,14 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
     while step is not None:
         yield step
         step = step.tb_next
+
+
+def _calls_a_target(step: TracebackType) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from ..mechanisms.step.invocation import Invocation
+
+    return step.tb_frame.f_code is Invocation.call.__code__
 
 
 def _is_refusal(error: BaseException, raised: TracebackType) -> bool:

@@ -71,6 +71,11 @@ def test_an_error_of_the_users_is_shown_without_our_frames(
     assert not {"capture.py", "step.py", "invocation.py"}.intersection(file for file, _ in frames)
 
 
+def test_an_error_in_a_module_of_torch_is_one_of_the_users() -> None:
+    frames = shown(lambda: capture(torch.nn.Linear(4, 4), torch.ones(2, 5)), RuntimeError)
+    assert {file for file, _ in frames} == {Path(__file__).name, "module.py", "linear.py"}
+
+
 def test_an_error_of_ours_shows_all_its_frames() -> None:
     def wrong() -> None:
         Graph.from_text(b"")  # type: ignore[arg-type]  # TypeError where nobody raises one
