@@ -66,7 +66,8 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with the graphs that there are; or if a watch has none, with the cause,
                 but for `total=0` where compiled code ran.
-            TypeError: where each count that is given allows any number.
+            TypeError: where each count that is given allows any number, but for a watch, of which
+                that says that something was compiled.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:

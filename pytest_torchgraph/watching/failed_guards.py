@@ -15,6 +15,7 @@ from .guards.text import GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
+_INT = re.compile(r"-?\d+")
 _CACHE_MISS = "Cache miss due to "
 """How a capture of compiled autograd gives its reason, of which the words say all that helps."""
 _FEW = 3
@@ -51,8 +52,12 @@ class FailedGuard:
         return "\n".join([f"{self.compile_id}: {self.words}", *details([self])])
 
 
-def failed_guard(sight: Sight) -> FailedGuard:
-    """The guard that something was seen of."""
+def failed_guard(sight: Sight, *, is_only: bool = True) -> FailedGuard:
+    """The guard that something was seen of.
+
+    Args:
+        is_only: whether no other guard failed: only one compilation had been made before.
+    """
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
     own = [line for line in lines if is_user_file(line.file)]
@@ -65,17 +70,23 @@ def failed_guard(sight: Sight) -> FailedGuard:
         check.now or sight.now,
         _source(own[-1]) if own else None,
         tuple(map(_frame, lines)),
-        "\n".join([*hints, *_advice(sight)]),
+        "\n".join([*hints, *_advice(sight, is_only)]),
     )
 
 
-def _advice(sight: Sight) -> Iterator[str]:
+def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
     """What helps where a size or a float had been fixed, of which torch says nothing."""
     if _is_float_that_may_be_a_tensor(sight):
         yield (
             f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), in a "
             "module a buffer): torch.compile guards on the value of a float, not on that of a "
             "tensor"
+        )
+        return
+    if is_only and _is_int_of_an_argument(sight):
+        yield (
+            "torch.compile makes an int a symbol at its second value, where no line needs to know "
+            "it: call it with two values to warm up, or compile with dynamic=True"
         )
         return
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
@@ -93,6 +104,17 @@ def _advice(sight: Sight) -> Iterator[str]:
             f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
             "all sizes from 2 on at once"
         )
+
+
+def _is_int_of_an_argument(sight: Sight) -> bool:
+    """Whether an int that a call was given changed."""
+    values = (sight.check.was, sight.check.now or sight.now)
+    return (
+        sight.check.reads == "value"
+        and sight.words.startswith("argument ")
+        and not sight.is_static
+        and all(map(_INT.fullmatch, values))
+    )
 
 
 def _is_float_that_may_be_a_tensor(sight: Sight) -> bool:

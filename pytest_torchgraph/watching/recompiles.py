@@ -105,7 +105,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     sights = compiled.sights or tuple(look(each, None) for each in compiled.failed_guards)
     guards = tuple(
         replace(each, words=each.words + (since if " of dim " in each.words else ""))
-        for each in map(failed_guard, sights)
+        for each in (failed_guard(sight, is_only=len(sights) == 1) for sight in sights)
     )
     # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
     wrapped = not is_user_file(known.file) and bool(known.callable_name)

@@ -138,3 +138,7 @@ def over(scale: int) -> Callable[[Tensor], Tensor]:
         return x * scale
 
     return scaled_by
+
+
+def from_table(x: Tensor, scale: int) -> Tensor:
+    return x * {2: 20, 3: 30, 4: 40}[scale]

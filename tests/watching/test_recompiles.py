@@ -274,6 +274,26 @@ def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -
     assert seen.recompiles[0].failed_guards[0].hint == ""
 
 
+SYMBOL = "torch.compile makes an int a symbol at its second value"
+
+
+def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
+    calls = [called(ones(3), scale) for scale in (2, 3, 4)]
+    seen = watched(recompile_cases.scaled, *calls)
+    (found,) = seen.recompiles
+    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    torch._dynamo.reset()
+    watched(recompile_cases.scaled, *calls, dynamic=True).assert_no_recompiles()
+    torch._dynamo.reset()
+    seen = watched(recompile_cases.from_table, *calls)  # whose code needs to know the int
+    hints = [[guard.hint for guard in each.failed_guards] for each in seen.recompiles]
+    assert hints[0][0].startswith(SYMBOL)
+    assert not any(SYMBOL in hint for hint in hints[1])
+    torch._dynamo.reset()
+    seen = watched(recompile_cases.scaled, *calls, dynamic=False)
+    assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
+
+
 def test_a_float_that_had_been_made_an_input_of_the_graph_has_its_name() -> None:
     found = check_of("___as_tensor(self._modules['1'].p).item() == 0.25")
     assert (found.in_words("0.5"), found.subject) == (
