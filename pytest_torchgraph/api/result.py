@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
@@ -18,7 +18,7 @@ from ..ops.levels import Level
 from ..ops.names import OpCounts
 from ..watching.output_code import UnreadableCodeError
 from .costs import Costs
-from .syncs import syncs_of, transfers_of
+from .observed import Observed
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
     from ..checks.subject import Comparison
     from ..graph.cost.step import Received
     from ..graph.eager_op import EagerOp
-    from ..graph.graph_break import GraphBreak
-    from ..syncs.model import Sync, Transfer
-    from ..watching.cudagraphs import CudagraphSkip
     from ..watching.kernels import Kernel
-    from ..watching.recompiles import Recompile
-    from ..watching.record import WatchRecord
     from .contents import Contents
 
 _WHY_NO = {
@@ -59,7 +54,7 @@ def _compared(graph: Graph) -> tuple[GraphKind, int, Graph]:
     return graph.kind, graph.runs if graph.eager else 0, graph
 
 
-class Capture(Assertions, Costs):
+class Capture(Assertions, Costs, Observed):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
     `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`
@@ -407,13 +402,6 @@ class Capture(Assertions, Costs):
 
             raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
 
-    # -- what the compiler did -------------------------------------------------------------------
-
-    @property
-    def watched(self) -> WatchRecord | None:
-        """The record of a watch; None for a capture that was not made by one."""
-        return self._contents.record if self._contents.is_watch else None
-
     @property
     def _received(self) -> Received:
         return self._contents.received
@@ -425,106 +413,3 @@ class Capture(Assertions, Costs):
     @property
     def _eager_is_recorded(self) -> bool:
         return self._contents.eager is not None
-
-    def record(self, asked: str) -> WatchRecord:
-        """The record of the compiler: compilations, graph breaks, recompilations, runs.
-
-        Args:
-            asked: what is asked for, for the message.
-
-        Raises:
-            CaptureError: if nothing went through torch.compile.
-        """
-        found = self._contents.record
-        if found is None:
-            raise CaptureError(
-                f"a capture via {self.via!r} knows no {asked}: they are Dynamo's, so use "
-                "via='aot', 'dynamo', 'inductor' or 'compiled_autograd', or graph_capture.watch()"
-            )
-        return found
-
-    @property
-    def breaks(self) -> tuple[GraphBreak, ...]:
-        """The graph breaks, one for each distinct file, line and kind, in order.
-
-        Also the frames that Dynamo skipped or gave up, whose kind says so. Where compiled autograd
-        takes over at `loss.backward()`, which Dynamo reports as a break, there is none.
-
-        Raises:
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        return self.record("graph breaks").breaks
-
-    @property
-    def recompiles(self) -> tuple[Recompile, ...]:
-        """The recompilations, with the guards that had failed, in order.
-
-        Also each capture of compiled autograd but the first.
-
-        Raises:
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        return self.record("recompilations").recompiles
-
-    @property
-    def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:
-        """The graphs that run without a CUDA graph though one was asked for, and torch's reasons.
-
-        That is under `mode="reduce-overhead"` or `"max-autotune"`. On the CPU each graph is one,
-        for which torch gives no reason.
-
-        Raises:
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        return self.record("CUDA graphs").cudagraph_skips
-
-    @property
-    def executions(self) -> Mapping[str, int]:
-        """How often each compiled graph ran, by compile id (`0/1`), what was compiled before too.
-
-        The backward that AOTAutograd made of a graph is `0/1 backward`; the backward that compiled
-        autograd captured is `!0`, and what Dynamo made of that `!0/2/0`.
-
-        Raises:
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        return self.record("executions").executions
-
-    @property
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """The change of `torch._dynamo.utils.counters` meanwhile, by group.
-
-        Raises:
-            CaptureError: for a capture that did not go through torch.compile.
-        """
-        return self.record("counters").counters
-
-    # -- what waits for the device ----------------------------------------------------------------
-
-    @property
-    def syncs(self) -> tuple[Sync, ...]:
-        """The places at which Python waits for the device, one for each line, op and cause.
-
-        What would wait on another device counts on the CPU as well. A capture via `dispatch` knows
-        each op that ran, and calls of `tolist`, `cpu` and `repr`; one through torch.compile the ops
-        in its graphs and what breaks them, via `aot` and `inductor` also each op that ran eagerly.
-        Where code ran at a graph break of which not all is known, the place is there with
-        `certain=False`. A watch knows nothing of code outside of compiled functions, and nobody of
-        what an operator of one's own or a tensor subclass does inside.
-
-        Raises:
-            CaptureError: for a capture that cannot know.
-        """
-        return syncs_of(self._contents, self.via, self.graphs)
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The copies from one device to another, one for each line, op and pair of devices.
-
-        What a CPU run does not copy is not there: `tensor.cpu()` of a tensor on the CPU is among
-        the `syncs` alone, and `tensor.to(device)` of one that is on that device is nowhere.
-
-        Raises:
-            CaptureError: for a capture that cannot know.
-        """
-        return transfers_of(self._contents, self.via, self.graphs)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..graph.diff.findings import Change, GraphDiff
 from ..graph.model import Graph
 from .drawing import Drawing
-from .layout.canvas import Canvas, Drawable, Edge, Look
+from .layout.canvas import Canvas
+from .layout.drawables import Drawable, Edge, Look
 from .layout.placed_graph import MAX_RETURNED
 from .layout.scene import Element, Scene, graph_cluster, module_cluster, plural
 from .layout.sides import OnlySide

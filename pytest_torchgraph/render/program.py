@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
 from .drawing import Drawing
-from .layout.canvas import EDGE_STYLES, Canvas, Edge
+from .layout.canvas import EDGE_STYLES, Canvas
+from .layout.drawables import Edge
 from .layout.placed_graph import PlacedGraph, add_graph
 from .layout.scene import Element, Scene, Segment, plural
 from .look import labels

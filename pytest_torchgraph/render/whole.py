@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..graph.model import Graph
 from .drawing import Drawing
-from .layout.canvas import Canvas, Drawable, Look
+from .layout.canvas import Canvas
 from .layout.communication import NOT_OVERLAPPED
+from .layout.drawables import Drawable, Look
 from .layout.placed_graph import RETURNED, SAVED, PlacedGraph, add_graph
 from .layout.scene import Scene, Segment
 from .look import labels

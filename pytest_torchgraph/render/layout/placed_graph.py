@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from ...graph.model import Graph, Node, SubgraphRef
 from ..look import labels
-from .canvas import Canvas, Drawable, Edge
+from .canvas import Canvas
 from .communication import NOT_OVERLAPPED, collective_lines
+from .drawables import Drawable, Edge
 from .fold import FoldedGraph, FoldedNode
 from .scene import ClusterPath, Segment, common_cluster, module_cluster
 
