@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .judge import Change, Verdict
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
+ACCEPT = "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it"
 
 MOST_PLACES = 3
 """How many places are named where the text of a change names none."""
@@ -30,6 +31,7 @@ def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80
     if verdict.worse:
         yield f"worse than {file}:"
         yield from _grouped(verdict.worse, width)
+        yield ACCEPT
     elif not compared and verdict.gone:
         gone = counted(len(verdict.gone), "test")
         yield f"nothing was compared with {file}: none of its {gone} ran and passed here"

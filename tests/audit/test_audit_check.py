@@ -61,7 +61,11 @@ def test_a_change_for_the_worse_fails_the_run_and_no_test(
     assert worse.ret == 1
     worse.assert_outcomes(passed=2, deselected=1)
     worse.stdout.fnmatch_lines(
-        [f"worse than {FILE}:", "   1 test  graph break at test_net.py:5 in net: print(1)*"]
+        [
+            f"worse than {FILE}:",
+            "   1 test  graph break at test_net.py:5 in net: print(1)*",
+            "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it",
+        ]
     )
     suite(*PASSING, "--torchgraph-audit=record")
     assert suite(*PASSING, "--torchgraph-audit=check").ret == 0
