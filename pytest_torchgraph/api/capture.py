@@ -120,7 +120,7 @@ def capture(
         The graphs, and what else is known of the run.
 
     Raises:
-        TypeError: if the target is not callable, declares a parameter with one of our names, or
+        TypeError: if the target is not callable or is a class, declares a parameter with one of our names, or
             does not take an argument that is an option of a mechanism, as `dynamic`; or for a `via`
             or `backward` of another type.
         ValueError: for an unknown `via`.
@@ -356,6 +356,12 @@ def _check_target(target: Any, ours: dict[str, Any]) -> None:
         raise TypeError(
             f"the target must be a module or another callable, not {type(target).__name__}: "
             "graph_capture(model, x), not graph_capture(model(x))"
+        )
+    if isinstance(target, type):  # torch.compile would change it, for good
+        name = target.__name__
+        raise TypeError(
+            f"the target must be a module or another callable, and {name} is a class: capture an "
+            f"instance of it, as graph_capture({name}(...), x)"
         )
     scripted: Any = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     if isinstance(target, scripted) or (

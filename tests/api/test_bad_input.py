@@ -22,6 +22,20 @@ from pytest_torchgraph import (
 )
 
 
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_a_class_is_no_target(via: str) -> None:
+    """`torch.compile(cls)` changes the class, for all that comes after it in the process."""
+
+    class Net(torch.nn.Linear):
+        pass
+
+    before = dict(vars(Net))
+    with pytest.raises(TypeError, match=r"Net is a class: .* graph_capture\(Net\(\.\.\.\), x\)"):
+        capture(Net, torch.ones(2, 3), via=via)
+    assert dict(vars(Net)) == before
+    capture(Net(3, 3), torch.ones(2, 3)).assert_op_counts({"aten.addmm": 1})
+
+
 def test_a_target_that_is_not_callable() -> None:
     with pytest.raises(TypeError, match=r"graph_capture\(model, x\), not graph_capture\(model\(x"):
         capture(mlp()(example(4, 8)), example(4, 8))  # type: ignore[arg-type]
