@@ -120,9 +120,9 @@ def capture(
         The graphs, and what else is known of the run.
 
     Raises:
-        TypeError: if the target is not callable or is a class, declares a parameter with one of our names, or
-            does not take an argument that is an option of a mechanism, as `dynamic`; or for a `via`
-            or `backward` of another type.
+        TypeError: if the target is not callable or is a class, declares a parameter with one of our
+            names, or does not take an argument that is an option of a mechanism, as `dynamic`; or
+            for a `via` or `backward` of another type.
         ValueError: for an unknown `via`.
         CaptureError: if nothing was captured, with the cause; if the mechanism cannot capture the
             target; if something of it runs unseen; if `backward=True` and nothing requires grad; if

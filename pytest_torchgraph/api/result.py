@@ -283,7 +283,11 @@ class Capture(Assertions, Costs, Observed):
         if not self._contents.at(level):
             self._need_any()
             known = ", ".join(self._contents.levels)
-            raise CaptureError(f"this capture knows nothing at level {level!r}; it has {known}")
+            via = "inductor" if level == "post_grad" else level
+            raise CaptureError(
+                f"this capture knows nothing at level {level!r}; it has {known}: "
+                f"capture via={via!r}"
+            )
         return type(self)(self._contents, self.header, level=level, device=self.device)
 
     def with_sizes(self, **sizes: int) -> Capture:

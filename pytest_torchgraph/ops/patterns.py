@@ -133,8 +133,8 @@ def _unregistered_problem(pattern: str, namespace: str, level: Level) -> str:
     if namespace in ("torch", "Tensor"):
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
-            "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or use "
-            "capture.at('dynamo')"
+            "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or of a watch use "
+            "seen.at('dynamo')"
         )
     return ""
 

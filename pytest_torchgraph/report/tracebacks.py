@@ -27,6 +27,8 @@ def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     user's, are hidden. Behind it, and where there is none, the error may be one of this package,
     and all frames stay.
     """
+    if not isinstance(excinfo.value, Exception):  # an outcome of pytest's, such as pytest.fail
+        return
     steps = list(_steps(excinfo.tb))
     files = [step.tb_frame.f_code.co_filename for step in steps]
     users = [number for number, file in enumerate(files) if _is_user_file(file)]

@@ -67,6 +67,7 @@ def test_nothing_compared(
     result.stdout.fnmatch_lines(
         ["graph_snapshot was requested, and nothing was compared with it*", "*pytest.skip*"]
     )
+    assert "hidden" not in result.stdout.str()
     assert not pytester.path.joinpath("__snapshots__").exists()
 
 
