@@ -27,6 +27,11 @@ def is_saved(description: Any) -> bool:
     return type(description).__name__.startswith("SavedForBackwards")
 
 
+def is_gradient(description: Any) -> bool:
+    """Whether an output is a gradient."""
+    return "GradAOTOutput" in type(description).__name__
+
+
 def belongs_to(description: Any, position: int, backward: bool) -> int | None:
     """The position of the Dynamo input that an output is the new value or the gradient of.
 

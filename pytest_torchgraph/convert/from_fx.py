@@ -24,7 +24,7 @@ from ..graph.module_paths import module_of
 from ..ops.levels import Level
 from ..ops.names import base_name
 from ..ops.qualified import class_name, op_name
-from . import node_meta, normalize, source_lines
+from . import node_meta, normalize, rng_states, source_lines
 from .aot_descriptors import is_saved
 from .backward_modules import BackwardModules
 from .canonical_names import CanonicalNames, NodeNamer
@@ -204,7 +204,7 @@ class GraphConverter:
         if self.naming.ranks:
             placeholders.sort(key=self._order.of_input)
         for node in placeholders:
-            value = node_meta.value_of(node)
+            value = rng_states.value_of(node)
             if not isinstance(value, tuple | list):  # of these a printed graph shows nothing
                 self.canon.result(value)  # numbers the symbols in the order of the inputs
         roles: list[tuple[torch.fx.Node, str]] = []
@@ -314,7 +314,7 @@ class GraphConverter:
 
     def result(self, node: torch.fx.Node) -> Result:
         """`Node.result`."""
-        value = node_meta.value_of(node)
+        value = rng_states.value_of(node)
         result = self.unrecorded_result(node) if value is None else self.canon.result(value)
         self.results[node] = result
         return result
@@ -402,7 +402,7 @@ class GraphConverter:
         None where AOTAutograd does not describe the outputs, and where a pass has changed them.
         """
         value: Any = node.args[0]
-        descriptions = None if self.naming.body else node.meta.get("desc")
+        descriptions = None if self.naming.body else rng_states.descriptions_of(node)
         if (
             not isinstance(value, tuple | list)
             or not isinstance(descriptions, tuple | list)

@@ -6,6 +6,7 @@ A role is one of `graph.model.INPUT_OPS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ def aot_inputs(
     gm: torch.fx.GraphModule,
     dynamo: list[tuple[str, str]],
     forward_names: dict[str, str],
+    states: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[str, str]]:
     """(role, name) of each placeholder of a graph of AOTAutograd, by its fx name.
 
@@ -57,6 +59,7 @@ def aot_inputs(
         dynamo: the inputs of the Dynamo graph that it was made from.
         forward_names: for a backward, the names of its forward's nodes (`Converted.names`); a
             placeholder with one of these is a saved value.
+        states: the forward's names of placeholders that are called otherwise (`rng_states`).
     """
     named: dict[str, tuple[str, str]] = {}
     for node in gm.graph.nodes:
@@ -69,10 +72,14 @@ def aot_inputs(
         elif type(description).__name__ == "TangentAOTInput":
             output = getattr(description.output, "idx", None)
             named[node.name] = ("tangent", "tangent" if output is None else f"tangent.{output}")
-        elif node.name not in forward_names:
+        elif states.get(node.name, node.name) not in forward_names:
             named[node.name] = ("input", node.name)
-    placeholders = {node.name for node in gm.graph.nodes if node.op == "placeholder"}
+    placeholders = {
+        states.get(node.name, node.name): node.name
+        for node in gm.graph.nodes
+        if node.op == "placeholder"
+    }
     for key, name in forward_names.items():
-        if key in placeholders and key not in named:
-            named[key] = ("saved", name)
+        if key in placeholders and placeholders[key] not in named:
+            named[placeholders[key]] = ("saved", name)
     return named

@@ -84,6 +84,24 @@ def boxed(call: Callable[..., Any]) -> Callable[..., Any]:
     return get("make_boxed_func")(call)  # type: ignore[no-any-return]
 
 
+def outputs_of_forward() -> int | None:
+    """How many outputs the forward has that AOTAutograd compiles now, before those that are saved.
+
+    None where it compiles none.
+    """
+    metadata = getattr(get("tracing_context")(), "fw_metadata", None)
+    count = getattr(metadata, "num_forward", None)
+    return None if count is None else int(count) + len(getattr(metadata, "tokens", ()))
+
+
+def hint_of(size: int | torch.SymInt) -> int | None:
+    """The number that a symbolic size had when it was traced; None where torch knows none."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(size.node, "hint", None)
+    return hint if isinstance(hint, int) else None
+
+
 @functools.cache
 def marks_gradient_sums() -> bool:
     """Whether AOTAutograd marks the nodes that sum gradients (torch 2.11 does, 2.9 does not)."""

@@ -50,7 +50,9 @@ NAMES = {
         "torch._dynamo.eval_frame:OptimizedModule", "2.0", "seeing what is compiled already"
     ),
     "tracing_context": PrivateName(
-        "torch._guards:TracingContext.try_get", "2.1", "capture by compiled_autograd"
+        "torch._guards:TracingContext.try_get",
+        "2.1",
+        "capture by compiled_autograd, and what is kept under activation checkpointing",
     ),
     "guards_tls": PrivateName("torch._guards:_TLS", "2.1", "isolating tests"),
     # Tensors and groups of several ranks.

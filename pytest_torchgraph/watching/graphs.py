@@ -18,6 +18,7 @@ from ..convert.printed import (
     Printed,
     aot_names,
     convert_printed,
+    describe_by_joint,
     describe_like,
     dynamo_names,
     is_size,
@@ -262,6 +263,7 @@ class _PrintedCompilation:
         )
         self.aot_printed: list[Printed] = []
         self.forward_names: dict[str, str] = {}
+        self.forward_printed: Printed | None = None
 
     def dynamo(self) -> list[Graph]:
         """The graphs that Dynamo traced."""
@@ -283,6 +285,9 @@ class _PrintedCompilation:
             if kind is None:
                 continue
             printed = read_printed(event.text)
+            if kind == "forward":
+                for text in self.compiled.texts("joint"):
+                    describe_by_joint(printed, read_printed(text))
             self.aot_printed.append(printed)
             if kind != "backward" or backward:
                 graphs.append(self.aot_graph(printed, "aot", kind, self.canon))
@@ -314,8 +319,11 @@ class _PrintedCompilation:
         self, printed: Printed, level: Level, kind: GraphKind, canon: CanonicalNames
     ) -> Graph:
         """Convert a graph made by AOTAutograd or later: its inputs are those of Dynamo's graph."""
-        forward = self.forward_names if kind == "backward" else {}
-        return self.convert(printed, level, kind, aot_names(printed, self.names, forward), canon)
+        forward, forward_printed = (
+            (self.forward_names, self.forward_printed) if kind == "backward" else ({}, None)
+        )
+        inputs = aot_names(printed, self.names, forward, forward_printed)
+        return self.convert(printed, level, kind, inputs, canon)
 
     def convert(
         self,
@@ -332,6 +340,7 @@ class _PrintedCompilation:
         )
         if kind in ("forward", "inference") and level != "dynamo":
             self.forward_names = converted.names
+            self.forward_printed = printed
         return converted.graph
 
 

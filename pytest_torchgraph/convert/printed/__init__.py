@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .errors import PrintedGraphError
 from .graphs import convert_printed, parse_printed
-from .inputs import aot_names, describe_like, dynamo_names, is_size
+from .inputs import aot_names, describe_by_joint, describe_like, dynamo_names, is_size
 from .reading import Printed, read_printed
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PrintedGraphError",
     "aot_names",
     "convert_printed",
+    "describe_by_joint",
     "describe_like",
     "dynamo_names",
     "is_size",

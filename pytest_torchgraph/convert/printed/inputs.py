@@ -7,13 +7,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from ..aot_descriptors import is_gradient
 from ..dynamo_sources import source_to_fqn
 from ..node_meta import RESULT
 from ..placeholders import aot_inputs
+from ..rng_states import described, names_in_backward
 from .reading import Printed
 from .results import PrintedSymbol
 
@@ -73,6 +76,7 @@ def aot_names(
     printed: Printed,
     dynamo: list[tuple[str, str]],
     forward: Mapping[str, str] | None = None,
+    forward_printed: Printed | None = None,
 ) -> dict[str, tuple[str, str]]:
     """(role, name) of each input of a graph of AOTAutograd, by its name in the text.
 
@@ -80,8 +84,27 @@ def aot_names(
         printed: a joint, forward, backward or inference graph.
         dynamo: the inputs of the Dynamo graph that it was made from.
         forward: for a backward, the names of its forward's nodes, by those in the text.
+        forward_printed: for a backward, its forward.
     """
-    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}))
+    states = names_in_backward(forward_printed.graph, printed.graph) if forward_printed else {}
+    return aot_inputs(cast(Any, printed), dynamo, dict(forward or {}), states)
+
+
+def describe_by_joint(printed: Printed, joint: Printed) -> None:
+    """Describe the outputs of a forward again that keeps states of the generator (`rng_states`).
+
+    Args:
+        printed: the forward; changed where it lacks the descriptions.
+        joint: the graph that it was cut out of, whose outputs are those of the forward and then
+            the gradients.
+    """
+    outputs = joint.output.meta.get("desc") or ()
+    real = list(
+        itertools.takewhile(lambda each: each is not None and not is_gradient(each), outputs)
+    )
+    found = described(printed.output, real) if real else None
+    if found is not None:
+        printed.output.meta["desc"] = found
 
 
 def describe_like(printed: Printed, other: Printed) -> None:

@@ -9,6 +9,7 @@ import torch.fx
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...convert.placeholders import aot_inputs, dynamo_inputs
+from ...convert.rng_states import names_in_backward
 from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ..step.named_tensors import NamedTensors
@@ -50,7 +51,12 @@ class Frame:
         """
         forward = self._forward if kind == "backward" else None
         naming = Naming(
-            aot_inputs(gm, self.inputs, forward.names if forward else {}),
+            aot_inputs(
+                gm,
+                self.inputs,
+                forward.names if forward else {},
+                names_in_backward(forward.fx, gm.graph) if forward else {},
+            ),
             self._named.modules,
             ranks=self._named.ranks(),
             dynamo=self.inputs,

@@ -1,0 +1,114 @@
+"""Activation checkpointing around random ops: torch keeps the states of the generator too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import Aot, Inductor, capture, watch
+
+WITHOUT_SEEDS = Inductor(codegen=False, options={"fallback_random": True})
+STATE = torch.get_rng_state().numel()
+ROW = 2 * 8 * 4
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.dropout(self.linear(x), 0.5, True).relu()
+
+
+class Layers(nn.Module):
+    """Three layers, each of which is computed again in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls.add_(1)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x, x.view(-1)
+
+
+def kept_by_torch(model: nn.Module, x: Tensor) -> int:
+    """The bytes that a step through AOTAutograd keeps, but for parameters and the input."""
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), x)}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        storages.setdefault(storage.data_ptr(), storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = torch.compile(model, backend="aot_eager")(x)
+    del output
+    torch._dynamo.reset()
+    return sum(each.nbytes() for at, each in storages.items() if at not in own)
+
+
+def by_watch(model: nn.Module, x: Tensor) -> Any:
+    with watch() as seen:
+        torch.compile(model, backend="aot_eager")(x)[0].sum().backward()
+    return seen.at("aot")
+
+
+WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
+    "aot": lambda model, x: capture(model, x),
+    "min_cut": lambda model, x: capture(model, x, via=Aot(partition="min_cut")),
+    "inductor": lambda model, x: capture(model, x, via=WITHOUT_SEEDS),
+    "watch": by_watch,
+}
+
+
+def test_what_is_kept_is_what_torch_keeps() -> None:
+    model, x = Layers(), torch.ones(2, 8)
+    found = capture(model, x)
+    assert found.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
+    found = WAYS[way](Layers(), torch.ones(2, 8))
+    assert found.saved_bytes == 2 * ROW + 3 * STATE
+    assert found.peak_bytes > found.saved_bytes
+    states = [
+        node
+        for node in (found.forward[ref.name] for ref in found.forward.saved)
+        if node.result is not None and getattr(node.result, "dtype", "") == "uint8"
+    ]
+    assert [node.result.shape for node in states] == [(STATE,)] * 3
+    assert {node.op for node in found.backward.nodes if node.name in {n.name for n in states}} == {
+        "saved"
+    }
+    with pytest.raises(AssertionError, match="saved_bytes: expected at most 100, found"):
+        found.assert_budget(saved_bytes=100)
+
+
+def test_what_is_returned_is_what_the_target_returns() -> None:
+    found = capture(Layers(), torch.ones(2, 8))
+    (output,) = (node for node in found.forward.nodes if node.op == "output")
+    assert len(output.args[0]) == 3  # type: ignore[arg-type]  # the buffer and the two outputs
+
+
+def test_the_seeds_of_inductor_are_kept_in_place_of_states() -> None:
+    found = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
+    assert found.saved_bytes == 2 * ROW + 3 * 8
+
+
+def test_sizes_keep_their_numbers() -> None:
+    found = capture(Layers(), torch.ones(2, 8), via=Aot(dynamic=True))
+    assert found.backward.to_text().count("s0") > 0
+    assert found.with_sizes(s0=2).saved_bytes == 2 * ROW + 3 * STATE
+    found.assert_matches_eager()
