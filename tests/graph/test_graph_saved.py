@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from pytest_torchgraph import Aot, CaptureError, capture
+from pytest_torchgraph import Aot, CaptureError, capture, load
 from pytest_torchgraph.graph.cost.saved import saved_storages
 
 
@@ -140,3 +141,31 @@ def test_a_capture_that_does_not_know_is_an_error() -> None:
     symbolic = capture(Net(torch.relu), torch.ones(2, 3, 4), via=Aot(dynamic=True))
     with pytest.raises(CaptureError, match="depend on the size s"):
         _ = symbolic.saved_bytes
+
+
+LOST = """torchgraph 1
+
+forward @ aot {
+  %x = input : f32[4]
+  %relu = aten.relu.default(%x) : f32[4]
+  return [
+    %relu,
+    %relu,
+  ]
+}
+
+backward @ aot {
+  %relu = saved : f32[4]
+  %tangent.0 = tangent : f32[4]
+  %threshold_backward = aten.threshold_backward.default(%tangent.0, %relu, 0) : f32[4]
+  return %threshold_backward
+}
+"""
+
+
+def test_a_forward_that_does_not_say_what_it_saves_has_no_figure(tmp_path: Path) -> None:
+    file = tmp_path / "lost.tgraph"
+    file.write_text(LOST)
+    for call in (lambda: load(file).saved_bytes, lambda: load(file).assert_budget(saved_bytes=9)):
+        with pytest.raises(CaptureError, match=r"its backward takes %relu: what is kept is not kn"):
+            call()

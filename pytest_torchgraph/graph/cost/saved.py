@@ -82,13 +82,29 @@ def need_saved(graphs: Sequence[Graph]) -> None:
     """Refuse graphs that do not say what they keep for the backward.
 
     Raises:
-        CaptureError: for their level.
+        CaptureError: for their level; and where a backward takes what no forward saves.
     """
     unknown = {graph.level for graph in graphs} - SAVING_LEVELS
     if unknown:
         raise CaptureError(
             f"graphs at level {min(unknown)!r} do not say what is saved for the backward: capture "
             "via 'aot' or 'dispatch', or use capture.at('aot')"
+        )
+    taken = next(
+        (
+            node
+            for graph in graphs
+            if graph.kind == "backward" and not graph.eager
+            for node in graph.inputs
+            if node.op == "saved"
+        ),
+        None,
+    )
+    forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
+    if taken is not None and forwards and not any(graph.saved for graph in forwards):
+        raise CaptureError(
+            f"the forward does not say that it saves anything, and its backward takes "
+            f"%{taken.name}: what is kept is not known"
         )
 
 
