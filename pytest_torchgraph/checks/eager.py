@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
+_NO_OP = "-.-.-"
+"""A name that only a pattern for every op matches."""
 _SHOWN = 6
 """The most ops of one line that a message names."""
 
@@ -74,7 +76,7 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
     """The test for one entry of `allow`.
 
     Raises:
-        ValueError: for an op pattern that can match no eager op.
+        ValueError: for an op pattern that can match no eager op, and one that matches each.
     """
     place = _FILE.match(allowed) if isinstance(allowed, str) else None
     if place is not None:
@@ -90,6 +92,8 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
 
         return is_there
     name = pattern_name(allowed)
+    if matches(_NO_OP, name):
+        raise ValueError(f"allow={allowed!r} matches everything, so nothing would be checked")
     refuse_impossible(name, ("dispatch",))
     return lambda op: matches(op.op, name)
 

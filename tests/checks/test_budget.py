@@ -205,3 +205,13 @@ def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex"):
         step.assert_budget(flops=10**9)
     step.assert_budget(flops=2 * 4 * 4 * 4, unknown="ignore")
+
+
+def test_flops_of_which_none_were_counted_are_within_no_limit() -> None:
+    step = capture(torch.linalg.inv, torch.eye(4), via="dispatch")
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=10**9, unknown="ignore")
+    assert (
+        "  flops: none were counted, because torch has no formula for aten.linalg_inv_ex.default"
+        in str(error.value)
+    )
