@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -341,6 +343,37 @@ def test_an_output_or_a_gradient_that_is_all_nan_proves_nothing() -> None:
     ):
         with pytest.raises(AssertionError, match=f"{named}.* nothing is known"):
             captured.assert_matches_eager()
+
+
+class Slotted:
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda x: (Held(x), x), r"output\[0\]\['y'\]"),
+        (lambda x: (Held(x),), r"output\[0\]\['y'\]"),
+        (lambda x: Held({"deep": Held(x)}), r"output\['y'\]\['deep'\]\['y'\]"),
+        (lambda x: [Slotted(x)], r"output\[0\]\['kept'\]"),
+    ],
+)
+def test_what_an_object_in_the_output_holds_is_compared(
+    wrap: Callable[[Tensor], Any], path: str
+) -> None:
+    def scaled(x: Tensor) -> Any:
+        return wrap(x * (1.5 if torch.compiler.is_compiling() else 1.0))
+
+    with pytest.raises(AssertionError, match=f"\\A{path} differs from the eager run"):
+        capture(scaled, torch.ones(3)).assert_matches_eager()
+
+
+@dataclasses.dataclass
+class Held:
+    y: Any
 
 
 def test_outputs_without_an_element_prove_nothing() -> None:
