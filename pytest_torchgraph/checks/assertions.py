@@ -125,7 +125,8 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with what it costs, the modules that compute most, and the ops of which
                 most is kept, with their lines; or if no graph was compiled, with the cause.
-            CaptureError: where a figure is not known.
+            CaptureError: where a figure is not known; and where graphs broke, of a watch and via
+                "compiled_autograd", for what runs between them is in none.
             TypeError: with nothing to check.
             ValueError: for another `unknown`, and a mapping without the capture's device.
         """
@@ -137,6 +138,7 @@ class Assertions(OpChecks):
         from . import budget
 
         compilation.need_graphs(self)
+        eager.need_no_gaps(self, self._eager_is_recorded, "what it costs")
         graphs = self.program
         budget.assert_budget(
             graphs,

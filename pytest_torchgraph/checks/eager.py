@@ -24,12 +24,13 @@ _SHOWN = 6
 """The most ops of one line that a message names."""
 
 
-def need_no_gaps(capture: Subject, recorded: bool) -> None:
+def need_no_gaps(capture: Subject, recorded: bool, unknown: str) -> None:
     """Refuse a capture or watch whose graphs broke, if it does not record what ran between them.
 
     Args:
         capture: what is checked.
         recorded: whether it records what ran eagerly.
+        unknown: what is asked, of which that is a part, in words: "whether it communicates".
 
     Raises:
         CaptureError: with the first graph break.
@@ -43,7 +44,7 @@ def need_no_gaps(capture: Subject, recorded: bool) -> None:
     if breaks:
         raise CaptureError(
             f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), and "
-            "what ran there is in none of them, so that it is not known whether it communicates: "
+            f"what ran there is in none of them, so that it is not known {unknown}: "
             "capture via 'aot' or 'dispatch'"
         )
 
