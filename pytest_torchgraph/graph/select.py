@@ -16,7 +16,6 @@ from ..device_types import KNOWN
 from ..ops.dtypes import dtype_name
 from .model import Graph, Node, Result, TensorMeta
 
-
 _WITHOUT_INDEX = ("cpu", "meta")
 """The types of which there is one device, whose tensors have no index in a graph."""
 
