@@ -21,8 +21,8 @@ class Costs:
             """All graphs of the step."""
             ...
 
-        def _need_any(self) -> None:
-            """Refuse a watch that has no graph."""
+        def _need_whole(self) -> None:
+            """Refuse a watch that has no graph, or in which graphs broke."""
             ...
 
         @property
@@ -38,11 +38,12 @@ class Costs:
         graphs count once.
 
         Raises:
-            CaptureError: see `Graph.flops`.
+            CaptureError: see `Graph.flops`; and of a watch in which graphs broke, for what runs
+                between them is in none.
         """
         from ..graph.cost.flops import total
 
-        self._need_any()
+        self._need_whole()
         return total(self.program, times_run=True)
 
     @property
@@ -56,12 +57,12 @@ class Costs:
         watch do not say which inputs of a graph an earlier graph made: there they are left out.
 
         Raises:
-            CaptureError: for a capture that does not know what is saved, as via "dynamo", and for a
-                size that is a symbol.
+            CaptureError: for a capture that does not know what is saved, as via "dynamo", or what
+                runs between graphs that broke (see `flops`); and for a size that is a symbol.
         """
         from ..graph.cost.step import saved_bytes
 
-        self._need_any()
+        self._need_whole()
         return saved_bytes(self.program, self._received)
 
     @property
@@ -76,7 +77,7 @@ class Costs:
         """
         from ..graph.cost.peak import peak_bytes
 
-        self._need_any()
+        self._need_whole()
         return peak_bytes(self.program, self._received)
 
     def cost_table(self, depth: int | None = None) -> str:
@@ -111,5 +112,5 @@ class Costs:
         """
         from ..graph.cost.by_module import by_module
 
-        self._need_any()
+        self._need_whole()
         return by_module(self.program, depth, received=self._received)

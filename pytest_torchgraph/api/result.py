@@ -252,7 +252,7 @@ class Capture(Assertions, Costs, Observed):
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
-        need_no_gaps(self, self._eager_is_recorded)
+        need_no_gaps(self, self._eager_is_recorded, "whether it communicates")
         graphs: Sequence[Graph] = self._to_check()
         contents = self._contents
         if self._level is None:
@@ -304,10 +304,12 @@ class Capture(Assertions, Costs, Observed):
             TypeError: without a size, and for one that is no int.
             ValueError: for a symbol that no graph has, with those that there are; for a negative
                 size; where an expression would be no whole number or negative.
+            CaptureError: of a watch in which graphs broke, see `flops`.
         """
         from ..graph.sizes import with_sizes
         from .contents import Contents
 
+        self._need_whole()
         program = with_sizes(self.program, sizes)
         contents = Contents(
             program, sees_eager=self._contents.eager is not None, received=self._received
@@ -405,6 +407,11 @@ class Capture(Assertions, Costs, Observed):
             from ..checks.evidence import why_no_graph
 
             raise CaptureError(f"no graph was compiled:\n{why_no_graph(self.watched)}")
+
+    def _need_whole(self) -> None:
+        self._need_any()
+        if self.watched is not None:
+            need_no_gaps(self, self._eager_is_recorded, "what it costs")
 
     @property
     def _received(self) -> Received:

@@ -47,7 +47,7 @@ class Assertions(OpChecks):
             CaptureError: for a capture that does not know what ran eagerly: by `watch()`, or via
                 another mechanism than "aot" and "inductor"; from a file that has no eager ops,
                 because those of earlier releases have none.
-            ValueError: for an op pattern that can match nothing.
+            ValueError: for an op pattern that can match nothing, and for one that matches every op.
         """
         __tracebackhide__ = True
         eager.assert_no_eager_ops(self, allow)
@@ -119,12 +119,14 @@ class Assertions(OpChecks):
             peak_bytes: an estimate of the most bytes at one time; see `Capture.peak_bytes`. Each is
                 an int, the most; a `(min, max)` in which None is no limit; or a mapping of these by
                 device type.
-            unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula.
+            unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula;
+                some op must have been counted.
 
         Raises:
             AssertionError: with what it costs, the modules that compute most, and the ops of which
                 most is kept, with their lines; or if no graph was compiled, with the cause.
-            CaptureError: where a figure is not known.
+            CaptureError: where a figure is not known; and where graphs broke, of a watch and via
+                "compiled_autograd", for what runs between them is in none.
             TypeError: with nothing to check.
             ValueError: for another `unknown`, and a mapping without the capture's device.
         """
@@ -136,6 +138,7 @@ class Assertions(OpChecks):
         from . import budget
 
         compilation.need_graphs(self)
+        eager.need_no_gaps(self, self._eager_is_recorded, "what it costs")
         graphs = self.program
         budget.assert_budget(
             graphs,
@@ -222,7 +225,8 @@ class Assertions(OpChecks):
             allow, within: breaks that are not counted.
 
         Raises:
-            TypeError: with neither `count` nor `max`.
+            TypeError: with neither `count` nor `max`, and where they allow any number, but for a
+                watch, of which that says that something was compiled.
         """
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
@@ -311,7 +315,8 @@ class Assertions(OpChecks):
             AssertionError: naming the first output or gradient that differs, with the largest
                 difference, how much that is of the largest value, and whether it is rounding: for
                 that the target runs once more, in float64 where it can; or if all gradients are
-                zero, or a tensor is NaN throughout, which would hide any mistake in them.
+                zero, a tensor is NaN throughout, or no output has an element, which would hide any
+                mistake in them.
             CaptureError: for a capture without a run to compare with, or on the meta device.
             ValueError: for a mapping by device type without the capture's.
         """

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
+from ..graph.cost.flops import why_none_counted
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
 from ..graph.diff.abridged import abridged
@@ -48,6 +49,8 @@ def assert_budget(
         if low <= 0 and high is None:
             raise TypeError(f"{name}={limit!r} checks nothing: it has neither a least nor a most")
         found = figures[name]()
+        if name == "flops" and not found and (why := why_none_counted(graphs)):
+            wrong.append(f"  flops: none were counted, because {why}")
         if name == "saved_bytes" and high != 0 and all(g.kind == "inference" for g in graphs):
             wrong.append("  saved_bytes: nothing is kept, because no graph has a backward")
         if found < low or (high is not None and found > high):

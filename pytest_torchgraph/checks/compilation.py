@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import devices
 from ..convert.source_lines import is_user_file, relative
-from ..graph.checks import bounds, device_of, device_types, format_bounds
+from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
 from ..watching.observe.entries import first_line
@@ -113,6 +113,8 @@ def assert_graph_breaks(
     __tracebackhide__ = True
     low, high = _limits(capture, count, most, "assert_graph_breaks")
     record = capture.record("graph breaks")
+    if capture.watched is None:  # of a watch any number says that something was compiled
+        need_a_limit("assert_graph_breaks", [(low, high)])
     counted = counted_breaks(record, allow, within)
     wrong = len(counted) < low or (high is not None and len(counted) > high)
     if wrong and counted:

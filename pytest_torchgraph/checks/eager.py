@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
+_NO_OP = "-.-.-"
+"""A name that only a pattern for every op matches."""
 _SHOWN = 6
 """The most ops of one line that a message names."""
 
 
-def need_no_gaps(capture: Subject, recorded: bool) -> None:
+def need_no_gaps(capture: Subject, recorded: bool, unknown: str) -> None:
     """Refuse a capture or watch whose graphs broke, if it does not record what ran between them.
 
     Args:
         capture: what is checked.
         recorded: whether it records what ran eagerly.
+        unknown: what is asked, of which that is a part, in words: "whether it communicates".
 
     Raises:
         CaptureError: with the first graph break.
@@ -41,7 +44,7 @@ def need_no_gaps(capture: Subject, recorded: bool) -> None:
     if breaks:
         raise CaptureError(
             f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), and "
-            "what ran there is in none of them, so that it is not known whether it communicates: "
+            f"what ran there is in none of them, so that it is not known {unknown}: "
             "capture via 'aot' or 'dispatch'"
         )
 
@@ -74,7 +77,7 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
     """The test for one entry of `allow`.
 
     Raises:
-        ValueError: for an op pattern that can match no eager op.
+        ValueError: for an op pattern that can match no eager op, and one that matches each.
     """
     place = _FILE.match(allowed) if isinstance(allowed, str) else None
     if place is not None:
@@ -90,6 +93,8 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
 
         return is_there
     name = pattern_name(allowed)
+    if matches(_NO_OP, name):
+        raise ValueError(f"allow={allowed!r} matches everything, so nothing would be checked")
     refuse_impossible(name, ("dispatch",))
     return lambda op: matches(op.op, name)
 

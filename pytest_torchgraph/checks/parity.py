@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,21 +32,32 @@ def assert_matches_eager(
     found = difference(expected, outcome, rtol, atol)
     if found is not None:
         raise AssertionError("\n".join([found.problem, *explained(found, comparison)]))
-    grads = outcome.grads
+    outputs, grads = outcome.outputs, outcome.grads
+    if outputs and not any(output.numel() for output in outputs.values()):
+        has = "has" if len(outputs) == 1 else "have"
+        raise AssertionError(
+            f"{_few(outputs)} {has} no element, so nothing was compared: give the target inputs of "
+            "which it returns some"
+        )
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
             f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
             "loss_fn that depends on the output"
         )
-    nan = [name for name, output in outcome.outputs.items() if is_all_nan(output)]
+    nan = [name for name, output in outputs.items() if is_all_nan(output)]
     nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
     if nan:
-        shown = ", ".join(nan[:5]) + (f" and {len(nan) - 5} more" if len(nan) > 5 else "")
         is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
         raise AssertionError(
-            f"{shown} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give the "
-            "target inputs and parameters that it computes numbers from"
+            f"{_few(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
+            "the target inputs and parameters that it computes numbers from"
         )
+
+
+def _few(names: Iterable[str], most: int = 5) -> str:
+    shown = list(names)
+    more = f" and {len(shown) - most} more" if shown[most:] else ""
+    return f"{', '.join(shown[:most])}{more}"
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

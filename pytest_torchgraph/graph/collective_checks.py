@@ -54,8 +54,9 @@ def assert_collectives(
     need_any_graph(graphs)
     place = device_of(graphs, device)
     counts = {kind: bounds(count, place) for kind, count in expected.items()}
-    if not exact and (bytes_ is None or not counts):
-        need_a_limit("assert_collectives with exact=False", counts.values())
+    if not exact:
+        weight = [] if bytes_ is None or not counts else [bounds(bytes_, place)]
+        need_a_limit("assert_collectives with exact=False", [*counts.values(), *weight])
     found = over_group(graphs, everything, group)
     wrong: list[str] = []
     unexpected: list[Collective] = []

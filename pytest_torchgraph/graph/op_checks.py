@@ -237,8 +237,8 @@ class OpChecks:
 
         Raises:
             AssertionError: with the collectives that there are, their groups, bytes and lines.
-            TypeError: if `exact` is False and nothing is checked, because `expected` is empty or
-                allows any number.
+            TypeError: if `exact` is False and nothing is checked, because `expected` is empty, or
+                it and `bytes` allow any number.
             ValueError: for an unknown kind, and for a group over which nothing runs, unless it is a
                 dimension of a known mesh.
         """

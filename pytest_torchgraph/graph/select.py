@@ -16,6 +16,9 @@ from ..device_types import KNOWN
 from ..ops.dtypes import dtype_name
 from .model import Graph, Node, Result, TensorMeta
 
+_WITHOUT_INDEX = ("cpu", "meta")
+"""The types of which there is one device, whose tensors have no index in a graph."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -132,7 +135,7 @@ def _device(device: Any) -> str:
     kind, separator, index = str(device).partition(":")
     if kind not in KNOWN or (separator and not index.isdecimal()):
         raise ValueError(f"unknown device {str(device)!r}: choose from {', '.join(KNOWN)}")
-    return str(device)
+    return kind if kind in _WITHOUT_INDEX else str(device)
 
 
 def _refuse_unknown_results(graphs: Sequence[Graph], chosen: Selection) -> None:

@@ -89,14 +89,29 @@ def _problem(pattern: str, level: Level) -> str:
     if level in ATEN_LEVELS:
         return _dispatched_problem(pattern, namespace, level)
     if level == "export":
-        exists = registry.matching(pattern) or registry.function_exists(pattern)
-        return "" if exists else _unknown(pattern, level)
+        return "" if registry.matching(pattern) else _unexported_problem(pattern, namespace)
     if namespace in registry.namespaces():
         return (
             f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch functions: "
             "capture via 'aot', or use capture.at('aot')"
         )
     return "" if registry.function_exists(pattern) else _unknown(pattern, level)
+
+
+def _unexported_problem(pattern: str, namespace: str) -> str:
+    """`_problem` in what torch.export gives, for a pattern that no registered op matches."""
+    if not registry.function_exists(pattern):
+        return _unknown(pattern, "export")
+    op = f"aten.{pattern.rpartition('.')[2]}"
+    is_op = "*" not in op and bool(registry.matching(op))
+    of_modules = pattern.startswith("torch.nn.")
+    if namespace not in ("torch", "Tensor") or not (is_op or of_modules):
+        return ""
+    hint = f": did you mean {op}?" if is_op else ""
+    return (
+        f"{pattern!r} cannot occur in a graph at level 'export', which holds ops such as "
+        f"aten.mm.default{hint}"
+    )
 
 
 def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:

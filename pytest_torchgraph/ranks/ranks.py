@@ -122,9 +122,12 @@ class Ranks(Sequence["Capture"]):
         Raises:
             AssertionError: with the ranks of which it does not hold; what is the same of several is
                 said once.
-            TypeError, ValueError: as there.
+            TypeError, ValueError: as there; and a ValueError where there are no ranks, as in a
+                slice that is empty.
         """
         __tracebackhide__ = True
+        if not self._captures:
+            raise ValueError(f"there are no ranks, so nothing can be checked: {self!r}")
         wrong: dict[str, list[Capture]] = {}
         first: AssertionError | None = None
         for each in self._captures:
@@ -173,14 +176,18 @@ class Ranks(Sequence["Capture"]):
             across: as in `assert_same_graphs`.
 
         Raises:
-            AssertionError: with the ranks that differ, and both orders; and where no rank
-                communicates at all.
+            AssertionError: with the ranks that differ, and both orders; and where no rank that is
+                compared communicates at all.
             ValueError: as `assert_same_graphs`.
         """
         __tracebackhide__ = True
         groups = self._alike_but_for(across)
-        if not any(each.collectives for each in self._captures):
-            raise AssertionError("no rank communicates, so that they have no order to agree on")
+        compared = [each for group in groups if len(group) > 1 for each in group]
+        if not any(each.collectives for each in compared):
+            alone = " that is compared" if len(compared) < len(self) else ""
+            raise AssertionError(
+                f"no rank{alone} communicates, so that they have no order to agree on"
+            )
         problems: list[str] = []
         waiting = self._waiting()
         for group in groups:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -125,6 +127,8 @@ def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> 
         lambda: captured.assert_op_counts({"aten.relu": {"cpu": (0, None), "cuda": 1}}),
         lambda: captured.assert_pattern("aten.addmm -> aten.relu", count=(0, None)),
         lambda: captured.assert_graph_count(forward=(0, None)),
+        lambda: captured.assert_graph_breaks(count=(0, None)),
+        lambda: captured.assert_graph_breaks(max={"cpu": (0, None)}),
     ):
         with pytest.raises(TypeError, match=r"checks nothing: give a count with a limit"):
             check()
@@ -339,6 +343,48 @@ def test_an_output_or_a_gradient_that_is_all_nan_proves_nothing() -> None:
     ):
         with pytest.raises(AssertionError, match=f"{named}.* nothing is known"):
             captured.assert_matches_eager()
+
+
+class Slotted:
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda x: (Held(x), x), r"output\[0\]\['y'\]"),
+        (lambda x: (Held(x),), r"output\[0\]\['y'\]"),
+        (lambda x: Held({"deep": Held(x)}), r"output\['y'\]\['deep'\]\['y'\]"),
+        (lambda x: [Slotted(x)], r"output\[0\]\['kept'\]"),
+    ],
+)
+def test_what_an_object_in_the_output_holds_is_compared(
+    wrap: Callable[[Tensor], Any], path: str
+) -> None:
+    def scaled(x: Tensor) -> Any:
+        return wrap(x * (1.5 if torch.compiler.is_compiling() else 1.0))
+
+    with pytest.raises(AssertionError, match=f"\\A{path} differs from the eager run"):
+        capture(scaled, torch.ones(3)).assert_matches_eager()
+
+
+@dataclasses.dataclass
+class Held:
+    y: Any
+
+
+def test_outputs_without_an_element_prove_nothing() -> None:
+    x = torch.ones(3)
+    for captured, named in (
+        (capture(lambda x: x[:0] * 2, x), "output has no element"),
+        (capture(lambda x: (x[:0] * 2, x[3:] + 1), x), r"output\[0\], output\[1\] have no element"),
+    ):
+        with pytest.raises(AssertionError, match=f"{named}, so nothing was compared: give"):
+            captured.assert_matches_eager()
+    capture(lambda x: (x[:0] * 2, x + 1), x).assert_matches_eager()
 
 
 def test_values_that_are_nan_in_places_or_infinite_are_compared() -> None:

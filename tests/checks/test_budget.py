@@ -170,6 +170,35 @@ def test_a_watch_in_which_nothing_was_compiled_costs_nobody_knows_what() -> None
         seen.by_module()
 
 
+@torch.compiler.disable
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    return squared(x + 1) * 2
+
+
+@pytest.mark.filterwarnings("ignore:::torch")
+@pytest.mark.parametrize("figure", ["flops", "saved_bytes", "peak_bytes"])
+def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    with watch() as seen:
+        torch.compile(broken, backend="aot_eager")(x)
+    why = r"the graphs broke, first at .*test_budget.py:\d+ .* not known what it costs: capture via"
+    with pytest.raises(CaptureError, match=why):
+        seen.assert_budget(**{figure: 10**9})
+    with pytest.raises(CaptureError, match=why):
+        getattr(seen, figure)
+    for ask in (seen.by_module, lambda: seen.with_sizes(s0=4)):
+        with pytest.raises(CaptureError, match=why):
+            ask()
+    with pytest.raises(CaptureError, match=why):
+        capture(broken, x, via="compiled_autograd").assert_budget(**{figure: 10**9})
+    with pytest.raises(AssertionError, match=rf"{figure}: expected at most 1, found"):
+        capture(broken, x).assert_budget(**{figure: 1})
+
+
 @pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
 def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
     with pytest.raises(TypeError, match=r"saved_bytes=.* checks nothing"):
@@ -205,3 +234,13 @@ def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
     with pytest.raises(CaptureError, match=r"torch has no formula for aten.linalg_inv_ex"):
         step.assert_budget(flops=10**9)
     step.assert_budget(flops=2 * 4 * 4 * 4, unknown="ignore")
+
+
+def test_flops_of_which_none_were_counted_are_within_no_limit() -> None:
+    step = capture(torch.linalg.inv, torch.eye(4), via="dispatch")
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=10**9, unknown="ignore")
+    assert (
+        "  flops: none were counted, because torch has no formula for aten.linalg_inv_ex.default"
+        in str(error.value)
+    )

@@ -257,6 +257,12 @@ def test_none_at_all() -> None:
         ({}, {"exact": False}, TypeError, "with exact=False checks nothing: give a count"),
         ({}, {"exact": False, "bytes": 1}, TypeError, "checks nothing"),
         ({"all_reduce": (0, None)}, {"exact": False}, TypeError, r"not \(0, None\) alone"),
+        (
+            {"all_reduce": (0, None)},
+            {"exact": False, "bytes": (0, None)},
+            TypeError,
+            r"not \(0, None\) alone",
+        ),
         (["all_reduce"], {}, TypeError, "expected a mapping"),
         ({"allreduce": 1}, {}, ValueError, "did you mean 'all_reduce'"),
         ({"wait_tensor": 1}, {}, ValueError, "no kind of collective: use all_reduce"),

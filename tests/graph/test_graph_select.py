@@ -66,6 +66,12 @@ def test_a_device_with_and_without_an_index() -> None:
     assert graph().count("aten.mm", device="xpu") == 0
 
 
+def test_an_index_of_the_only_cpu_says_nothing() -> None:
+    assert graph().count("aten.mm", device=torch.device("cpu:0")) == 1
+    with pytest.raises(AssertionError, match=r"aten\.mm: found 1"):
+        graph().assert_no_ops("aten.mm", device="cpu:0")
+
+
 @pytest.mark.parametrize(
     ("how", "error", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from mechanisms.models import Norm, example, mlp
@@ -243,3 +245,20 @@ def test_a_target_that_changed_since_cannot_be_compared() -> None:
         model.head.bias.add_(1)
     with pytest.raises(CaptureError, match=r"head\.bias has changed since the capture"):
         captured.assert_matches_eager()
+
+
+@pytest.mark.parametrize(
+    ("op", "hint"),
+    [
+        (torch.relu, ": did you mean aten.relu?"),
+        (nn.ReLU, ""),
+        ("torch.nn.functional.linear", ": did you mean aten.linear?"),
+        ("Tensor.relu", ": did you mean aten.relu?"),
+    ],
+)
+def test_a_torch_function_is_in_no_exported_graph(op: object, hint: str) -> None:
+    captured = capture(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), example(2, 4), via="export")
+    why = r"cannot occur in a graph at level 'export', which holds ops such as aten.mm.default"
+    with pytest.raises(ValueError, match=why + re.escape(hint) + r"\Z"):
+        captured.assert_no_ops(op)
+    captured.assert_no_ops("torch.sym_max", "math.floor", "operator.add")

@@ -219,6 +219,23 @@ def test_what_can_compare_nothing_says_so() -> None:
         ranks.assert_same_graphs(across="pp")
     with pytest.raises(ValueError, match="no two ranks, so nothing can be compared"):
         ranks[:1].assert_same_graphs()
+    with pytest.raises(ValueError, match=r"there are no ranks, so nothing can be checked: <Ranks"):
+        ranks[2:].assert_collectives({"all_reduce": 1})
+
+
+def test_ranks_that_are_not_compared_are_none_that_communicate() -> None:
+    ranks = capture_ranks(only_the_last_reduces, dp=2, tp=2, ranks=(0, 1, 3), via="dispatch")
+    with pytest.raises(AssertionError, match="no rank that is compared communicates"):
+        ranks.assert_same_collectives(across="tp")
+
+
+def only_the_last_reduces(mesh: DeviceMesh) -> tuple[Any, tuple[Tensor]]:
+    def step(x: Tensor) -> Tensor:
+        if dist.get_rank() < 3:
+            return x * 2
+        return functional.all_reduce(x * 2, "sum", mesh.get_group("tp"))
+
+    return step, (torch.ones(4),)
 
 
 def test_equality() -> None:

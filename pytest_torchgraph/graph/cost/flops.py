@@ -197,9 +197,21 @@ def total(graphs: Sequence[Graph], *, times_run: bool, unknown: str = "fail") ->
     for graph in graphs:
         found.add(flops_of(graph), graph.runs if times_run else 1)
     if found.unknown and unknown != "ignore":
-        ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
-        raise CaptureError(
-            f"the flops are not known, because torch has no formula for {', '.join(ops)}; "
-            "torch.utils.flop_counter.register_flop_formula takes one"
-        )
+        raise CaptureError(f"the flops are not known, because {_why_unknown(found)}")
     return found.total
+
+
+def why_none_counted(graphs: Sequence[Graph]) -> str:
+    """Why the FLOPs of graphs are 0 though some op does work; "" where none does."""
+    found = Flops()
+    for graph in graphs:
+        found.add(flops_of(graph))
+    return _why_unknown(found) if found.unknown and not found.total else ""
+
+
+def _why_unknown(found: Flops) -> str:
+    ops = [f"{op} ({n} times)" if n > 1 else op for op, n in sorted(found.unknown.items())]
+    return (
+        f"torch has no formula for {', '.join(ops)}; "
+        "torch.utils.flop_counter.register_flop_formula takes one"
+    )

@@ -14,7 +14,7 @@ from ...errors import CaptureError
 from .accelerators import autocast
 from .invocation import Invocation
 from .saved_state import RandomState, preserve_state, version
-from .step import Step
+from .step import DEPTH, Step, held_by
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ def outcome_of(step: Step) -> Outcome:
     )
 
 
-def _named_outputs(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    value = output
-    if not isinstance(output, torch.Tensor) and hasattr(output, "__dict__"):
-        value = dict(output) if isinstance(output, dict) else output
-    leaves, _ = pytree.tree_flatten_with_path(value)
-    opaque = len(leaves) == 1 and leaves[0][1] is output and not isinstance(output, torch.Tensor)
-    if opaque and hasattr(output, "__dict__"):
-        leaves, _ = pytree.tree_flatten_with_path(dict(vars(output)))
+def _named_outputs(
+    output: Any, prefix: str = "output", depth: int = 0
+) -> Iterator[tuple[str, torch.Tensor]]:
+    of_known_names = isinstance(output, dict) and hasattr(output, "__dict__")
+    leaves, _ = pytree.tree_flatten_with_path(dict(output) if of_known_names else output)
     for path, leaf in leaves:
+        name = prefix + pytree.keystr(path)
         if isinstance(leaf, torch.Tensor):
-            yield "output" + pytree.keystr(path), leaf
+            yield name, leaf
+        elif depth <= DEPTH:
+            yield from _named_outputs(held_by(leaf), name, depth + 1)
 
 
 class EagerRun:

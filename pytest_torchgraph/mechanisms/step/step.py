@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .invocation import Invocation
     from .saved_state import SavedState
 
+DEPTH = 8
+"""How deep objects in an output are looked into: they may hold each other."""
 _SECOND_BACKWARD = "Trying to backward through the graph a second time"
 """What autograd raises where the saved tensors of a graph are freed already."""
 
@@ -219,18 +221,22 @@ def output_leaves(output: Any) -> list[torch.Tensor]:
 def _all_leaves(output: Any, depth: int = 0) -> Iterator[Any]:
     """The leaves of the output; of an object that pytree does not know those of its attributes."""
     for leaf in pytree.tree_leaves(output):
-        if isinstance(leaf, torch.Tensor) or depth > 8 or callable(leaf):
-            yield leaf
-        elif isinstance(leaf, dict):
-            yield from _all_leaves(dict(leaf), depth + 1)
-        elif hasattr(leaf, "__dict__"):
-            yield from _all_leaves(dict(vars(leaf)), depth + 1)
-        else:
-            slots = getattr(type(leaf), "__slots__", ())
-            names = (slots,) if isinstance(slots, str) else slots
-            yield leaf
-            for name in names:
-                yield from _all_leaves(getattr(leaf, name, None), depth + 1)
+        yield leaf
+        if depth <= DEPTH:
+            yield from _all_leaves(held_by(leaf), depth + 1)
+
+
+def held_by(leaf: Any) -> dict[Any, Any]:
+    """What an object that pytree does not know holds, by the names of its attributes."""
+    if isinstance(leaf, torch.Tensor) or callable(leaf):
+        return {}
+    if isinstance(leaf, dict):
+        return dict(leaf)
+    if hasattr(leaf, "__dict__"):
+        return dict(vars(leaf))
+    slots = getattr(type(leaf), "__slots__", ())
+    names = (slots,) if isinstance(slots, str) else slots
+    return {name: getattr(leaf, name, None) for name in names}
 
 
 def _describe(value: Any) -> str:

@@ -180,6 +180,12 @@ def test_a_line_is_allowed_and_others_are_not(model: Capture) -> None:
         model.assert_no_eager_ops(allow=["aten.atann"])
 
 
+@pytest.mark.parametrize("allow", ["*", ["aten.atan", "*.*"], "**"])
+def test_what_allows_every_op_is_an_error(model: Capture, allow: Any) -> None:
+    with pytest.raises(ValueError, match=r"allow='.*' matches everything, so nothing would be ch"):
+        model.assert_no_eager_ops(allow=allow)
+
+
 @pytest.mark.parametrize("name", ["views_of_inputs_and_outputs", "an_output_that_nothing_uses"])
 def test_what_the_engine_runs_between_compiled_graphs_does_not_count(name: str) -> None:
     found = captured(name)
