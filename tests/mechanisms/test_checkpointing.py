@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 from pytest_torchgraph import Aot, Inductor, capture, watch
 
@@ -105,6 +106,31 @@ def test_what_is_returned_is_what_the_target_returns() -> None:
 def test_the_seeds_of_inductor_are_kept_in_place_of_states() -> None:
     found = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
     assert found.saved_bytes == 2 * ROW + 3 * 8
+
+
+class Attention(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class Attended(nn.Module):
+    """Torch counts attention as an op that draws, also without dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(nn.Linear(8, 8), Attention())
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = checkpoint(self.inside, x, use_reentrant=False)
+        return found.exp()
+
+
+def test_ops_that_run_again_count_like_any_other() -> None:
+    with FlopCounterMode(display=False) as counter:
+        Layers()(torch.ones(2, 8))[0].sum().backward()
+    assert capture(Layers(), torch.ones(2, 8)).flops == counter.get_total_flops()
+    x = torch.ones(2, 3, 4, 8)
+    assert capture(Attended(), x).flops == capture(Attended(), x, via="dispatch").flops > 0
 
 
 def test_sizes_keep_their_numbers() -> None:
