@@ -14,7 +14,7 @@ from ..ops.patterns import pattern_name
 from .failures import UnexpectedOps, failed
 from .find import find
 from .model import Graph, Node
-from .ops import calls
+from .ops import calls, op_of
 from .select import Selection, nodes_of, tensors
 
 
@@ -67,7 +67,7 @@ def _unmatched(
     found: dict[str, list[Node]] = {}
     for node in calls(graphs):
         if not selected or node in selected:
-            found.setdefault(node.op, []).append(node)
+            found.setdefault(op_of(node), []).append(node)
     return [
         (op, nodes)
         for op, nodes in sorted(found.items())

@@ -8,7 +8,7 @@ from typing import Any
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
 from .model import Graph, Node
-from .ops import calls
+from .ops import calls, op_of
 from .select import Selection, nodes_of
 
 
@@ -27,10 +27,10 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
             are compiled ones beside eager ones, at theirs.
     """
     pattern = pattern_name(op)
-    found = tuple(node for node in calls(graphs) if matches(node.op, pattern))
+    found = tuple(node for node in calls(graphs) if matches(op_of(node), pattern))
     if not found and "getitem" in pattern:
         found = tuple(
-            node for node in nodes_of(graphs) if node.is_call and matches(node.op, pattern)
+            node for node in nodes_of(graphs) if node.is_call and matches(op_of(node), pattern)
         )
     if not found:
         compiled = [graph for graph in graphs if not graph.eager]

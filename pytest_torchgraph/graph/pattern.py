@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ..ops.names import matches
 from .find import find
 from .model import Graph, Node, is_projection
+from .ops import op_of
 
 _ARROW = re.compile(r"(->|~>)")
 
@@ -111,16 +112,16 @@ def operands(graph: Graph, node: Node) -> Iterator[Node]:
 
 def _in_graph(graph: Graph, pattern: Pattern) -> Iterator[Match]:
     calls = [node for node in graph.nodes if node.is_call]
-    ops = {node.op for node in calls}
+    ops = {op_of(node) for node in calls}
     parts = [{op for op in ops if _matches(op, part)} for part in pattern.parts]
     found: dict[str, tuple[Node, ...]] = {
-        node.name: (node,) for node in calls if node.op in parts[0]
+        node.name: (node,) for node in calls if op_of(node) in parts[0]
     }
     uses = _Uses(graph)
     for arrow, part in zip(pattern.arrows, parts[1:], strict=True):
         if not found:
             return
-        wanted = [node for node in calls if node.op in part]
+        wanted = [node for node in calls if op_of(node) in part]
         if arrow == "->":
             found = _direct(uses, wanted, found)
         else:

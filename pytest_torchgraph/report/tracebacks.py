@@ -31,6 +31,8 @@ def hide_own_frames(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         return
     steps = list(_steps(excinfo.tb))
     files = [step.tb_frame.f_code.co_filename for step in steps]
+    if not any(is_below(file, _OURS) for file in files):
+        return
     users = [number for number, file in enumerate(files) if _is_user_file(file)]
     last = users[-1] if users else -1
     called = max([last, *(number for number, step in enumerate(steps) if _calls_a_target(step))])
@@ -53,7 +55,7 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _calls_a_target(step: TracebackType) -> bool:
-    if "torch" not in sys.modules:
+    if "pytest_torchgraph.mechanisms.step.invocation" not in sys.modules:
         return False
     from ..mechanisms.step.invocation import Invocation
 
@@ -72,7 +74,7 @@ def _is_refusal(error: BaseException, raised: TracebackType) -> bool:
 
 def _is_user_file(file: str) -> bool:
     """Whether a file is the user's; without torch imported none is torch's."""
-    if "torch" not in sys.modules:
+    if not hasattr(sys.modules.get("torch"), "__file__"):
         return not is_below(file, _OURS)
     from ..convert.source_lines import is_user_file
 

@@ -8,7 +8,7 @@ CPU, which torch leaves out, is counted by the formula of flash attention.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import CaptureError
@@ -24,6 +24,7 @@ from ..model import (
     Symbol,
     TensorMeta,
 )
+from ..ops import run_by
 
 _BRANCHES = "higher_order.cond"
 CALLED_ONCE = frozenset(
@@ -40,12 +41,6 @@ CALLED_ONCE = frozenset(
     }
 )
 """Higher-order ops that run each of their bodies once."""
-RUNS_IN_A_STATE = {
-    "higher_order.run_and_save_rng_state": 0,
-    "higher_order.run_with_rng_state": 1,
-    "higher_order.graphsafe_run_with_rng_state": 0,
-}
-"""Higher-order ops that run another op in a state of the random generator, which stands there."""
 
 
 @dataclass
@@ -98,7 +93,7 @@ def flops_of_call(graph: Graph, node: Node) -> Flops:
     Raises:
         CaptureError: where a size that a formula needs is not known or a symbol.
     """
-    node = _run_by(node)
+    node = run_by(node)
     called = bodies_of(graph, node)
     if called:
         return _of_bodies(node, [flops_of(body) for body in called])
@@ -106,16 +101,6 @@ def flops_of_call(graph: Graph, node: Node) -> Flops:
     if flops is None:
         return Flops(unknown={node.op: 1})
     return Flops({node.module: flops} if flops else {})
-
-
-def _run_by(node: Node) -> Node:
-    """The call that an op makes which runs another one in a state of the random generator."""
-    place = RUNS_IN_A_STATE.get(node.op)
-    run = None if place is None else next(iter(node.args[place : place + 1]), None)
-    if place is None or not isinstance(run, Atom):
-        return node
-    kwargs = {name: arg for name, arg in node.kwargs.items() if name != "rng_state"}
-    return replace(node, op=run.name, args=node.args[place + 1 :], kwargs=kwargs)
 
 
 def bodies_of(graph: Graph, node: Node) -> list[Graph]:
