@@ -323,10 +323,13 @@ def _limits(item: pytest.Item) -> Limits | None:
         return None
     from . import marker
 
+    limits, wrong = None, ""
     try:
         limits = marker.limits_of(item, settings.get(item.config).limits)
     except pytest.UsageError as error:
-        pytest.fail(str(error), pytrace=False)
+        wrong = str(error)
+    if wrong:  # behind the handler: pytest shows what was handled as another failure
+        pytest.fail(wrong, pytrace=False)
     if limits is None or not torch_release.why_unsupported():
         return limits
     if item.get_closest_marker(arguments.MARKER):

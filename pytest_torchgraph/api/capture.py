@@ -221,10 +221,11 @@ def _incomparable(reason: str) -> Callable[[], Outcome]:
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
     """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
-    captured, classes = ran.captured, ran.step.invocation.named.classes()
+    captured, named_modules = ran.captured, ran.step.invocation.named
+    classes, own = named_modules.classes(), named_modules.own_modules()
 
     def named(graphs: Iterable[Graph]) -> tuple[Graph, ...]:
-        found = numbered(graphs, classes)
+        found = numbered(graphs, classes, own)
         if not any(node.is_call for graph in found for node in graph.nodes):
             why = captured.why_none or "the target runs no operation that its output needs"
             raise CaptureError(f"nothing was captured via {mechanism.name!r}: {why}")
@@ -245,13 +246,13 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
     live = list(zip(graphs, captured.graphs, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
-        levels[level] = numbered((made.graph for made in converted), classes)
+        levels[level] = numbered((made.graph for made in converted), classes, own)
         live += zip(levels[level], converted, strict=True)
     islands = captured.islands
     return StepContents(
         lambda: (graphs, None),
         ran.step.output,
-        eager=None if islands is None else functools.partial(_eager, islands, ran.record, classes),
+        eager=None if islands is None else lambda: _eager(islands, ran.record, classes, own),
         live=live,
         levels=levels,
         joints=captured.joints,
@@ -263,14 +264,20 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
 
 
 def _eager(
-    build: Callable[[], Islands], record: WatchRecord | None, classes: Mapping[str, str]
+    build: Callable[[], Islands],
+    record: WatchRecord | None,
+    classes: Mapping[str, str],
+    own: Mapping[str, bool],
 ) -> Eager:
     """What ran eagerly, with the graph breaks and skipped frames that are the causes."""
     islands = build()
     breaks = () if record is None else record.breaks
     causes = [cause_of(stack, breaks) for stack in islands.stacks]
     graphs = [
-        (each.behind, replace(each.graph, classes=classes, cause=causes[each.stack]))
+        (
+            each.behind,
+            replace(each.graph, classes=classes, own_modules=own, cause=causes[each.stack]),
+        )
         for each in islands.graphs
     ]
     pairs = zip(islands.ops, islands.began, strict=True)

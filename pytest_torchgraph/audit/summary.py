@@ -142,7 +142,7 @@ def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
     having: Counter[CauseKind] = Counter()
     for of_test in facts.values():
         for cause in of_test.causes:
-            times[cause.kind] += cause.count
+            times[cause.kind] += 1 if cause.kind == "break" else cause.count
         having.update({cause.kind for cause in of_test.causes})
     nothing = sum(not each.compiles for each in facts.values())
     parts = [f"{nothing} compile{'s' * (nothing == 1)} nothing"] * (nothing > 0)

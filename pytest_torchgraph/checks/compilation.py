@@ -189,7 +189,10 @@ def _shown(number: int, each: GraphBreak) -> str:
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
     if each.occurrences > 1:
-        lines.append(f"     met {each.occurrences} times")
+        lines.append(
+            f"     met {each.occurrences} times: in each compilation of the code, and of the code "
+            "that it is inlined in"
+        )
     return "\n".join(lines)
 
 

@@ -11,6 +11,8 @@ from ..convert.source_lines import is_user_file, relative
 from ..watching.observe.callables import UNKNOWN_CAUSE, CompiledCallable, EagerCause
 from ..watching.record import WatchRecord
 
+MOST = 5
+"""How many functions are named that were compiled."""
 _IN_TORCH = "skipfiles"
 """A word of Dynamo's reason for leaving code of torch's to the interpreter."""
 _CHOSEN = "torch.compiler.set_stance"
@@ -44,7 +46,9 @@ def why_no_graph(record: WatchRecord) -> str:
     if ran:
         return (
             f"  compiled code ran{about} ({ran}), but it had been compiled before and was served "
-            "from Dynamo's cache: watch from the first call, or call torch._dynamo.reset() before"
+            "from Dynamo's cache. Graphs and graph breaks are known of what is compiled inside the "
+            "watch: watch from the first call, or call torch._dynamo.reset() before. Of warm calls "
+            "assert_no_recompiles() is the check"
         )
     if record.compiled:
         functions = ", ".join(dict.fromkeys(each.function or "?" for each in record.compiled))
@@ -52,6 +56,14 @@ def why_no_graph(record: WatchRecord) -> str:
     if record.callables:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  {names} was called and served from Dynamo's cache, but it has no graph"
+    if record.compiled_in_all:
+        there = dict.fromkeys(record.compiled_in_all)
+        more = f" and {len(there) - MOST} more" if len(there) > MOST else ""
+        return (
+            f"  no compiled function or module was called{about} inside the watch: compiled was "
+            f"{', '.join([*there][:MOST])}{more}. What such a function calls is in its graph: name "
+            "the function itself"
+        )
     return (
         f"  no compiled function or module was called{about} inside the watch: torch.compile(...) "
         "alone compiles nothing, the first call of what it returns does"

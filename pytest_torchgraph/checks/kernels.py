@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 MOST = 4
-"""How many modules and lines a failure lists for one kernel."""
+"""How many ops, modules and lines a failure lists for one kernel."""
+MOST_LISTED = 12
+"""How many kernels and library calls a failure lists."""
 
 
 def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) -> None:
@@ -33,32 +35,48 @@ def assert_kernel_count(capture: Subject, n: Any, extern: Any, launches: Any) ->
         if expected is not None
     ]
     need_a_limit("assert_kernel_count", [(low, high) for _, low, high, _ in asked])
-    wrong = []
+    wrong, kinds = [], set()
     for word, low, high, found in asked:
         if found < low or (high is not None and found > high):
             wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {found}")
+            kinds.add(word == "library calls")
     if wrong:
-        there = [f"  {line}" for each in kernels for line in described(each)] or ["  none"]
-        raise AssertionError(
-            "\n".join(
-                ["kernel count differs:", *wrong, "launched, in the order of the code:", *there]
-            )
-        )
+        there = [each for each in kernels if each.is_extern in kinds]
+        lines = ["kernel count differs:", *wrong, "launched, in the order of the code:"]
+        raise AssertionError("\n".join([*lines, *(f"  {line}" for line in _listed(there))]))
 
 
-def described(kernel: Kernel) -> Sequence[str]:
-    """A kernel or library call in words, with what it computes and where that is written."""
-    word = "library call" if kernel.is_extern else f"{kernel.kind} kernel"
-    times = f", {kernel.launches} times" if kernel.launches != 1 else ""
-    on = f" on {kernel.device}" if kernel.device else ""
-    lines = [f"{kernel.graph}: {kernel.name} ({word}{on}{times})"]
-    if kernel.ops and not kernel.is_extern:
-        lines.append(f"    {', '.join(kernel.ops)}")
-    if kernel.modules:
-        lines.append(f"    in {_few(kernel.modules)}")
-    if kernel.lines:
-        lines.append(f"    at {_few([f'{line}: {line.code}' for line in kernel.lines])}")
-    return lines
+def _listed(kernels: Sequence[Kernel]) -> Iterator[str]:
+    """What was launched, the same library call of one graph once, and no more than fits."""
+    groups: dict[tuple[str, ...], list[Kernel]] = {}
+    for each in kernels:
+        groups.setdefault((each.graph, each.name, each.device), []).append(each)
+    for group in [*groups.values()][:MOST_LISTED]:
+        yield from described(group)
+    if rest := [*groups.values()][MOST_LISTED:]:
+        count = sum(len(group) for group in rest)
+        yield f"... and {count} more: print(capture.kernels) has all, with what they compute"
+    if not groups:
+        yield "none"
+
+
+def described(kernels: Sequence[Kernel]) -> Iterator[str]:
+    """A kernel or library call in words, with what it computes and where that is written.
+
+    Args:
+        kernels: its calls in the code.
+    """
+    first, launches = kernels[0], sum(each.launches for each in kernels)
+    word = "library call" if first.is_extern else f"{first.kind} kernel"
+    times = f", {launches} times" if launches != 1 else ""
+    on = f" on {first.device}" if first.device else ""
+    yield f"{first.graph}: {first.name} ({word}{on}{times})"
+    if not first.is_extern and (ops := list(dict.fromkeys(o for k in kernels for o in k.ops))):
+        yield f"    {_few(ops)}"
+    if modules := list(dict.fromkeys(path for each in kernels for path in each.modules)):
+        yield f"    in {_few(modules)}"
+    if lines := dict.fromkeys(f"{line}: {line.code}" for k in kernels for line in k.lines):
+        yield f"    at {_few(list(lines))}"
 
 
 def _few(words: Sequence[str]) -> str:

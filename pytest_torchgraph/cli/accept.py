@@ -33,11 +33,13 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--from",
-        dest="directory",
+        dest="directories",
         metavar="DIR",
         type=Path,
+        action="append",
         required=True,
-        help="what `pytest --torchgraph-artifacts=DIR` wrote, here or in CI",
+        help="what `pytest --torchgraph-artifacts=DIR` wrote, here or in CI; of several shards, "
+        "once for each",
     )
     parser.add_argument(
         "--cause",
@@ -74,9 +76,9 @@ def run(options: argparse.Namespace) -> int:
         OSError: for a directory that is not there.
     """
     from .review.accepting import accept
-    from .review.waiting import find_directory, read_waiting
+    from .review.waiting import find_directories, read_waiting
 
-    waiting = read_waiting(find_directory(options.directory), options.root)
+    waiting = read_waiting(*find_directories(options.directories), root=options.root)
     chosen = _chosen(waiting, options.cause, options.test)
     updates = [update for update in waiting.updates if update.target in chosen]
     accepted = accept(waiting, updates, options.cause, dry_run=options.dry_run)

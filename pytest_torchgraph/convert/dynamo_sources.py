@@ -13,6 +13,9 @@ _NOISE = frozenset(
 )
 """Steps that are no part of a path: containers of torch.nn, closures, wrappers, Dynamo's roots."""
 
+STACK_VALUE = "___stack"
+"""Dynamo's source for a value that was on the stack at a graph break, in the code behind it."""
+
 
 def source_to_fqn(source: str) -> str:
     """The path of a source: `fc.weight` for `L['self']._modules['fc'].weight`."""

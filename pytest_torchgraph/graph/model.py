@@ -214,6 +214,9 @@ class Graph(OpChecks):
             no compiled graph; None where none is known, as in a loaded file.
         groups: the ranks of each process group that was known when it was captured, by its name in
             the graph. They are neither compared nor stored, and none are known of a loaded file.
+        own_modules: the paths of the modules whose class is not torch's own, and of each whether
+            its `forward` is not torch's either (that of a subclass of `Sequential` is), where the
+            capture knows them. They are neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -227,6 +230,7 @@ class Graph(OpChecks):
     runs: int = 1
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    own_modules: Mapping[str, bool] = field(default_factory=dict)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -234,6 +238,16 @@ class Graph(OpChecks):
     def by_name(self) -> Mapping[str, Node]:
         """The nodes by their names."""
         return {node.name: node for node in self.nodes}
+
+    if not TYPE_CHECKING:  # a type checker shall see that there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("assert_"):
+                raise AttributeError(
+                    f"Graph has no {name}: it is of a whole step, so `capture.{name}(...)` of the "
+                    "capture that the graph is from"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __getitem__(self, name: str) -> Node:
         return self.by_name[name]

@@ -10,12 +10,14 @@ from .model import Graph, GraphKind
 
 
 def numbered(
-    graphs: Iterable[Graph], classes: Mapping[str, str] | None = None
+    graphs: Iterable[Graph],
+    classes: Mapping[str, str] | None = None,
+    own_modules: Mapping[str, bool] | None = None,
 ) -> tuple[Graph, ...]:
     """The graphs named after their kinds: `forward`, or `forward_0`, `forward_1` of several.
 
     Args:
-        classes: see `Graph.classes`.
+        classes, own_modules: see `Graph`.
     """
     graphs = list(graphs)
     totals = Counter(graph.kind for graph in graphs)
@@ -24,5 +26,6 @@ def numbered(
     for graph in graphs:
         name = graph.kind if totals[graph.kind] == 1 else f"{graph.kind}_{used[graph.kind]}"
         used[graph.kind] += 1
-        named.append(replace(graph, name=name, classes=classes or {}))
+        own = own_modules or {}
+        named.append(replace(graph, name=name, classes=classes or {}, own_modules=own))
     return tuple(named)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..words import counted
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
 from .diff.group import subgraph_names
 from .failures import UnexpectedOps, failed
@@ -67,6 +69,7 @@ def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) 
     for part in pattern.parts:
         nodes = [node for op in part for node in find(graphs, op)]
         yield f"there is {len(nodes)} times {' | '.join(part)}"
+    yield from _how_far(graphs, pattern, len(found))
     matched = {id(match.nodes[-1]) for match in found}
     used: Counter[str] = Counter()
     places: dict[str, list[Node]] = {}
@@ -82,6 +85,25 @@ def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) 
     for words, times in used.most_common(MOST):
         yield f"  {words}" + (f"  ({times} times)" if times > 1 else "")
         yield from (f"      {line}" for line in format_locations(places[words], 2))
+
+
+def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[str]:
+    """How often the beginning of a pattern is found, and all of it at any distance.
+
+    Args:
+        found: how often it is found as it is.
+    """
+    for count in range(len(pattern.parts) - 1, 1, -1) if not found else ():
+        begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
+        if times := len(find_pattern(graphs, begin)):
+            parts = [" | ".join(part) for part in begin.parts]
+            arrows = [f" {arrow} " for arrow in (*begin.arrows, "")]
+            words = "".join(f"{part}{arrow}" for part, arrow in zip(parts, arrows, strict=True))
+            yield f"there is {times} times {words.strip()}"
+            break
+    far = replace(pattern, arrows=("~>",) * len(pattern.arrows))
+    if far != pattern and (times := len(find_pattern(graphs, far))) > found:
+        yield f"with ~> for -> (at any distance) it is found {counted(times, 'time')}"
 
 
 def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import GraphFormatError
-from ..graph.failures import failed, shown_by
+from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text.files import parse_any_file, read_text
 from ..graph.text.ranks import RanksDocument, format_mesh
 from ..words import format_ranks
@@ -18,6 +18,8 @@ from .pairing import channels, unpaired
 
 if TYPE_CHECKING:
     from ..api.result import Capture
+    from ..graph.diff.findings import GraphDiff
+    from ..graph.model import Node
 
 MOST = 3
 """How many kinds of ranks that differ a message shows; the rest is counted."""
@@ -162,7 +164,8 @@ class Ranks(Sequence["Capture"]):
         problems = [line for group in groups for line in self._differences(group)]
         if problems:
             of = "" if across is None else f" across {across!r}"
-            raise AssertionError("\n".join([f"ranks have different graphs{of}:", *problems]))
+            message = "\n".join([f"ranks have different graphs{of}:", *problems])
+            raise failed(message, self._first_difference(groups))
 
     def assert_same_collectives(self, across: str | None = None) -> None:
         """Assert that ranks communicate in the same order: kinds, groups, bytes and dtypes.
@@ -276,6 +279,17 @@ class Ranks(Sequence["Capture"]):
             yield from (f"      {line}" for line in str(what).splitlines())
         yield from self._more(others)
 
+    def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
+        """The ops that one rank has and another one has not, of the first two that differ."""
+        from ..api.existing import diff
+
+        first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
+        one, two = first[0], other[0]
+        if not (nodes := _only_in(diff(one, two))):
+            one, two, nodes = two, one, _only_in(diff(two, one))
+        title = f"{self._named([two])} beside {self._named([one])}"
+        return UnexpectedOps(two.graphs, nodes, title)
+
     def _named(self, captures: Sequence[Capture]) -> str:
         ranks = [_rank(each) for each in captures]
         if len(ranks) > 1:
@@ -286,6 +300,11 @@ class Ranks(Sequence["Capture"]):
     def world_size(self) -> int:
         """How many ranks the mesh has, captured or not."""
         return math.prod(self.mesh.values())
+
+
+def _only_in(found: GraphDiff) -> list[Node]:
+    """The nodes that the second side has in place of others, or of none."""
+    return [*found.added, *(node for _, node in found.changed), *(n for _, n in found.rewired)]
 
 
 def classes_of(

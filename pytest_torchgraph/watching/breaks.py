@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..convert.dynamo_sources import module_fqn
+from ..convert.dynamo_sources import STACK_VALUE, module_fqn
 from ..convert.source_lines import frames_in, is_user_file, original_name, relative
 from ..graph.graph_break import GraphBreak, StackFrame
 from ..graph.model import Source
@@ -53,8 +53,6 @@ _RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
 """The number in the file name of code that torch.fx generated: another one in each run."""
 _FILE = re.compile(r'File "([^"]+)"')
-_STACK_VALUE = "___stack"
-"""Dynamo's source for a value that was on the stack at an earlier break."""
 _REWRITTEN = (
     "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
     "of another module, assert on torch._assert_async, or run with --assert=plain"
@@ -168,7 +166,7 @@ def _report(event: GraphBreakEvent) -> BreakReport:
 
 def _module(source: str) -> str:
     """The path of a module by Dynamo's source for it, "" for a value that was on the stack."""
-    return "" if _STACK_VALUE in source else module_fqn(source)
+    return "" if STACK_VALUE in source else module_fqn(source)
 
 
 def _without_resumed(stack: Iterable[_Frame]) -> list[_Frame]:

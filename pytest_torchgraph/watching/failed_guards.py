@@ -6,16 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..convert.dynamo_sources import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
 from ..graph.graph_break import StackFrame
 from ..graph.model import Source
 from .guards.checks import masked, readable
 from .guards.look import Sight
-from .guards.text import GuardLine
+from .guards.text import IN_TORCH, GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
+_STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
+"""The guard on how much an optimizer keeps of a parameter."""
 _CACHE_MISS = "Cache miss due to "
 """How a capture of compiled autograd gives its reason, of which the words say all that helps."""
 _FEW = 3
@@ -75,12 +78,25 @@ def failed_guard(sight: Sight, *, is_only: bool = True) -> FailedGuard:
 
 
 def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
-    """What helps where a size or a float had been fixed, of which torch says nothing."""
+    """What helps where a value had been fixed, of which torch says nothing."""
+    subject = sight.check.subject
+    if subject.startswith(STACK_VALUE):
+        yield (
+            f"{subject} is what the code before a graph break left for the code behind it: mend "
+            "the break, of which assert_no_graph_breaks() says where it is"
+        )
+        return
+    if _STATE.search(sight.text.check):
+        yield (
+            "an optimizer makes its state in its first step, so the second one is compiled again: "
+            "warm up with two"
+        )
+        return
     if _is_float_that_may_be_a_tensor(sight):
         yield (
             f"keep {sight.words.partition(': was ')[0]} as a tensor (torch.tensor(...), in a "
             "module a buffer): torch.compile guards on the value of a float, not on that of a "
-            "tensor"
+            "tensor; an `if` on that would break the graph"
         )
         return
     if is_only and _is_int_of_an_argument(sight):
@@ -102,7 +118,7 @@ def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
             return
         yield (
             f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
-            "all sizes from 2 on at once"
+            "all sizes from 2 on at once; so have other tensors to be marked that share the size"
         )
 
 
@@ -156,7 +172,7 @@ def details(guards: Sequence[FailedGuard]) -> Iterator[str]:
             lines.update({f"through {frame}": None for frame in guard.stack[place + 1 :]})
             lines.update({f"from {frame}": None for frame in guard.stack[:place][::-1]})
     hints = [line for guard in guards for line in guard.hint.splitlines()]
-    lines.update({f"hint: {line}": None for line in hints})
+    lines.update({line if line.startswith(IN_TORCH) else f"hint: {line}": None for line in hints})
     return (f"    {line}" for line in lines)
 
 

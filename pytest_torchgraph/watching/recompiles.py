@@ -11,7 +11,7 @@ from .compilations import Compilation
 from .failed_guards import FailedGuard, details, failed_guard, reasons
 from .guards.look import look
 
-FIRST_DYNAMIC = "; first dynamic at compile "
+FIRST_DYNAMIC = "; the size is dynamic from "
 """What stands behind the words for a size that is dynamic from this compilation on."""
 _ID = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
 """A cache miss as torch writes it: the id of the capture, and why it does not fit."""
@@ -100,7 +100,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     ]
     known = next((each for each in [compiled, *same_frame] if each.file), compiled)
     first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
-    since = f"{FIRST_DYNAMIC}{compiled.id}" if first_dynamic else ""
+    since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
     sights = compiled.sights or tuple(look(each, None) for each in compiled.failed_guards)
     guards = tuple(

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
+from ..convert.source_lines import relative
 from ..errors import TorchGraphError
 from ..graph.graph_break import GraphBreak
 from ..settings.within import inside
@@ -36,6 +37,8 @@ class WatchRecord:
         opened: whether the watch was ever entered.
         warmed_up: whether the first calls were made before, and no graph is to be expected.
         part: the arguments of `only` that restricted it, in words, "" for everything.
+        compiled_in_all: the functions that were compiled in all, with their files and lines, where
+            it is a part.
     """
 
     compiled: tuple[Compilation, ...]
@@ -47,6 +50,7 @@ class WatchRecord:
     opened: bool = True
     warmed_up: bool = False
     part: str = ""
+    compiled_in_all: tuple[str, ...] = ()
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -127,7 +131,12 @@ class WatchRecord:
             ),
             callables=tuple(each for each in self.callables if matches(each.file, *each.names)),
             part=", ".join([*([self.part] if self.part else []), *words]),
+            compiled_in_all=self.compiled_in_all or tuple(map(_place, self.compiled)),
         )
+
+
+def _place(compiled: Compilation) -> str:
+    return f"{compiled.function or '?'} ({relative(compiled.file)}:{compiled.line})"
 
 
 def _progress(compiled: Compilation) -> tuple[int, int, bool]:

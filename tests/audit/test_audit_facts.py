@@ -232,7 +232,7 @@ def test_one_cause_of_many_tests_is_one_line() -> None:
     found = {f"test_net.py::test_{n}": of(break_at(7, count=2)) for n in range(40)}
     lines = list(summary_lines(found, 50, width=120))
     assert lines == [
-        "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 80 graph breaks in 40 tests",
+        "40 of 50 tests use torch.compile: 40 graphs, 80 ops, 40 graph breaks in 40 tests",
         " 40 tests  graph break at net.py:7 in forward: print(7)  test_net.py::test_0 and 39 more",
         "compiling took 20.0 s",
         "1 function is compiled by several tests (40 times)",

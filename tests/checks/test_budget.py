@@ -78,6 +78,7 @@ def test_a_budget_that_does_not_hold_names_the_modules() -> None:
     with pytest.raises(AssertionError, match="peak_bytes: expected at most 10, found") as peak:
         step.assert_budget(peak_bytes=10)
     assert "of what is kept for the backward, 512 bytes in all:\n" in str(peak.value)
+    assert "the rest is of gradients and intermediate results at the peak\n" in str(peak.value)
     with pytest.raises(AssertionError, match="flops: expected at least"):
         step.assert_budget(flops=(step.flops + 1, None))
 

@@ -92,11 +92,32 @@ def test_a_failure_says_what_there_was_instead() -> None:
         "aten.addmm -> aten.gelu: expected 2, found 0\n"
         "there is 1 times aten.addmm\n"
         "there is 2 times aten.gelu\n"
+        "with ~> for -> (at any distance) it is found 1 time\n"
         "  aten.gelu.default uses aten.mm.default\n"
         "      %a/gelu\n"
         "  aten.gelu.default uses aten.max.dim\n"
         "      %b/gelu"
     )
+
+
+BEGINS = "there is 1 times aten.mm -> aten.gelu"
+FAR = "with ~> for -> (at any distance) it is found 1 time"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("aten.mm -> aten.gelu -> aten.sum", [BEGINS, FAR]),
+        ("aten.mm -> aten.gelu ~> aten.max -> aten.sum", [FAR]),
+        ("aten.mm -> aten.sum", [FAR]),
+        ("aten.sum ~> aten.mm", []),
+    ],
+)
+def test_a_failure_says_how_far_it_came(pattern: str, told: list[str]) -> None:
+    with pytest.raises(AssertionError) as error:
+        graph().assert_pattern(pattern)
+    lines = str(error.value).splitlines()
+    assert [line for line in (BEGINS, FAR) if line in lines] == told
 
 
 class Net(torch.nn.Module):

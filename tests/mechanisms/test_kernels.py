@@ -19,6 +19,7 @@ from torch._inductor.runtime.runtime_utils import default_cache_dir as cache_dir
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_torchgraph import Capture, CaptureError, Inductor, capture, watch
+from pytest_torchgraph.checks.kernels import MOST_LISTED
 
 WRITTEN = Inductor(codegen=False)
 
@@ -269,6 +270,26 @@ def test_a_second_kernel_and_a_second_launch_are_named() -> None:
         found.assert_kernel_count((None, 1))
     with pytest.raises(AssertionError, match="library calls: expected at least 3, found 2"):
         found.assert_kernel_count(extern=(3, None))
+
+
+def test_many_calls_are_listed_together_and_no_more_than_fits() -> None:
+    def alike(x: Tensor) -> Tensor:
+        for number in range(15):
+            x = x.cumsum(0) + number
+        return x
+
+    found = capture(alike, example(8), via=WRITTEN)
+    with pytest.raises(AssertionError) as raised:
+        found.assert_kernel_count(extern=1)
+    message = str(raised.value)
+    assert message.count("aten.cumsum.default (library call on cpu, 15 times)") == 1
+    assert "kernel on cpu" not in message, "only what was counted wrong is listed"
+    with pytest.raises(AssertionError) as raised:
+        found.assert_kernel_count(1)
+    message = str(raised.value)
+    kernels = sum(not kernel.is_extern for kernel in found.kernels)
+    assert message.count("cpp kernel on cpu") == MOST_LISTED < kernels
+    assert f"... and {kernels - MOST_LISTED} more: print(capture.kernels) has all" in message
 
 
 def test_nothing_to_check_is_an_error() -> None:

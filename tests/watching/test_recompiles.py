@@ -15,6 +15,7 @@ from watching import recompile_cases
 from watching.recompile_cases import Net
 
 from pytest_torchgraph import Capture, CaptureError, capture, watch
+from pytest_torchgraph.watching.failed_guards import details, failed_guard
 from pytest_torchgraph.watching.guards.checks import check_of
 from pytest_torchgraph.watching.guards.look import look
 
@@ -76,7 +77,7 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
         recompile_cases.doubled,
         called(ones(3, 4)),
         called(ones(3, 5)),
-        "argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
     ),
     "stride": (
         recompile_cases.doubled,
@@ -212,7 +213,7 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
     seen = watched(target, first, second)
     (found,) = seen.recompiles
-    assert re.fullmatch(words + r"(; first dynamic at compile 0/1)?", found.reasons[0])
+    assert re.fullmatch(words + r"(; the size is dynamic from 0/1 on)?", found.reasons[0])
     assert len(found.reasons) == 1
     assert (found.compile_id, found.limit_hit) == ("0/1", False)
     assert found.file == FILE
@@ -294,6 +295,35 @@ def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
     assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
 
 
+def test_what_a_broken_frame_hands_on_is_explained() -> None:
+    def read(x: Tensor) -> Tensor:
+        return x.sum().item() * x
+
+    seen = watched(read, *(called(ones(3) * 1.2345678 * n) for n in (1, 2)))
+    (found,) = (guard for each in seen.recompiles for guard in each.failed_guards)
+    assert found.words.startswith("argument ___stack0: was ")
+    assert found.was in found.guard, "a long number is no id"
+    assert "what the code before a graph break left for the code behind it" in found.hint
+
+
+def test_the_second_step_of_an_optimizer_is_explained() -> None:
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    step = torch.compile(optimizer.step, backend="eager")
+    with watch() as seen:
+        for _ in range(3):
+            net(ones(2)).sum().backward()
+            step()
+    (found,) = seen.recompiles
+    assert "warm up with two" in found.failed_guards[0].hint
+
+
+def test_a_line_of_torchs_is_no_hint() -> None:
+    text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
+    guard = failed_guard(look(text, None))
+    assert "    in torch: _dynamo/output_graph.py:12 in remove" in list(details([guard]))
+
+
 def test_a_float_that_had_been_made_an_input_of_the_graph_has_its_name() -> None:
     found = check_of("___as_tensor(self._modules['1'].p).item() == 0.25")
     assert (found.in_words("0.5"), found.subject) == (
@@ -321,14 +351,16 @@ def test_what_is_not_known_is_said_without_numbers_of_this_process() -> None:
 def test_a_shape_that_becomes_dynamic_counts_once() -> None:
     seen = watched(recompile_cases.doubled, *(called(ones(3, n)) for n in (4, 5, 6, 7, 8)))
     (found,) = seen.recompiles
-    assert found.reasons == ("argument x: size of dim 1 was 4, is 5; first dynamic at compile 0/1",)
+    assert found.reasons == (
+        "argument x: size of dim 1 was 4, is 5; the size is dynamic from 0/1 on",
+    )
     assert seen.executions == {"0/0": 1, "0/1": 4}
 
 
 def test_the_second_size_that_becomes_dynamic_is_not_called_the_first() -> None:
     sizes = ((3, 4), (3, 5), (4, 6))
     seen = watched(recompile_cases.doubled, *(called(ones(*size)) for size in sizes))
-    assert [" first dynamic " in str(each) for each in seen.recompiles] == [True, False]
+    assert [" is dynamic from " in str(each) for each in seen.recompiles] == [True, False]
 
 
 def test_a_shape_that_is_marked_dynamic_does_not_count() -> None:
@@ -531,6 +563,9 @@ def test_one_function_can_be_looked_at() -> None:
     later.only(function="doubled").assert_no_recompiles()
     with pytest.raises(AssertionError, match=r"no compiled function .* for function='scaled'"):
         later.only(function="scaled").assert_no_recompiles()
+    there = rf"for function='helper' .*: compiled was doubled \({FILE}:\d+\), scaled \("
+    with pytest.raises(AssertionError, match=there):
+        seen.only(function="helper").assert_no_graph_breaks()
 
 
 @pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])

@@ -37,12 +37,12 @@ def add_command(commands: Any) -> None:
         "2 for trouble.",
     )
     parser.add_argument(
-        "directory",
+        "directories",
         metavar="DIR",
         type=Path,
-        nargs="?",
-        help="what `pytest --torchgraph-artifacts=DIR` wrote, here or in CI; without it, what the "
-        "last runs here left in pytest's cache",
+        nargs="*",
+        help="what `pytest --torchgraph-artifacts=DIR` wrote, here or in CI, in several shards "
+        "several; without it, what the last runs here left in pytest's cache",
     )
     parser.add_argument("--list", action="store_true", help="print the causes and their numbers")
     add_root(parser)
@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
         OSError: for a directory that is not there.
     """
     from .listing import data, listing, markdown, waits
-    from .waiting import find_directory, read_waiting
+    from .waiting import find_directories, read_waiting
 
-    waiting = read_waiting(find_directory(options.directory), options.root)
+    waiting = read_waiting(*find_directories(options.directories), root=options.root)
     if options.format == "json":
         print_json(data(waiting))
     elif options.format == "markdown":
@@ -92,7 +92,7 @@ def _go_through(waiting: Waiting) -> None:
 
     instead = (
         f"`python -m pytest_torchgraph review --list {waiting.directory}` prints the causes, and "
-        f"`{accept_command(waiting.directory, '--cause=N')}` accepts one"
+        f"`{accept_command(waiting, '--cause=N')}` accepts one"
     )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise TorchGraphError(f"review needs a terminal: {instead}")

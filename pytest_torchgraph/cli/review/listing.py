@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...graph.diff.cause_table import cause_lines
 from ...graph.diff.described import CauseInWords
 from ...words import counted
 from ..formats import markdown_code, markdown_table
-from .waiting import DEFAULT, NumberedCause, State, Waiting
+from .waiting import NumberedCause, State, Waiting
 
 ACCEPT = "python -m pytest_torchgraph accept"
 
@@ -33,11 +32,11 @@ def listing(waiting: Waiting) -> Iterator[str]:
             yield f"!  {update.target}: {why}"
     yield from (f"!  {problem}" for problem in waiting.unreadable)
     refused = any(state == "refused" for state, _ in states.values())
-    if refused and waiting.directory.parts[-len(DEFAULT.parts) :] == DEFAULT.parts:
+    if refused and waiting.is_default:
         yield "forget what earlier runs left here:  pytest --cache-clear"
     if waits(states):
-        yield f"accept one:  {accept_command(waiting.directory, '--cause=N')}"
-        yield f"accept all:  {accept_command(waiting.directory)}"
+        yield f"accept one:  {accept_command(waiting, '--cause=N')}"
+        yield f"accept all:  {accept_command(waiting)}"
 
 
 def markdown(waiting: Waiting) -> Iterator[str]:
@@ -60,7 +59,7 @@ def data(waiting: Waiting) -> dict[str, Any]:
     """The same for a program, with all causes."""
     states = waiting.states()
     return {
-        "directory": str(waiting.directory),
+        "directory": waiting.directory,
         "causes": [
             {
                 "number": cause.number,
@@ -138,6 +137,7 @@ def open_causes(waiting: Waiting, states: dict[str, tuple[State, str]]) -> list[
     ]
 
 
-def accept_command(directory: Path, *options: str) -> str:
+def accept_command(waiting: Waiting, *options: str) -> str:
     """The command that accepts without asking."""
-    return f"{ACCEPT} {shlex.join([f'--from={directory}', *options])}"
+    sources = [f"--from={directory}" for directory in waiting.directories]
+    return f"{ACCEPT} {shlex.join([*sources, *options])}"

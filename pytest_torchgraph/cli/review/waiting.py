@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -92,17 +93,27 @@ class NumberedCause:
 
 @dataclass(frozen=True)
 class Waiting:
-    """All updates of a directory.
+    """All updates of one or several directories.
 
     Attributes:
-        directory: the directory.
+        directories: the directories.
         updates: the updates, by stored file.
         unreadable: why a file that a run left there cannot be used, one line for each.
     """
 
-    directory: Path
+    directories: tuple[Path, ...]
     updates: tuple[Update, ...]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> str:
+        """The directories as they are given on the command line."""
+        return shlex.join(map(str, self.directories))
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is what runs without `--torchgraph-artifacts` left."""
+        return self.directories[0].parts[-len(DEFAULT.parts) :] == DEFAULT.parts
 
     @cached_property
     def causes(self) -> tuple[NumberedCause, ...]:
@@ -131,41 +142,44 @@ class Waiting:
         return {update.target: update.state() for update in self.updates}
 
 
-def find_directory(given: Path | None) -> Path:
-    """The directory to look in: the one that was given, or that of the last run without any.
+def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
+    """The directories to look in: those that were given, or that of the last run without any.
 
     Raises:
         TorchGraphError: where there is none.
     """
-    if given is not None:
-        if not given.is_dir():
-            given.stat()
-            raise TorchGraphError(f"{given} is a file: name the directory that a run wrote")
-        return given
+    for directory in given:
+        if not directory.is_dir():
+            directory.stat()
+            raise TorchGraphError(f"{directory} is a file: name the directory that a run wrote")
+    if given:
+        return tuple(given)
     here = Path.cwd()
     for directory in (here, *here.parents):
-        if (directory / DEFAULT).is_dir():
-            return Path(os.path.relpath(directory / DEFAULT))
+        if (directory / DEFAULT.parts[0]).is_dir():  # a run in which nothing failed leaves no more
+            return (Path(os.path.relpath(directory / DEFAULT)),)
     raise TorchGraphError(
         f"there is no {DEFAULT} here: run the tests first, or name the directory that "
         "`pytest --torchgraph-artifacts=DIR` wrote"
     )
 
 
-def read_waiting(directory: Path, root: Path | None = None) -> Waiting:
-    """The updates that runs left in a directory and those below it.
+def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
+    """The updates that runs left in directories and those below them.
 
     Args:
-        directory: the directory.
+        directories: the directories, at least one.
         root: the directory that paths are relative to; None for the nearest one, from here
             upwards, that has a test file, or a stored one, of one of the updates.
 
     Raises:
-        TorchGraphError: where no run left anything, and where no checkout is found.
+        TorchGraphError: where no run left anything, but in pytest's cache, where no failure leaves
+            nothing; and where no checkout is found.
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
-    for file in sorted(directory.rglob(f"*{PENDING_SUFFIX}")):
+    files = {file for each in directories for file in each.rglob(f"*{PENDING_SUFFIX}")}
+    for file in sorted(files):
         try:
             update = SavedUpdate.from_json(file.read_bytes(), file)
             _ = [*_findings(update)]
@@ -174,10 +188,13 @@ def read_waiting(directory: Path, root: Path | None = None) -> Waiting:
             unreadable.append(str(error))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             unreadable.append(f"{file}: its findings cannot be read: {error!r}")
+    nothing = Waiting(directories, (), tuple(unreadable))
+    if not saved and not unreadable and nothing.is_default:
+        return nothing
     if not saved:
-        raise TorchGraphError(unreadable[0] if unreadable else _why_none(directory))
-    home = root or _root([update for _, update in saved], directory)
-    return Waiting(directory, tuple(_updates(saved, home)), tuple(unreadable))
+        raise TorchGraphError(unreadable[0] if unreadable else _why_none(directories))
+    home = root or _root([update for _, update in saved], nothing.directory)
+    return replace(nothing, updates=tuple(_updates(saved, home)))
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
@@ -212,7 +229,7 @@ def _problem(text: str) -> Described:
     return replace(problem_described(text), identity=Identity(edits=(f"problem {text}",)))
 
 
-def _root(updates: Sequence[SavedUpdate], directory: Path) -> Path:
+def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
     here = Path.cwd()
     names = dict.fromkeys(
         name for update in updates for name in (update.test.partition("::")[0], update.target)
@@ -226,8 +243,9 @@ def _root(updates: Sequence[SavedUpdate], directory: Path) -> Path:
     )
 
 
-def _why_none(directory: Path) -> str:
-    if any(directory.rglob("*.received.tgraph")):
+def _why_none(directories: Sequence[Path]) -> str:
+    directory = shlex.join(map(str, directories))
+    if any(file for each in directories for file in each.rglob("*.received.tgraph")):
         return (
             f"{directory} has texts of graphs and no *{PENDING_SUFFIX}: an older release of "
             "pytest-torchgraph wrote it. Run the tests again with this one; `compare` shows the "

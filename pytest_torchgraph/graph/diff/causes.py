@@ -41,8 +41,9 @@ def causes_of(
 ) -> tuple[Cause, ...]:
     """The causes of several differences, in the order of their first findings.
 
-    Two findings are one cause where they are one edit of the same code, or on one line of it; or
-    where files that differ in what they are tell that one op was replaced by others everywhere.
+    Two findings are one cause where they are one edit of the same code, or on one line of it; where
+    they put the same ops in the place of nodes of the same names; or where files that differ in
+    what they are tell that one op was replaced by others everywhere.
     Two different edits are never one cause.
 
     Args:
@@ -104,6 +105,14 @@ def same_edits(
             rewrites.setdefault(token, []).append(k)
     for members in rewrites.values():
         if _is_of_unlike_files(members, items, [find(k) for k in members]):
+            for k in members:
+                join(members[0], k)
+    places: dict[str, list[int]] = {}
+    for k, (_, identity) in enumerate(items):
+        if identity.where:
+            places.setdefault(identity.where, []).append(k)
+    for members in places.values():
+        if len({items[k][0] for k in members}) == len(members):
             for k in members:
                 join(members[0], k)
     groups: dict[int, list[int]] = {}

@@ -13,7 +13,7 @@ from ..module_paths import common_path
 from ..ops import calls
 from ..text.format import format_node
 from .calls import METHODS
-from .findings import Change, Finding, ops_of
+from .findings import Change, Finding, Place, ops_of
 from .identity import Identity
 from .keys import EditKeys, without_derived
 from .origins import Origins
@@ -38,7 +38,54 @@ def identified(
         origins: where the changes come from.
     """
     identities = _Identities(before, after, origins)
-    return [replace(finding, identity=identities.of(finding)) for finding in findings]
+    found = [replace(finding, identity=identities.of(finding)) for finding in findings]
+    return identities.with_parts_as_one(_with_lines_as_one(found))
+
+
+def _with_lines_as_one(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, those of one line of the user's code, with the same ops, as one.
+
+    The class of a module has one code: what its line does is one edit under whatever names its
+    modules are called, though what surrounds them, which is all that stored graphs tell, differs.
+    Where no op came or went, constants did, and these may be several on one line.
+    """
+    found: dict[Hashable, list[Finding]] = {}
+    for finding in findings:
+        line = finding.identity.line if any(_ops(finding)) else ""
+        found.setdefault(line or id(finding), []).append(finding)
+    return [_joined(group) for group in found.values()]
+
+
+def _joined(group: Sequence[Finding]) -> Finding:
+    """Several findings as one."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    edits = tuple(dict.fromkeys(edit for each in group for edit in each.identity.edits))
+    places = tuple(place for each in group for place in each.places)
+    where = _where(places, _ops(first))
+    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=where)
+    return replace(first, places=places, identity=identity)
+
+
+def _merged(group: Sequence[Finding]) -> Finding:
+    """Several findings with the same modules as one, the changes of all in each of its places."""
+    first, *others = group
+    if not others:
+        return first
+    places = []
+    for place in first.places:
+        same = [p for finding in others for p in finding.places if p.module == place.module]
+        changes = tuple(change for p in same for change in p.changes)
+        consequences = tuple(change for p in same for change in p.consequences)
+        places.append(
+            replace(
+                place,
+                changes=place.changes + changes,
+                consequences=place.consequences + consequences,
+            )
+        )
+    return replace(first, places=tuple(places))
 
 
 class _Identities:
@@ -65,7 +112,37 @@ class _Identities:
             line=_digest("line", lines, gone, came) if lines else "",
             rewrite=_digest("rewrite", gone, came) if everywhere else "",
             release=_digest("release", *plain) if gone or came else "",
+            where=_where(finding.places, (gone, came)),
         )
+
+    def with_parts_as_one(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings, those in the very same modules of torch's as one.
+
+        Nobody edits two lines of one such module: it was made with other arguments, or is another.
+        """
+        found: dict[Hashable, list[Finding]] = {}
+        for finding in findings:
+            modules = frozenset(place.module for place in finding.places)
+            single = len(modules) == len(finding.places) and not finding.modules
+            edits = single and not finding.summary and all(map(self._is_part, modules))
+            found.setdefault(modules if edits else id(finding), []).append(finding)
+        return [
+            self._as_a_part(_merged(group), where) if isinstance(where, frozenset) else group[0]
+            for where, group in found.items()
+        ]
+
+    def _as_a_part(self, finding: Finding, modules: frozenset[str]) -> Finding:
+        """A finding in modules of torch's: these run other ops in training and in inference."""
+        classes = [(path, self._classes[path]) for path in sorted(modules)]
+        return replace(finding, identity=replace(finding.identity, where=_digest(*classes)))
+
+    def _is_part(self, path: str) -> bool:
+        """Whether a module is one of torch's without modules inside."""
+        return path in self._classes and path not in self._own and path not in self._containers
+
+    @cached_property
+    def _containers(self) -> frozenset[str]:
+        return frozenset(path.rpartition(".")[0] for path in self._classes)
 
     def _ops_left(self, finding: Finding) -> frozenset[str]:
         """The ops that there are in graphs of the kind that a finding is in."""
@@ -91,21 +168,46 @@ class _Identities:
         """The lines of code that an edit is on; none where these are not all known.
 
         Of what is gone no line is known: stored graphs have none. On the line of a method may stand
-        several modules that it calls: their paths from its own module tell these apart.
+        several modules that it calls: their paths from its own module tell these apart. A module of
+        a class that has no such method of its own, as a `Sequential`, is known by its class.
         """
-        lines = []
+        lines: list[Hashable] = []
         for change in ops_of(without_derived(finding.changes)):
             node = change.after
             if node is None:
                 continue
             if node.source is None:
                 return ()
-            line = node.source.file, node.source.line
-            method = node.source.function.rpartition(".")[2] in METHODS
-            own = self._modules_of_lines.get(line, "") if method else ""
-            path = _starred(node.module)[len(own) :] if method else ""
-            lines.append((*line, node.source.code.strip(), path.removeprefix(".")))
+            line = node.source.file, node.source.line, node.source.code.strip()
+            if node.source.function.rpartition(".")[2] not in METHODS:
+                lines.append((*line, ""))
+            elif (own := self._own_module(node.module)) is None:
+                module = self._modules_of_lines.get(line[:2], "")
+                lines.append((*line, _starred(node.module)[len(module) :].removeprefix(".")))
+            elif self._own[own]:
+                lines.append((*line, _below(_starred(node.module), own)))
+            else:
+                lines.append(("class", self._classes.get(own), 0, _below(node.module, own)))
         return tuple(dict.fromkeys(lines))
+
+    def _own_module(self, path: str) -> str | None:
+        """The innermost module around a path whose class is not torch's, None where none is known.
+
+        It is the one that the line of a method belongs to.
+        """
+        while path not in self._own:
+            if not path:
+                return None
+            path = path.rpartition(".")[0]
+        return path
+
+    @cached_property
+    def _own(self) -> Mapping[str, bool]:
+        return {path: of for graph in self.after for path, of in graph.own_modules.items()}
+
+    @cached_property
+    def _classes(self) -> Mapping[str, str]:
+        return {path: name for graph in self.after for path, name in graph.classes.items()}
 
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
@@ -123,6 +225,16 @@ def _starred(path: str) -> str:
     parts = path.split(".")
     first = next((k for k, part in enumerate(parts) if is_index(part)), len(parts))
     return ".".join([*parts[:first], *["*"][: len(parts) - first], *parts[first + 1 :]])
+
+
+def _below(path: str, own: str) -> str:
+    """The path of a module as the module around it knows it."""
+    return ".".join(path.split(".")[len(own.split(".")) if own else 0 :])
+
+
+def _where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
+    nodes = (place.changes[0].before or place.changes[0].node for place in places)
+    return _digest("where", tuple(sorted({n.name for n in nodes})), *ops) if any(ops) else ""
 
 
 def _inner_numbers(path: str) -> tuple[str, ...]:

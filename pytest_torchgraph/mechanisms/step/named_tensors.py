@@ -80,6 +80,14 @@ class NamedTensors:
         """The name of each module's class, by the path of the module."""
         return {path: type(module).__name__ for path, module in self.all_modules}
 
+    def own_modules(self) -> dict[str, bool]:
+        """The paths of the modules of classes that are not torch's; see `Graph.own_modules`."""
+        return {
+            path: not _is_of_torch(type(module).forward)
+            for path, module in self.all_modules
+            if not _is_of_torch(type(module))
+        }
+
     def all_tensors(self) -> list[torch.Tensor]:
         """Every parameter, buffer and argument, each once."""
         tensors = [*(p for _, p in self.all_parameters), *self.all_buffers]
@@ -105,6 +113,11 @@ class NamedTensors:
         """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
         ids = [id(tensor) for _, tensor in self.inputs]
         return {key: number for number, key in enumerate(dict.fromkeys([*ids, *self.tensors]))}
+
+
+def _is_of_torch(defined: Any) -> bool:
+    """Whether a class or function is defined in torch."""
+    return str(defined.__module__).partition(".")[0] == "torch"
 
 
 def _without_wrappers(path: str) -> str:

@@ -50,7 +50,7 @@ BACKEND = "BACKEND_MATCH failure"
 
 _Make = Callable[[re.Match[str]], Check]
 
-_NUMBER = re.compile(r"\d{6,}")
+_NUMBER = re.compile(r"(?<![\d.])\d{6,}(?![\d.])")
 """An id of an object: another one in each run."""
 _ADDRESS = re.compile(r"(?: of type object)? at 0x[0-9a-f]+|\(id=0x[0-9a-f]+\)")
 _CODE = re.compile(r"code object (\S+), file \"(.+?)\", line (\d+)")

@@ -22,6 +22,8 @@ _BARE_PLACE = re.compile(r"(\S+):(\d+) in (\S+)\Z")
 _TORCHS_LINE = re.compile(r"\([^\s():]+:\d+ in \w+\)(?!  # )")
 """A line of torch's, in brackets."""
 _HINT = "HINT: "
+IN_TORCH = "in torch: "
+"""What a line of torch's, which is no advice, begins with among the hints."""
 _LOCAL = re.compile(r"L\[\s*['\"](.*?)['\"]\s*\]")
 
 
@@ -126,7 +128,7 @@ def _of_comment(comment: str) -> tuple[list[GuardLine], list[str]]:
 def _note(group: str) -> str:
     """What is in a pair of brackets behind a line: a hint, a remark, or a line of torch's."""
     if _BARE_PLACE.match(group):
-        return f"in torch: {group}"
+        return f"{IN_TORCH}{group}"
     return group.removeprefix(_HINT)
 
 

@@ -225,6 +225,29 @@ def test_shards_are_read_together(left: Left, run: Output) -> None:
     assert not (left.root / HOME / "test_new.tgraph").exists()
 
 
+def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) -> None:
+    one, other = left.directory / "one", left.directory / "other"
+    for directory in (one, other):
+        directory.mkdir()
+    for k, file in enumerate(sorted(left.directory.glob("*.update.json"))):
+        file.rename((one, other)[k % 2] / file.name)
+    assert "41 stored graphs" in (listed := run("review", "--list", one, other, code=1))
+    assert f"accept --from={one} --from={other} --cause=N" in listed
+    assert "41 stored graphs" in run("review", "--list", one, other, left.directory, code=1)
+    run("accept", f"--from={one}", f"--from={other}", code=0)
+    assert run("review", "--list", one, other, code=0).startswith("nothing waits")
+
+
+def test_nothing_waits_behind_a_run_in_which_nothing_failed(
+    run: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "run the tests first" in run("review", code=2)
+    (tmp_path / ".pytest_cache" / "v").mkdir(parents=True)
+    assert run("review", code=0) == "nothing waits\n"
+    assert run("review", "--list", code=0) == "nothing waits\n"
+
+
 def test_the_root_is_found_from_below_or_named(
     left: Left, run: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

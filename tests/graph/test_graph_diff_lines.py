@@ -1,0 +1,161 @@
+"""One edited line, or one other module of torch's, is one finding under whatever names it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, GraphDiff
+from pytest_torchgraph.graph.diff.causes import causes_of
+
+pytestmark = pytest.mark.parametrize("via", ["aot", "dispatch"])
+
+
+class Scale(nn.Module):
+    """A norm whose one line is to be edited."""
+
+    edited = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        squared = x.abs() if self.edited else x.pow(2)
+        return x * squared.mean(-1, keepdim=True).rsqrt()
+
+
+class Layer(nn.Module):
+    residual = True
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm1, self.norm2 = Scale(), Scale()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.down(self.up(self.norm1(x)).relu())
+        return self.norm2(x + h if self.residual else h)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(4) for _ in range(3))
+        self.norm = Scale()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+
+class Convolved(nn.Sequential):
+    grouped = False
+
+    def __init__(self, width: int, out: int):
+        norm = nn.GroupNorm(2, out) if self.grouped else nn.BatchNorm2d(out)
+        super().__init__(nn.Conv2d(width, out, 3, padding=1), norm, nn.Hardswish())
+
+
+class Convnet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = Convolved(3, 4)
+        self.blocks = nn.Sequential(Convolved(4, 4), Convolved(4, 8), Convolved(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.stem(x))
+
+
+@pytest.fixture
+def difference(
+    via: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., GraphDiff]:
+    """Stores a capture, edits a class, and compares with a capture of what it is then."""
+
+    def difference(
+        make: Callable[[], nn.Module], edit: tuple[type, str], *shape: int, train: bool = True
+    ) -> GraphDiff:
+        def captured() -> Capture:
+            torch.manual_seed(0)
+            with torch.set_grad_enabled(train):
+                return pytest_torchgraph.capture(make().train(train), torch.randn(shape), via=via)
+
+        with monkeypatch.context() as patch:
+            stored = tmp_path / "stored.tgraph"
+            stored.write_text(captured().to_text(), encoding="utf-8")
+            patch.setattr(*edit, not getattr(*edit))
+            return pytest_torchgraph.diff(pytest_torchgraph.load(stored), captured())
+
+    return difference
+
+
+def test_one_line_of_a_class_is_one_finding_whatever_its_modules_are_called(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    found = difference(Decoder, (Scale, "edited"), 2, 4)
+    (finding,) = found.findings
+    assert len(finding.places) == 7
+    assert finding.source is not None
+    assert "squared = x.abs()" in finding.source.code
+    assert found.heading().startswith("1 edit in 7 places: aten.pow.Tensor_Scalar -> aten.abs in ")
+    assert "layers.{0 … 2}.norm1" in found.heading()
+
+
+def test_another_module_of_torch_in_a_class_is_one_finding_in_all_its_instances(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    """The sizes are others, and a batch norm counts its batches: all that is one edit."""
+    found = difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6)
+    (finding,) = found.findings
+    assert len(finding.places) == 4
+    assert "-> aten.native_group_norm" in found.heading()
+
+
+def test_another_module_of_torch_is_one_cause_in_training_and_in_inference(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    """A batch norm runs another op in each."""
+    diffs = [
+        (str(train), difference(Convnet, (Convolved, "grouped"), 2, 3, 6, 6, train=train))
+        for train in (True, False)
+    ]
+    (cause,) = causes_of(diffs)
+    assert cause.files == ("True", "False")
+    assert cause.places == 8
+
+
+def test_what_was_removed_in_training_and_in_inference_is_one_cause(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    diffs = [
+        (str(train), difference(Decoder, (Layer, "residual"), 2, 4, train=train))
+        for train in (True, False)
+    ]
+    (cause,) = causes_of(diffs)
+    assert cause.files == ("True", "False")
+    assert cause.places == 6
+
+
+def test_two_lines_of_a_class_are_two_findings(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    class Two(nn.Module):
+        edited = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.sin() if self.edited else x.cos()
+            return x.mm(x).sin() if self.edited else x.mm(x).cos()
+
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Two(), Two()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(x) + self.second(x.exp())
+
+    found = difference(Pair, (Two, "edited"), 3, 3)
+    assert [len(finding.places) for finding in found.findings] == [2, 2]
