@@ -316,3 +316,24 @@ def test_long_texts_are_cut_and_many_causes_counted() -> None:
     lines = [*cause_lines(causes_in_words(words))]
     assert lines[-1] == "... and 2 more causes in 2 files"
     assert max(map(len, lines)) < 1000
+
+
+def test_new_nodes_of_one_name_may_be_of_two_edits() -> None:
+    """What was there is known by its name; what is new has one that says little of its place."""
+
+    def diff(taken: str) -> GraphDiff:
+        def made(operands: str, more: str = "") -> Graph:
+            return graph(f"""
+                %m/sin = aten.sin.default(%x) : f32[2, 3] in "m"
+                %m/cos = aten.cos.default(%x) : f32[2, 3] in "m"
+                {more}
+                %m/sub = aten.sub.Tensor({operands}) : f32[2, 3] in "m"
+                return %m/sub
+            """)
+
+        operands = "%m/sin, %m/cos"
+        clone = f'%m/clone = aten.clone.default({taken}) : f32[2, 3] in "m"'
+        return difference(made(operands), made(operands.replace(taken, "%m/clone"), clone))
+
+    diffs = [("a", diff("%m/sin")), ("b", diff("%m/cos"))]
+    assert [cause.files for cause in causes_of(diffs)] == [("a",), ("b",)]

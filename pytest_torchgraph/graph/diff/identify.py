@@ -233,8 +233,11 @@ def _below(path: str, own: str) -> str:
 
 
 def _where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
-    nodes = (place.changes[0].before or place.changes[0].node for place in places)
-    return _digest("where", tuple(sorted({n.name for n in nodes})), *ops) if any(ops) else ""
+    """What tells an edit by the nodes that it took away; the name of a new node says too little."""
+    nodes = [place.changes[0].before for place in places]
+    if not any(ops) or None in nodes:
+        return ""
+    return _digest("where", tuple(sorted({node.name for node in nodes if node})), *ops)
 
 
 def _inner_numbers(path: str) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ be sent from a worker to its controller.
 - `edits`: all that the edit did as seen from its module, see `keys`, and the numbers of the modules
   in this one: of a sequence in a layer the edit of its third module is not that of its first.
 - `line`: the line of the user's code, where it is known, and which ops came and went there.
-- `where`: the nodes that it is about, by name, and which ops came and went there: their names may
-  be alike where what surrounds them, which `edits` tells, is not, as in training and inference. Of
-  use only where no comparison has two of these.
+- `where`: the nodes that it took away or changed, by name, and which ops came and went: these are
+  alike where what surrounds them, which `edits` tells, is not, as in training and inference. Of use
+  only where no comparison has two of these.
 - `rewrite`: that one op was replaced by others wherever it was: none of it is left.
 - `release`: which ops came and went; of use only where the release of torch is another one.
 """
