@@ -323,13 +323,14 @@ def test_new_nodes_of_one_name_may_be_of_two_edits() -> None:
 
     def diff(taken: str) -> GraphDiff:
         def made(operands: str, more: str = "") -> Graph:
-            return graph(f"""
-                %m/sin = aten.sin.default(%x) : f32[2, 3] in "m"
-                %m/cos = aten.cos.default(%x) : f32[2, 3] in "m"
-                {more}
-                %m/sub = aten.sub.Tensor({operands}) : f32[2, 3] in "m"
-                return %m/sub
-            """)
+            lines = [
+                '%m/sin = aten.sin.default(%x) : f32[2, 3] in "m"',
+                '%m/cos = aten.cos.default(%x) : f32[2, 3] in "m"',
+                *([more] if more else []),
+                f'%m/sub = aten.sub.Tensor({operands}) : f32[2, 3] in "m"',
+                "return %m/sub",
+            ]
+            return graph("\n".join(lines))
 
         operands = "%m/sin, %m/cos"
         clone = f'%m/clone = aten.clone.default({taken}) : f32[2, 3] in "m"'
