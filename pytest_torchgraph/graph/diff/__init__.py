@@ -11,5 +11,5 @@
 - `places`: findings that are one edit as one, by `keys`, or in `calls` of shared code; `modules`
   that came or went. `origins`: where a change comes from; `paths` of repeated modules.
 - `causes`: findings of many comparisons that are one edit as one, by the `identity` that
-  `identify` gives them.
+  `identify` gives them. `by_code`: the same within one comparison, where the code is known.
 """

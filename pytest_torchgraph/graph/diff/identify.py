@@ -38,54 +38,7 @@ def identified(
         origins: where the changes come from.
     """
     identities = _Identities(before, after, origins)
-    found = [replace(finding, identity=identities.of(finding)) for finding in findings]
-    return identities.with_parts_as_one(_with_lines_as_one(found))
-
-
-def _with_lines_as_one(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, those of one line of the user's code, with the same ops, as one.
-
-    The class of a module has one code: what its line does is one edit under whatever names its
-    modules are called, though what surrounds them, which is all that stored graphs tell, differs.
-    Where no op came or went, constants did, and these may be several on one line.
-    """
-    found: dict[Hashable, list[Finding]] = {}
-    for finding in findings:
-        line = finding.identity.line if any(_ops(finding)) else ""
-        found.setdefault(line or id(finding), []).append(finding)
-    return [_joined(group) for group in found.values()]
-
-
-def _joined(group: Sequence[Finding]) -> Finding:
-    """Several findings as one."""
-    first = group[0]
-    if len(group) == 1:
-        return first
-    edits = tuple(dict.fromkeys(edit for each in group for edit in each.identity.edits))
-    places = tuple(place for each in group for place in each.places)
-    where = _where(places, _ops(first))
-    identity = replace(first.identity, edits=edits[:MAX_EDITS], where=where)
-    return replace(first, places=places, identity=identity)
-
-
-def _merged(group: Sequence[Finding]) -> Finding:
-    """Several findings with the same modules as one, the changes of all in each of its places."""
-    first, *others = group
-    if not others:
-        return first
-    places = []
-    for place in first.places:
-        same = [p for finding in others for p in finding.places if p.module == place.module]
-        changes = tuple(change for p in same for change in p.changes)
-        consequences = tuple(change for p in same for change in p.consequences)
-        places.append(
-            replace(
-                place,
-                changes=place.changes + changes,
-                consequences=place.consequences + consequences,
-            )
-        )
-    return replace(first, places=tuple(places))
+    return [replace(finding, identity=identities.of(finding)) for finding in findings]
 
 
 class _Identities:
@@ -103,46 +56,17 @@ class _Identities:
         edits = self._edits(finding)[:MAX_EDITS]
         if finding.summary or finding.of_graph:
             return Identity(edits)
-        gone, came = _ops(finding)
+        gone, came = ops_of_edit(finding)
         lines = self._lines(finding)
         plain = [tuple(sorted({*map(_plain, ops)})) for ops in (gone, came)]
         everywhere = gone and came and self._ops_left(finding).isdisjoint(gone)
         return Identity(
             edits,
-            line=_digest("line", lines, gone, came) if lines else "",
-            rewrite=_digest("rewrite", gone, came) if everywhere else "",
-            release=_digest("release", *plain) if gone or came else "",
-            where=_where(finding.places, (gone, came)),
+            line=digest("line", lines, gone, came) if lines else "",
+            rewrite=digest("rewrite", gone, came) if everywhere else "",
+            release=digest("release", *plain) if gone or came else "",
+            where=where(finding.places, (gone, came)),
         )
-
-    def with_parts_as_one(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings, those in the very same modules of torch's as one.
-
-        Nobody edits two lines of one such module: it was made with other arguments, or is another.
-        """
-        found: dict[Hashable, list[Finding]] = {}
-        for finding in findings:
-            modules = frozenset(place.module for place in finding.places)
-            single = len(modules) == len(finding.places) and not finding.modules
-            edits = single and not finding.summary and all(map(self._is_part, modules))
-            found.setdefault(modules if edits else id(finding), []).append(finding)
-        return [
-            self._as_a_part(_merged(group), where) if isinstance(where, frozenset) else group[0]
-            for where, group in found.items()
-        ]
-
-    def _as_a_part(self, finding: Finding, modules: frozenset[str]) -> Finding:
-        """A finding in modules of torch's: these run other ops in training and in inference."""
-        classes = [(path, self._classes[path]) for path in sorted(modules)]
-        return replace(finding, identity=replace(finding.identity, where=_digest(*classes)))
-
-    def _is_part(self, path: str) -> bool:
-        """Whether a module is one of torch's without modules inside."""
-        return path in self._classes and path not in self._own and path not in self._containers
-
-    @cached_property
-    def _containers(self) -> frozenset[str]:
-        return frozenset(path.rpartition(".")[0] for path in self._classes)
 
     def _ops_left(self, finding: Finding) -> frozenset[str]:
         """The ops that there are in graphs of the kind that a finding is in."""
@@ -154,15 +78,15 @@ class _Identities:
 
     def _edits(self, finding: Finding) -> tuple[str, ...]:
         if finding.modules:
-            return (_digest("modules", finding.kind, finding.modules, finding.like),)
+            return (digest("modules", finding.kind, finding.modules, finding.like),)
         if finding.summary or finding.of_graph:
-            return (_digest("summary", finding.summary),)
+            return (digest("summary", finding.summary),)
         if not all(map(self.origins.knows, finding.changes)):
             nodes = [(change.kind, *_texts(change)) for change in finding.changes]
-            return (_digest("nodes", finding.graph, *nodes),)
+            return (digest("nodes", finding.graph, *nodes),)
         key = self.keys.key(finding)
         inner = dict.fromkeys(_inner_numbers(path_of(p.changes[0].node)) for p in finding.places)
-        return tuple(_digest("edit", key, numbers) for numbers in inner)
+        return tuple(digest("edit", key, numbers) for numbers in inner)
 
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
         """The lines of code that an edit is on; none where these are not all known.
@@ -232,12 +156,12 @@ def _below(path: str, own: str) -> str:
     return ".".join(path.split(".")[len(own.split(".")) if own else 0 :])
 
 
-def _where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
+def where(places: Iterable[Place], ops: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
     """What tells an edit by the nodes that it took away; the name of a new node says too little."""
     nodes = [place.changes[0].before for place in places]
     if not any(ops) or None in nodes:
         return ""
-    return _digest("where", tuple(sorted({node.name for node in nodes if node})), *ops)
+    return digest("where", tuple(sorted({node.name for node in nodes if node})), *ops)
 
 
 def _inner_numbers(path: str) -> tuple[str, ...]:
@@ -249,7 +173,7 @@ def _texts(change: Change) -> tuple[str, ...]:
     return tuple("" if n is None else format_node(n) for n in (change.before, change.after))
 
 
-def _ops(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def ops_of_edit(finding: Finding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The ops that went and those that came, each once: how many there are depends on sizes."""
     gone: Counter[str] = Counter()
     came: Counter[str] = Counter()
@@ -281,5 +205,6 @@ def _plain(op: str) -> str:
     return f"{ATEN}{packet}{dot}{overload}"
 
 
-def _digest(*parts: Hashable) -> str:
+def digest(*parts: Hashable) -> str:
+    """A token for these values, the same in every process."""
     return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()

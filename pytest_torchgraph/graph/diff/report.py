@@ -9,6 +9,7 @@ from ..equality.canonical import canonical
 from ..equality.equal import EquivalenceClasses, pairing
 from ..model import Graph, Node, is_projection
 from ..text.format import format_name, format_node, ran
+from .by_code import with_lines_as_one, with_parts_as_one
 from .consequences import with_consequences
 from .corresponding import corresponding
 from .costs import with_costs
@@ -44,7 +45,8 @@ def diff_with_origins(before: Sequence[Graph], after: Sequence[Graph]) -> tuple[
     """The difference, and the graphs that were compared with what of them corresponds."""
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
-    findings = with_costs(identified(findings, before, after, origins), origins)
+    findings = with_lines_as_one(identified(findings, before, after, origins))
+    findings = with_costs(with_parts_as_one(findings, after), origins)
     return GraphDiff(tuple(findings), tuple(graphs)), origins
 
 
