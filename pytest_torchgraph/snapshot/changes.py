@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ..words import format_ranks
 
 if TYPE_CHECKING:
-    from ..graph import Finding, Node
     from ..graph.model import Detail
     from .compare import AnySubject, Mismatch, Part
     from .release_files import ReleaseFiles
@@ -47,10 +46,13 @@ def describe(mismatch: Mismatch, detail: Detail = "dataflow") -> str:
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
         return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
-    noun = "finding" if len(findings) == 1 else "findings"
+    from ..graph.diff.headings import heading
+
     who = f"{_who(mismatch.parts)}: " if mismatch.parts else ""
-    what = ", ".join(map(_finding, findings[:MOST]))
-    return f"{who}{len(findings)} {noun}: {what}{_more(findings)}"
+    graphs = [finding.summary for finding in findings if finding.of_graph]
+    edits = [finding for finding in findings if not finding.of_graph]
+    named = f"{', '.join(graphs[:MOST])}{_more(graphs)}"
+    return who + "; ".join([*([heading(edits)] if edits else []), *([named] if named else [])])
 
 
 def _who(parts: Sequence[Part]) -> str:
@@ -120,35 +122,6 @@ def _ops(count: int) -> str:
 
 def _more(items: Sequence[object]) -> str:
     return f" and {len(items) - MOST} more" if len(items) > MOST else ""
-
-
-def _finding(finding: Finding) -> str:
-    from ..graph.diff.findings import ops_of
-    from ..graph.diff.headings import edit_name
-    from ..graph.diff.words import TOP, count_changes, is_replacement, places_text
-
-    if finding.summary:
-        return finding.summary
-    before, after, kind = finding.before, finding.after, finding.kind
-    if is_replacement(finding):
-        kind, what = "changed", edit_name(finding)
-    elif before is not None and after is not None and before.op != after.op:
-        rest = ops_of(finding.changes[1:])
-        more = f" (and {count_changes(rest)})" if rest else ""
-        what = f"{_noun(before)} to {_noun(after)}{more}"
-    else:
-        what = _noun(finding.changes[0].node)
-    if (where := places_text(finding)) != TOP:
-        what += f" in {where}"
-    return f"{kind} {what}"
-
-
-def _noun(node: Node) -> str:
-    from ..graph.text.format import format_name, format_op
-
-    if node.is_call:
-        return format_op(node.op)
-    return "the return" if node.kind == "output" else f"{node.op} %{format_name(node.name)}"
 
 
 def brief(error: Exception) -> str:

@@ -101,7 +101,7 @@ def test_the_ranks_that_differ_are_named(stored: Run) -> None:
 
 def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Pytester) -> None:
     update = stored("--torchgraph-update", RANKS="relu gelu * 4; relu gelu * 3; relu neg * 1")
-    what = "rank 7: 1 finding: changed aten.gelu.default to aten.neg.default in layer.1"
+    what = "rank 7: 1 edit: aten.gelu -> aten.neg in layer.1"
     assert stored_graphs(update) == [f"updated  {FILE}: {what}"]
     assert headings(pytester) == ["ranks 0-6", "rank 7"]
 

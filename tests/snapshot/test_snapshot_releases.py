@@ -77,7 +77,7 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
     assert stored_graphs(update("2.13", "relu")) == [f"unchanged  {BASE}"]
     assert files(pytester) == base
 
-    differs = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
+    differs = "1 edit: aten.relu -> aten.gelu in layer.0"
     assert stored_graphs(update("2.13", "gelu")) == [
         f"created  {of('2.13')}: beside torch 2.11, {differs}"
     ]
@@ -183,7 +183,7 @@ def test_without_the_option_there_is_one_file_for_all_releases(
 ) -> None:
     update("2.13", "relu", listed="")
     assert stored_graphs(update("2.99", "gelu", listed=""))[0].startswith(
-        f"updated  {BASE}: 1 finding"
+        f"updated  {BASE}: 1 edit"
     )
     assert files(pytester).keys() == {BASE}
 

@@ -61,7 +61,7 @@ def test_an_update_lists_what_it_wrote_and_a_second_one_writes_nothing(
 
     changed = run(*workers, "--torchgraph-update", OP="gelu")
     changed.assert_outcomes(passed=4)
-    what = "1 finding: changed aten.relu.default to aten.gelu.default in layer.0"
+    what = "1 edit: aten.relu -> aten.gelu in layer.0"
     assert listed(changed) == [
         *(f"updated  {path}: {what}" for path in paths[3:]),
         *(f"unchanged  {path}" for path in paths[:3]),
@@ -116,15 +116,14 @@ def test_input(graph_snapshot):
     assert Graph.from_text(text.replace("SIZE", "4" if later else "2")) == graph_snapshot
 """
 SUMMARIES = {
-    "test_added": "1 finding: added aten.clone.default in layer.1",
+    "test_added": "1 edit: aten.clone added in layer.1",
     "test_counts": "2 op counts differ: forward: aten.mm.default 0 -> 1; "
     "forward: aten.relu.default 1 -> 2",
     "test_detail": "detail 'full', was 'ops'",
-    "test_far_apart": "1 finding: changed aten.relu.default to aten.gelu.default "
-    "in layer.{0, 5, 10, 15, 20}",
-    "test_graphs": "1 finding: backward graph 'backward' added (1 op)",
-    "test_input": "1 finding: changed input %x",
-    "test_replaced": "1 finding: changed aten.softmax -> 4 ops in layer",
+    "test_far_apart": "1 edit in 5 places: aten.relu -> aten.gelu in layer.{0, 5, 10, 15, 20}",
+    "test_graphs": "backward graph 'backward' added (1 op)",
+    "test_input": "1 edit: input %x changed",
+    "test_replaced": "1 edit: aten.softmax -> 4 ops in layer",
     "test_strides": "strides or devices differ, the dataflow is the same",
 }
 
@@ -309,7 +308,7 @@ def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, ru
     one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
     assert causes(one) == []
     assert [line.split(": ")[-1] for line in listed(one)] == [
-        "changed aten.gelu.default to aten.relu.default in layer.7"
+        "aten.gelu -> aten.relu in layer.7"
     ]
 
 
