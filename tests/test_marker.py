@@ -614,8 +614,6 @@ WRONG = {
     "allow='('": "allow='(' is no regular expression: *",
     "allow=''": "allow='' matches everything, so nothing would be checked",
     "allow='.*'": "allow='.[*]' matches everything, so nothing would be checked",
-    "allow='.'": "allow='.' matches everything, so nothing would be checked",
-    r"allow=[r'\w+']": "allow='?\\w+' matches everything, so nothing would be checked",
     "allow=3": "allow=3 must be regular expressions",
     "allow=[3]": "allow=[[]3[]] must be regular expressions",
     "within='jsno'": "within='jsno' is neither a path that exists nor a package",
