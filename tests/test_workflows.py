@@ -198,6 +198,47 @@ def test_the_summary_has_each_cause_once(tmp_path: Path) -> None:
     assert printed == ""
 
 
+SCALES = """
+import pytest
+import torch
+from torch import nn
+
+EDITED = False
+
+
+class Scale(nn.Module):
+    def forward(self, x):
+        return x.tanh() if EDITED else x.relu()
+
+
+@pytest.mark.parametrize("names", ["first second", "third"])
+def test_scales(graph_capture, graph_snapshot, names):
+    net = nn.Sequential()
+    for name in names.split():
+        net.add_module(name, Scale())
+        net.add_module(f"{name}_fc", nn.Linear(4, 4))
+    assert graph_capture(net, torch.ones(2, 4), via="dispatch") == graph_snapshot
+"""
+
+
+def test_the_summary_says_what_the_run_said_though_texts_tell_less(tmp_path: Path) -> None:
+    test = tmp_path / "test_scales.py"
+    plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin", "-p", "no:cacheprovider")
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    environment = {k: v for k, v in environment.items() if not k.startswith(("PYTEST_X", "GITHUB"))}
+    command = [sys.executable, "-m", "pytest", *plugins]
+    for edited, option in ((False, "update"), (True, "artifacts=torchgraph")):
+        test.write_text(SCALES.replace("EDITED = False", f"EDITED = {edited}"), encoding="utf-8")
+        done = subprocess.run(
+            [*command, f"--torchgraph-{option}"], cwd=tmp_path, env=environment, check=False
+        )
+        assert done.returncode == edited
+    text, printed = summarise(tmp_path)
+    assert text.startswith("### Graphs that differ\n\n**1 cause in 2 stored graphs**")
+    assert "return x.tanh() if EDITED else x.relu()" in text
+    assert printed == ""
+
+
 def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
     artifacts(tmp_path, one=(GRAPH, GRAPH.replace("relu", "tanh")), two=(GRAPH, "no graph"))
     text, printed = summarise(tmp_path)

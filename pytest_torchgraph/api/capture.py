@@ -18,6 +18,7 @@ from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
 from ..graph.checks import device_types
 from ..graph.model import Graph
+from ..graph.module_paths import OwnModule
 from ..graph.numbering import numbered
 from ..graph.text.format import Header
 from ..mechanisms.compiled_autograd.compiled_autograd import CompiledAutograd
@@ -267,7 +268,7 @@ def _eager(
     build: Callable[[], Islands],
     record: WatchRecord | None,
     classes: Mapping[str, str],
-    own: Mapping[str, bool],
+    own: Mapping[str, OwnModule],
 ) -> Eager:
     """What ran eagerly, with the graph breaks and skipped frames that are the causes."""
     islands = build()

@@ -117,8 +117,8 @@ class Assertions(OpChecks):
             flops: floating-point operations, by torch's formulas; see `Capture.flops`.
             saved_bytes: what is kept for the backward; see `Capture.saved_bytes`.
             peak_bytes: an estimate of the most bytes at one time; see `Capture.peak_bytes`. Each is
-                an int, the most; a `(min, max)` in which None is no limit; or a mapping of these by
-                device type.
+                a whole number, as 1e9, the most; a `(min, max)` in which None is no limit; or a
+                mapping of these by device type.
             unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula;
                 some op must have been counted.
 

@@ -74,7 +74,15 @@ def _limits(limit: Any, device: str) -> tuple[int, int | None]:
 
 
 def _as_pair(limit: Any) -> Any:
+    if isinstance(limit, tuple | list):
+        return type(limit)(map(_whole, limit))
+    limit = _whole(limit)
     return (0, limit) if isinstance(limit, int) and not isinstance(limit, bool) else limit
+
+
+def _whole(value: Any) -> Any:
+    """An int for a float that is one: large limits are written as 1e9."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:

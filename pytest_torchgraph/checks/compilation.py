@@ -189,10 +189,7 @@ def _shown(number: int, each: GraphBreak) -> str:
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
     if each.occurrences > 1:
-        lines.append(
-            f"     met {each.occurrences} times: in each compilation of the code, and of the code "
-            "that it is inlined in"
-        )
+        lines.append(f"     met {each.occurrences} times while compiling")
     return "\n".join(lines)
 
 

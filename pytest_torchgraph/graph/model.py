@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..ops.names import OpCounts
     from .cost.cost import Cost
     from .graph_break import GraphBreak
+    from .module_paths import OwnModule
 
 NodeKind: TypeAlias = Literal[
     "placeholder", "get_attr", "call_function", "call_method", "call_module", "output"
@@ -214,9 +215,8 @@ class Graph(OpChecks):
             no compiled graph; None where none is known, as in a loaded file.
         groups: the ranks of each process group that was known when it was captured, by its name in
             the graph. They are neither compared nor stored, and none are known of a loaded file.
-        own_modules: the paths of the modules whose class is not torch's own, and of each whether
-            its `forward` is not torch's either (that of a subclass of `Sequential` is), where the
-            capture knows them. They are neither compared nor stored.
+        own_modules: the modules whose class is not torch's own, by path, where the capture knows
+            them. They are neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -230,7 +230,7 @@ class Graph(OpChecks):
     runs: int = 1
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    own_modules: Mapping[str, bool] = field(default_factory=dict)
+    own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 _GRAPH = re.compile(r"(?:forward|backward|inference|joint|eager)(?:_[0-9]+)?:")
 """The name of a graph before that of a node: of a value that another graph made."""
+
+
+class OwnModule(NamedTuple):
+    """A module of a class that is not torch's own.
+
+    Attributes:
+        name: the qualified name of its class.
+        has_forward: whether its `forward` is not torch's either; that of a subclass of
+            `Sequential` is.
+    """
+
+    name: str
+    has_forward: bool
 
 
 def module_of(name: str) -> str:

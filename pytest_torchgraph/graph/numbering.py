@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .model import Graph, GraphKind
+from .module_paths import OwnModule
 
 
 def numbered(
     graphs: Iterable[Graph],
     classes: Mapping[str, str] | None = None,
-    own_modules: Mapping[str, bool] | None = None,
+    own_modules: Mapping[str, OwnModule] | None = None,
 ) -> tuple[Graph, ...]:
     """The graphs named after their kinds: `forward`, or `forward_0`, `forward_1` of several.
 

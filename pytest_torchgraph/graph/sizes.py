@@ -17,17 +17,28 @@ _NAME = re.compile(r"\b(?:s|u|zuf|zf|j)\d+\b")
 def with_sizes(graphs: Sequence[Graph], sizes: Mapping[str, int]) -> tuple[Graph, ...]:
     """The graphs of a step with values for symbols; see `Capture.with_sizes`."""
     there = _symbols(graphs)
+    known = ", ".join(f"{each} ({place})" for each, place in there.items()) or "none at all"
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name}={value!r} is no size: pass an int")
         if value < 0:
             raise ValueError(f"{name}={value} is no size: it is negative")
         if name not in there:
-            known = ", ".join(f"{each} ({place})" for each, place in there.items())
-            raise ValueError(f"there is no symbol {name!r}: there is {known or 'none at all'}")
+            raise ValueError(f"there is no symbol {name!r}: there is {known}")
     if not sizes:
-        raise TypeError("with_sizes() changes nothing: pass a size by the name of its symbol")
+        raise TypeError(
+            f"with_sizes() changes nothing: pass a size by the name of its symbol; there is {known}"
+        )
     return tuple(_Sizes(sizes).graph(graph) for graph in graphs)
+
+
+def advice(size: Symbol) -> str:
+    """What to do where a figure depends on a symbolic size."""
+    names = ", ".join(f"{name}=8" for name in dict.fromkeys(_NAME.findall(size.expr))) or "s0=8"
+    return (
+        f"give symbols values, as with_sizes({names}) (with_sizes() lists them all), or capture "
+        "with static sizes, as via Aot(dynamic=False)"
+    )
 
 
 def _symbols(graphs: Sequence[Graph]) -> dict[str, str]:

@@ -57,7 +57,8 @@ class FailedComparisons(Comparisons):
         yield
         try:
             lines = [*self._lines()]
-            heading = f"graphs differ: {self.heading()}" if lines else ""
+            what = "not stored" if self.are_new else "differ"
+            heading = f"graphs {what}: {self.heading()}" if lines else ""
         except Exception as error:  # the sections of the tests have it all
             terminalreporter.line(f"torchgraph: the causes are not known: {brief(error)}")
             return

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
+NOT_STORED = "no graph is stored"
+"""What the problem begins with where there is nothing to compare with."""
 MAX_FINDINGS = 50
 """How many findings of one comparison a report brings; the others are counted."""
 
@@ -83,6 +85,12 @@ class Comparisons:
         for test, every in sorted(self.tests.items()):
             for data in every:
                 yield from ((test, finding) for finding in findings_of(data))
+
+    @property
+    def are_new(self) -> bool:
+        """Whether all failed for the reason that there is nothing to compare with."""
+        every = [data for of_test in self.tests.values() for data in of_test]
+        return bool(every) and all(data["problem"].startswith(NOT_STORED) for data in every)
 
     def heading(self) -> str:
         """How many causes there are in how many tests."""

@@ -214,6 +214,10 @@ def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
         step.assert_budget(flops={"cuda": 10})
     with pytest.raises(ValueError, match="unknown='no' is neither"):
         step.assert_budget(flops=10, unknown="no")
+    step.assert_budget(flops=1e9, saved_bytes=(0.0, 1e9), peak_bytes={"cpu": 1e9})
+    for limit in (10.5, float("inf"), float("nan")):
+        with pytest.raises(TypeError, match="is no count"):
+            step.assert_budget(flops=limit)
     with pytest.raises(TypeError, match="'10' is no count"):
         step.assert_budget(flops="10")
     with watch() as seen:

@@ -137,7 +137,7 @@ def test_what_an_edit_costs_is_summed_over_its_files(
         Path(f"new/{name}.tgraph").write_text(saving)
     told = run("compare", "old", "new", code=1, capsys=capsys).splitlines()
     assert told[4].startswith("    costs   ")
-    assert told[4].endswith("+64 B saved")
+    assert told[4].endswith("+64 B saved in all")
     told = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
     assert told[4].endswith("+32 B saved")
     data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))

@@ -139,6 +139,39 @@ def test_what_was_removed_in_training_and_in_inference_is_one_cause(
     assert cause.places == 6
 
 
+class Halves(nn.Module):
+    """Layers of one class, between other ones, with a convolution on the way around or without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = Layer(4), Layer(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x.sin()).cos().exp())
+
+
+class Inside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Halves()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x.abs()).tanh()
+
+
+def test_what_was_removed_from_a_class_is_one_cause_wherever_its_modules_are(
+    difference: Callable[..., GraphDiff],
+) -> None:
+    """The line is gone: what went is known by its name in the class."""
+    diffs = [
+        (make.__name__, difference(make, (Layer, "residual"), 2, 4)) for make in (Halves, Inside)
+    ]
+    (cause,) = causes_of(diffs)
+    assert cause.files == ("Halves", "Inside")
+    assert cause.places == 4
+    assert [len(found.findings) for _, found in diffs] == [1, 1]
+
+
 def test_two_lines_of_a_class_are_two_findings(
     difference: Callable[..., GraphDiff],
 ) -> None:

@@ -52,6 +52,22 @@ def end(result: pytest.RunResult) -> list[str]:
     return lines
 
 
+def test_what_is_not_stored_yet_does_not_differ(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    result = run()
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*= graphs not stored: 1 cause in 3 tests =*",
+            "! no graph is stored for this comparison yet  (3 places, 3 tests)",
+        ]
+    )
+    assert sum(line.startswith("! no graph") for line in result.outlines) == 1
+    run("--torchgraph-update", "-k", "test_net").assert_outcomes(passed=2, deselected=1)
+    result = run(OP="relu")
+    result.stdout.fnmatch_lines(["*= graphs differ: 2 causes in *"])
+
+
 @pytest.mark.parametrize("how", [("-q", "--tb=no"), ("-p", "xdist", "-n2")])
 def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
     pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
@@ -97,14 +113,6 @@ def test_one_failed_comparison_has_no_section_at_the_end(few: Run) -> None:
     result = few("test_a.py")
     result.assert_outcomes(passed=3)
     assert "graphs differ" not in result.stdout.str()
-
-
-def test_what_was_never_stored_is_said_once(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(test_a=TESTS)
-    lines = end(run())
-    assert [line for line in lines if line.startswith("!")] == [
-        "! no graph is stored for this comparison yet  (3 places, 3 tests)"
-    ]
 
 
 def test_another_release_of_torch_is_named(few: Run) -> None:

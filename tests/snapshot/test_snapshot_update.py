@@ -296,7 +296,9 @@ def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_th
     assert sum(line.startswith("    costs ") for line in one.outlines) == 1
     one.stdout.fnmatch_lines(["    costs   *+128 B saved"])
     both = run("-k", "test_net and (3 or 4)", OP="exp", SAVE="1")
-    both.stdout.fnmatch_lines(["*graphs differ: 1 cause in 2 tests*", "    costs   *+256 B saved"])
+    both.stdout.fnmatch_lines(
+        ["*graphs differ: 1 cause in 2 tests*", "    costs   *+256 B saved in all"]
+    )
     update = run("-k", "test_net and (3 or 4)", "--torchgraph-update", OP="exp", SAVE="1")
     assert causes(update)[-1].startswith("    costs   ")
     assert causes(update)[-1].endswith("+256 B saved")
@@ -307,9 +309,7 @@ def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, ru
     run("--torchgraph-update")
     one = run("--torchgraph-update", "-k", "test_net and 3", OP="relu")
     assert causes(one) == []
-    assert [line.split(": ")[-1] for line in listed(one)] == [
-        "aten.gelu -> aten.relu in layer.7"
-    ]
+    assert [line.split(": ")[-1] for line in listed(one)] == ["aten.gelu -> aten.relu in layer.7"]
 
 
 def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(

@@ -25,6 +25,7 @@ from ..model import (
     TensorMeta,
 )
 from ..ops import run_by
+from ..sizes import advice
 
 _BRANCHES = "higher_order.cond"
 CALLED_ONCE = frozenset(
@@ -178,8 +179,7 @@ def _number(node: Node, size: int | Symbol) -> int:
     if isinstance(size, Symbol):
         raise CaptureError(
             f"the flops of %{node.name} ({node.op}) depend on the size {size.expr}, which is a "
-            "symbol: give symbols values, as with_sizes(s0=8), or capture with static sizes, as "
-            "via Aot(dynamic=False)"
+            f"symbol: {advice(size)}"
         )
     return size
 

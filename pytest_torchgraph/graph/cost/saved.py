@@ -17,6 +17,7 @@ from ...ops.dtypes import item_size
 from ...ops.levels import SAVING_LEVELS
 from ...ops.views import shared_argument
 from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
+from ..sizes import advice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,8 +136,7 @@ def _bytes_of(node: Node, result: Result) -> int:
         if isinstance(size, Symbol):
             raise CaptureError(
                 f"the bytes of %{node.name} ({node.op}), which is saved for the backward, depend "
-                f"on the size {size.expr}, which is a symbol: give symbols values, as "
-                "with_sizes(s0=8), or capture with static sizes, as via Aot(dynamic=False)"
+                f"on the size {size.expr}, which is a symbol: {advice(size)}"
             )
     sizes = (size for size in result.shape if isinstance(size, int))
     return prod(sizes) * item_size(result.dtype)

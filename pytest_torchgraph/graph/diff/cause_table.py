@@ -35,7 +35,7 @@ def cause_lines(
         if cause.first.after:
             yield f"    after   {cause.first.after}"
         if costs := cost_text(cause.cost):
-            yield f"    costs   {costs}"
+            yield f"    costs   {costs}{' in all' * (len(cause.files) > 1)}"
         yield f"    in {some(cause.files, None if limit is None else MAX_FILES)}"
     if limit is not None and len(causes) > limit:
         left = causes[limit:]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..model import Graph
-from ..module_paths import common_path
+from ..module_paths import OwnModule, common_path
 from ..ops import calls
 from ..text.format import format_node
 from .calls import METHODS
@@ -91,9 +91,10 @@ class _Identities:
     def _lines(self, finding: Finding) -> Sequence[Hashable]:
         """The lines of code that an edit is on; none where these are not all known.
 
-        Of what is gone no line is known: stored graphs have none. On the line of a method may stand
-        several modules that it calls: their paths from its own module tell these apart. A module of
-        a class that has no such method of its own, as a `Sequential`, is known by its class.
+        Of what is gone no line is known, for stored graphs have none: that counts where nothing
+        came. On the line of a method may stand several modules that it calls: their paths from its
+        own module tell these apart. A module of a class that has no such method of its own, as a
+        `Sequential`, is known by its class.
         """
         lines: list[Hashable] = []
         for change in ops_of(without_derived(finding.changes)):
@@ -108,11 +109,22 @@ class _Identities:
             elif (own := self._own_module(node.module)) is None:
                 module = self._modules_of_lines.get(line[:2], "")
                 lines.append((*line, _starred(node.module)[len(module) :].removeprefix(".")))
-            elif self._own[own]:
+            elif self._own[own].has_forward:
                 lines.append((*line, _below(_starred(node.module), own)))
             else:
-                lines.append(("class", self._classes.get(own), 0, _below(node.module, own)))
-        return tuple(dict.fromkeys(lines))
+                lines.append(("class", self._own[own].name, 0, _below(node.module, own)))
+        return tuple(dict.fromkeys(lines)) or self._what_is_gone(finding)
+
+    def _what_is_gone(self, finding: Finding) -> Sequence[Hashable]:
+        """What an edit took out of a class, by its names in there: its lines are gone as well."""
+        gone = []
+        for change in ops_of(without_derived(finding.changes)):
+            node = change.before
+            own = None if node is None else self._own_module(node.module)
+            if node is None or own is None:
+                return ()
+            gone.append(("gone", self._own[own].name, node.name.removeprefix(own).lstrip("./")))
+        return tuple(sorted(gone))
 
     def _own_module(self, path: str) -> str | None:
         """The innermost module around a path whose class is not torch's, None where none is known.
@@ -126,12 +138,8 @@ class _Identities:
         return path
 
     @cached_property
-    def _own(self) -> Mapping[str, bool]:
-        return {path: of for graph in self.after for path, of in graph.own_modules.items()}
-
-    @cached_property
-    def _classes(self) -> Mapping[str, str]:
-        return {path: name for graph in self.after for path, name in graph.classes.items()}
+    def _own(self) -> Mapping[str, OwnModule]:
+        return {path: each for graph in self.after for path, each in graph.own_modules.items()}
 
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:

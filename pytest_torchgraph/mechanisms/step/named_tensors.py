@@ -12,6 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ... import torch_private
+from ...graph.module_paths import OwnModule
 
 
 class NamedTensors:
@@ -80,10 +81,13 @@ class NamedTensors:
         """The name of each module's class, by the path of the module."""
         return {path: type(module).__name__ for path, module in self.all_modules}
 
-    def own_modules(self) -> dict[str, bool]:
-        """The paths of the modules of classes that are not torch's; see `Graph.own_modules`."""
+    def own_modules(self) -> dict[str, OwnModule]:
+        """The modules of classes that are not torch's; see `Graph.own_modules`."""
         return {
-            path: not _is_of_torch(type(module).forward)
+            path: OwnModule(
+                f"{type(module).__module__}.{type(module).__qualname__}",
+                not _is_of_torch(type(module).forward),
+            )
             for path, module in self.all_modules
             if not _is_of_torch(type(module))
         }
