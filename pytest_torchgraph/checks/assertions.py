@@ -271,6 +271,8 @@ class Assertions(OpChecks):
     def assert_no_syncs(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that Python never waits for the device; see `syncs` for what is known.
 
+        Of a watch this is about compiled code: what runs around that is not seen.
+
         Args:
             allow: regular expressions or literal parts, of `"file:line in function: code"` and, in
                 the next line, `"kind: op"`; places that match one are tolerated. What comes behind

@@ -139,4 +139,4 @@ def _lines(accepted: Accepted, *, dry_run: bool) -> Iterator[str]:
             "that too, or take that edit out of the code and run the tests again"
         )
     for update, why in accepted.refused:
-        yield f"refused  {update.target}: {why}"
+        yield f"refused  {update.said(why)}"

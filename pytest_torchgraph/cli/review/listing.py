@@ -29,7 +29,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
     for update in waiting.updates:
         state, why = states[update.target]
         if state == "refused":
-            yield f"!  {update.target}: {why}"
+            yield f"!  {update.said(why)}"
     yield from (f"!  {problem}" for problem in waiting.unreadable)
     refused = any(state == "refused" for state, _ in states.values())
     if refused and waiting.is_default:

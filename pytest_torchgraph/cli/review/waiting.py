@@ -69,6 +69,10 @@ class Update:
                 return "refused", f"{name} is no longer the one that was compared: run the test"
         return "waits", ""
 
+    def said(self, why: str) -> str:
+        """Why it is refused, with the stored file, which is not named twice."""
+        return why if why.startswith(f"{self.target} ") else f"{self.target}: {why}"
+
     def beside(self, suffix: str) -> Path | None:
         """Another file of the same comparison, as `.svg`; None where the run left none."""
         path = self.file.with_name(f"{self.file.name.removesuffix(PENDING_SUFFIX)}{suffix}")

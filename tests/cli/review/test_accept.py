@@ -177,7 +177,7 @@ def test_a_stored_file_that_has_changed_since_is_refused(
     assert changed(before, left.stored()) == {f"{HOME}/test_other[1][last].tgraph"}
     for name in ("test_other[0][last]", "test_new"):
         assert (
-            f"refused  {HOME}/{name}.tgraph: {HOME}/{name}.tgraph is no longer the one that was "
+            f"refused  {HOME}/{name}.tgraph is no longer the one that was "
             "compared: run the test" in told
         )
     assert "of which 2 cannot be accepted" in run("review", "--list", left.directory, code=1)
