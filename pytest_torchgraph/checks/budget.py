@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
+from ..graph.cost.by_node import flops_by_node
 from ..graph.cost.flops import why_none_counted
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
@@ -63,7 +65,8 @@ def assert_budget(
             if name == "peak_bytes":
                 wrong.append("      the rest is of gradients and intermediate results at the peak")
     if wrong:
-        raise AssertionError("\n".join(["the budget does not hold:", *wrong, _WHERE_MORE]))
+        more = [_WHERE_MORE] * any(node.module for graph in graphs for node in graph.nodes)
+        raise AssertionError("\n".join(["the budget does not hold:", *wrong, *more]))
 
 
 def _limits(limit: Any, device: str) -> tuple[int, int | None]:
@@ -91,7 +94,11 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
     Layers that differ in a number alone and compute as much are one line.
     """
     alike: dict[tuple[str, int], list[str]] = {}
-    for module, cost in by_module(graphs).items():
+    every = by_module(graphs)
+    if [*every] == [""]:
+        yield from _most_flops_by_line(graphs)
+        return
+    for module, cost in every.items():
         if cost.flops:
             form = ".".join("0" if is_index(part) else part for part in module.split("."))
             alike.setdefault((form, cost.flops), []).append(module)
@@ -103,6 +110,22 @@ def _most_flops(graphs: Sequence[Graph]) -> Iterator[str]:
     if rest := largest[MOST:]:
         count = sum(len(alike[key]) for key in rest)
         yield f"{sum(sums[key] for key in rest):>12}  in {counted(count, 'more module')}"
+
+
+def _most_flops_by_line(graphs: Sequence[Graph]) -> Iterator[str]:
+    """The same where no module is known, as in a watch: the ops, by the lines that they are on."""
+    sums: Counter[tuple[str, Source | None]] = Counter()
+    for graph in graphs:
+        for name, flops in flops_by_node(graph).items():
+            node = graph[name]
+            sums[node.op, node.source] += (flops or 0) * graph.runs
+    largest = [(key, count) for key, count in sums.most_common() if count]
+    for (op, source), count in largest[:MOST]:
+        yield f"{count:>12}  {op}"
+        if source is not None:
+            yield f"{'':>14}{source}: {source.code}"
+    if rest := largest[MOST:]:
+        yield f"{sum(count for _, count in rest):>12}  by {counted(len(rest), 'more op')}"
 
 
 def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:

@@ -206,6 +206,20 @@ def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
         capture(Net(), torch.ones(2, 4)).assert_budget(saved_bytes=limit)
 
 
+def test_where_no_module_is_known_lines_are_named() -> None:
+    net = Net()
+    with watch() as seen:
+        torch.compile(net, backend="aot_eager")(torch.ones(2, 4)).sum().backward()
+    with pytest.raises(AssertionError) as raised:
+        seen.assert_budget(flops=10)
+    message = str(raised.value)
+    assert "(no module)" not in message
+    assert "cost_table" not in message
+    listed = [int(line.split()[0]) for line in message.splitlines() if line.strip()[:1].isdigit()]
+    assert sum(listed) == seen.flops
+    assert f"{'':>20}tests/checks/test_budget.py:" in message
+
+
 def test_a_budget_that_checks_nothing_or_cannot_be_meant_is_an_error() -> None:
     step = capture(Net(), torch.ones(2, 4))
     with pytest.raises(TypeError, match=r"assert_budget\(\) checks nothing"):
