@@ -283,7 +283,7 @@ def _eager(
     ]
     pairs = zip(islands.ops, islands.began, strict=True)
     ops = [op._replace(cause=causes[at]) for op, at in pairs]
-    return Eager(graphs, ops, islands.received)
+    return Eager(graphs, ops, islands.received, islands.order)
 
 
 class GraphCapture:

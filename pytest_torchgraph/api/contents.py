@@ -142,6 +142,14 @@ class Contents:
         """The graphs that say what is sent between ranks."""
         return self.program
 
+    @property
+    def runs(self) -> Sequence[Graph] | None:
+        """The graphs of the program in the order in which they ran, each as often as it did.
+
+        None where that was not recorded.
+        """
+        return None
+
     def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
         """The collectives in the code that was generated for a graph; None where there is none."""
         return None
@@ -162,11 +170,14 @@ class Eager(NamedTuple):
         graphs: the graphs, each with the number of the compiled one behind which it ran first.
         ops: each run of an op in them.
         received: see `Contents.received`.
+        order: all runs in order: whether it is of one of these graphs, and the number of the graph,
+            else of the compiled one.
     """
 
     graphs: Sequence[tuple[int, Graph]]
     ops: Sequence[EagerOp]
     received: Received = MappingProxyType({})
+    order: Sequence[tuple[bool, int]] = ()
 
 
 class StepContents(Contents):
@@ -270,6 +281,14 @@ class StepContents(Contents):
             found.append(graph)
             found += [graph for behind, graph in eager if behind == number]
         return tuple(found)
+
+    @property
+    def runs(self) -> Sequence[Graph] | None:
+        """The graphs in the order in which they ran."""
+        built = self._built_eager
+        if built is None:
+            return None
+        return [built.graphs[n][1] if eager else self.graphs[n] for eager, n in built.order]
 
     @property
     def received(self) -> Received:

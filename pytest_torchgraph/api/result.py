@@ -254,15 +254,17 @@ class Capture(Assertions, Costs, Observed):
         __tracebackhide__ = True
         need_no_gaps(self, self._eager_is_recorded, "whether it communicates")
         graphs: Sequence[Graph] = self._to_check()
-        contents = self._contents
+        contents, runs = self._contents, None
         if self._level is None:
-            graphs = contents.communicating
-        found: list[Collective] = []
+            graphs, runs = contents.communicating, contents.runs
+        if runs is None:
+            runs = [graph for graph in graphs for _ in range(graph.runs)]
+        known: dict[int, Sequence[Collective]] = {}
         for graph in graphs:
             own = collectives_of((graph,))
             schedule = contents.schedule(graph)
-            found += graph.runs * (own if schedule is None else in_schedule(own, schedule))
-        return graphs, tuple(found)
+            known[id(graph)] = own if schedule is None else in_schedule(own, schedule)
+        return graphs, tuple(each for graph in runs for each in known[id(graph)])
 
     @property
     def op_counts(self) -> OpCounts:

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from ranks.parallel_models import in_place, stages, tensor_parallel
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
 from pytest_torchgraph import Ranks, capture_ranks
 
@@ -247,3 +248,51 @@ def test_nothing_to_match_is_no_success() -> None:
         ranks_of(apart, ranks=(0, 2)).assert_matching_collectives()
     with pytest.raises(AssertionError, match="no rank communicates"):
         ranks_of(lambda x, group: x + 1).assert_matching_collectives()
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, out: int):
+        super().__init__()
+        self.fc = nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.fc(x))
+
+
+class Sharded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = Block(8, 16), Block(16, 8)
+        self.first, self.second = Block(16, 16), Block(16, 16)
+        self.between = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.second(self.between(self.first(self.down(x)))))
+
+
+def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """FSDP2, of which one rank gathers the last block before the one that comes first."""
+    net = Sharded()
+    for block in (net.down, net.first, net.second, net.up):
+        fully_shard(block, mesh=mesh["dp"])
+    fully_shard(net, mesh=mesh["dp"])
+    if dist.get_rank() == 1:
+        net.first.set_modules_to_forward_prefetch([net.up, net.second])  # type: ignore[operator]
+    return net, (torch.randn(4, 8),)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_the_order_is_that_of_the_run_also_where_graphs_broke(via: str) -> None:
+    """Layers alike share a compiled graph, and between two runs of it others run."""
+    ranks = capture_ranks(prefetching, dp=2, via=via)
+    assert "in the same order" in message(ranks.assert_same_collectives)
+    assert "waits in all_gather" in message(ranks.assert_matching_collectives)
+
+
+def test_collectives_of_broken_graphs_are_those_of_an_eager_run_in_its_order() -> None:
+    def sent(via: str) -> list[tuple[str, int]]:
+        (rank,) = capture_ranks(prefetching, dp=2, ranks=(0,), via=via)
+        return [(each.kind, each.bytes) for each in rank.collectives]
+
+    assert sent("aot") == sent("dispatch")
+    assert len(sent("aot")) > 6

@@ -46,6 +46,8 @@ class Islands:
             one of a backward those of the forward op that its first op is for.
         received: by the names of compiled forward graphs and of their inputs, which graph made the
             input, as `forward_0:relu`.
+        order: all runs in order: whether it is one of an island, and the number of the island, or
+            of the compiled graph.
     """
 
     graphs: Sequence[Island] = ()
@@ -53,6 +55,7 @@ class Islands:
     began: Sequence[int] = ()
     stacks: Sequence[tuple[Source, ...]] = ()
     received: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    order: Sequence[tuple[bool, int]] = ()
 
 
 @dataclass
@@ -86,9 +89,9 @@ def islands_of(
             name, and how that was converted.
         results: the values that the step gives: outputs, gradients, buffers.
     """
-    forwards = sum(type(event) is CompiledRun and not event.backward for event in recorder.events)
-    if forwards < 2 and not any(isinstance(event, EagerRecord) for event in recorder.events):
-        return Islands()
+    runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
+    if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
+        return Islands(order=[(False, compiled[id(run.made)][0]) for run in runs])
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
@@ -244,6 +247,7 @@ class _Builder:
         self.compiled = compiled
         self.replay = _IslandReplay(recorder, canon)
         self.parts: list[_Part] = []
+        self.order: list[tuple[bool, int]] = []
         self.part_of: dict[int, _Part] = {}
         self.backward_sections: dict[int, bool] = {}
         self.named: dict[int, str] = {}
@@ -273,6 +277,7 @@ class _Builder:
         ops: list[EagerOp] = []
         began: list[int] = []
         known: dict[int, EagerOp] = {}
+        numbers: list[int] = []
         for at, part in enumerate(self.parts):
             graph, section_of = self._graph(part, made.get(part.section, []))
             number = found.setdefault((graph.kind, graph), len(islands))
@@ -281,6 +286,7 @@ class _Builder:
                 islands.append(Island(graph, part.behind, at))
                 runs.append(0)
             runs[number] += 1
+            numbers.append(number)
             first = islands[number].graph
             self._name(part, graph, first, section_of)
             ops += self._ops(part, first.name, known)
@@ -290,7 +296,8 @@ class _Builder:
             for island, count in zip(islands, runs, strict=True)
         ]
         stacks = [self._stack(part) for part in self.parts]
-        return Islands(counted, ops, began, stacks, self._received())
+        order = [(eager, numbers[at] if eager else at) for eager, at in self.order]
+        return Islands(counted, ops, began, stacks, self._received(), order)
 
     def _received(self) -> dict[str, dict[str, str]]:
         """See `Islands.received`."""
@@ -314,6 +321,7 @@ class _Builder:
                 replay.section = section
                 self.backward_sections[section] = event.backward
                 behind = self._run(event)
+                self.order.append((False, behind))
                 before = event
                 continue
             if part is None or part.backward != event.backward:
@@ -321,6 +329,7 @@ class _Builder:
                 replay.section = section
                 self.backward_sections[section] = event.backward
                 part = _Part(event.backward, behind, section)
+                self.order.append((True, len(self.parts)))
                 self.parts.append(part)
             if before is not None:
                 replay.before[id(event)] = before
