@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import pytest_torchgraph
 from pytest_torchgraph.audit.baseline import Entry
 from pytest_torchgraph.audit.facts import TestFacts
 from pytest_torchgraph.audit.judge import judge
@@ -71,6 +72,14 @@ def test_what_is_compiled_and_never_called_is_said_with_its_line(facts: Facts) -
     assert cause.line == line_of(test)
     assert found.uses_compile
     assert not found.compiles
+
+
+def test_what_is_compiled_may_have_run_in_a_capture(facts: Facts) -> None:
+    def test() -> None:
+        step = torch.compile(double, backend="eager")
+        pytest_torchgraph.capture(step, torch.ones(3))
+
+    assert facts(test).causes == ()
 
 
 @pytest.mark.parametrize(

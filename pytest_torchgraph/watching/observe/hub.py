@@ -111,6 +111,7 @@ class Hub:
             paused = list(self._open)
             for recorder in paused:
                 self.close(recorder)
+                recorder.was_paused = True
         try:
             yield
         finally:

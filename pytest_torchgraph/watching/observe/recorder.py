@@ -37,6 +37,7 @@ class EventRecorder:
         events: the records of torch's trace, in order.
         disabled: the setting that switched `torch.compile` off meanwhile, "" for none.
         opened: whether it ever was open.
+        was_paused: whether a capture was made while it was open.
         broken: an error of ours while it recorded, None for none; after one, nothing is certain.
         mesh_dimensions: what process groups are for, by torch's names of them: of all that there
             were when a graph was printed. They may be gone when it is read.
@@ -49,6 +50,7 @@ class EventRecorder:
         self.passive = passive
         self.with_graphs = with_graphs
         self.opened = False
+        self.was_paused = False
         self.events: list[Event] = []
         self.mesh_dimensions: dict[str, str] = {}
         self.broken: Exception | None = None
