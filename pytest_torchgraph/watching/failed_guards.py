@@ -105,10 +105,13 @@ def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
             "it: call it with two values to warm up, or compile with dynamic=True"
         )
         return
+    values = {sight.check.was, sight.check.now or sight.now}
+    if sight.check.reads == "value" and values == {"True", "False"}:
+        yield "each value of a bool is compiled by itself: warm up with both"
+        return
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
     named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
     if size is not None and named and not sight.is_static:
-        subject, values = sight.check.subject, {sight.check.was, sight.check.now or sight.now}
         if not values.isdisjoint(("0", "1")):
             yield (
                 "sizes 0 and 1 are always compiled by themselves: pad them, or call "

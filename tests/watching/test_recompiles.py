@@ -318,6 +318,16 @@ def test_the_second_step_of_an_optimizer_is_explained() -> None:
     assert "warm up with two" in found.failed_guards[0].hint
 
 
+def test_a_bool_says_what_helps() -> None:
+    def chosen(x: Tensor, twice: bool) -> Tensor:
+        return x * 2 if twice else x
+
+    (found,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
+    assert found.failed_guards[0].hint == (
+        "each value of a bool is compiled by itself: warm up with both"
+    )
+
+
 def test_a_line_of_torchs_is_no_hint() -> None:
     text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
     guard = failed_guard(look(text, None))
