@@ -320,7 +320,7 @@ def test_the_second_step_of_an_optimizer_is_explained() -> None:
 
 def test_a_bool_says_what_helps() -> None:
     def chosen(x: Tensor, twice: bool) -> Tensor:
-        return x * 2 if twice else x
+        return x * 2 if twice else x + 1
 
     (found,) = watched(chosen, called(ones(3), False), called(ones(3), True)).recompiles
     assert found.failed_guards[0].hint == (
