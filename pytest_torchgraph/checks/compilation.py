@@ -12,6 +12,7 @@ from ..convert.source_lines import is_user_file, relative
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
+from ..watching.guards.text import IN_TORCH
 from ..watching.observe.entries import first_line
 from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
 
@@ -185,7 +186,8 @@ def _shown(number: int, each: GraphBreak) -> str:
         lines.append(f"     {each.reason}")
     if each.module:
         lines.append(f"     module {each.module}")
-    lines += [f"     hint: {line}" for line in each.hint.splitlines()]
+    hints = each.hint.splitlines()
+    lines += [f"     {'' if line.startswith(IN_TORCH) else 'hint: '}{line}" for line in hints]
     if len(each.stack) > 1:
         lines += [f"     from {frame}" for frame in each.stack[-4:-1][::-1]]
     if each.occurrences > 1:

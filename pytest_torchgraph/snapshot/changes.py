@@ -113,7 +113,10 @@ def _contents(subject: AnySubject, detail: Detail) -> str:
 
 def _graphs(subject: Subject) -> str:
     parts = [f"{graph.name} {_ops(graph.op_counts.total())}" for graph in subject.graphs]
-    return ", ".join(parts[:MOST]) + _more(parts)
+    ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in subject.graphs]
+    compiled = sum(count for is_eager, count in ran if not is_eager)
+    share = f"; {100 * compiled // max(1, sum(count for _, count in ran))}% of the ops compiled"
+    return ", ".join(parts[:MOST]) + _more(parts) + share * any(is_eager for is_eager, _ in ran)
 
 
 def _ops(count: int) -> str:

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..convert.dynamo_sources import STACK_VALUE, module_fqn
-from ..convert.source_lines import frames_in, is_user_file, original_name, relative
+from ..convert.source_lines import (
+    frames_in,
+    is_torch_file,
+    is_user_file,
+    original_name,
+    relative,
+)
 from ..graph.graph_break import GraphBreak, StackFrame
 from ..graph.model import Source
 from ..settings.paths import is_below
 from .compilations import Compilation
+from .guards.text import IN_TORCH
 from .observe.events import GraphBreakEvent
 
 SKIPPED = "frame skipped: "
@@ -53,6 +60,7 @@ _RUNNERS = ("_pytest", "pluggy", "pytest", "xdist", "execnet")
 _GENERATED = re.compile(r"(?<=^<eval_with_key>)\.\d+$")
 """The number in the file name of code that torch.fx generated: another one in each run."""
 _FILE = re.compile(r'File "([^"]+)"')
+_ASKED_FOR = "Call to `torch._dynamo.graph_break()`"
 _REWRITTEN = (
     "pytest rewrote this assert, and the rewritten one branches on tensor data: compile a function "
     "of another module, assert on torch._assert_async, or run with --assert=plain"
@@ -186,6 +194,10 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
     file, line, function, code = (users or frames)[-1]
     code = code or linecache.getline(file, line).strip()
     hint = report.hint
+    if users and frames[-1] is not users[-1] and is_torch_file(frames[-1][0]):
+        own = report.kind.startswith(_ASKED_FOR)  # by torch, which its hint does not know
+        place = "{}:{} in {}".format(*_of_torch(frames[-1]))
+        hint = "\n".join(filter(None, [f"{IN_TORCH}{place}", "" if own else hint]))
     if code.startswith("assert") and _is_rewritten(file):
         hint = "\n".join(filter(None, [_REWRITTEN, hint]))
     return GraphBreak(
@@ -201,6 +213,11 @@ def _graph_break(report: BreakReport, compiled: Compilation) -> GraphBreak:
         compile_id=str(compiled.id or ""),
         path=file,
     )
+
+
+def _of_torch(frame: _Frame) -> tuple[str, int, str]:
+    """A frame of torch's, its file relative to torch."""
+    return relative(frame[0]).removeprefix("torch/"), frame[1], original_name(frame[2])
 
 
 def _users(frames: list[_Frame]) -> list[_Frame]:

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..convert.source_lines import is_user_file, relative
+from ..convert.source_lines import is_torch_file, relative
 from .compilations import Compilation
 from .failed_guards import FailedGuard, details, failed_guard, reasons
 from .guards.look import look
 
 FIRST_DYNAMIC = "; the size is dynamic from "
 """What stands behind the words for a size that is dynamic from this compilation on."""
+_WRAPPERS = (("_dynamo",), ("nn", "modules"))
+"""Where torch has the functions that it wraps what it compiles in, and modules of its own."""
 _ID = re.compile(r"\s*(!?\d+(?:/\d+)*):\s*(.*)", re.DOTALL)
 """A cache miss as torch writes it: the id of the capture, and why it does not fit."""
 _SYMBOLIC = re.compile(r'"(?:Sym\(|[a-z]\w*\[[^\]"]*\bs\d+)')
@@ -108,7 +110,7 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
         for each in (failed_guard(sight, is_only=len(sights) == 1) for sight in sights)
     )
     # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
-    wrapped = not is_user_file(known.file) and bool(known.callable_name)
+    wrapped = bool(known.callable_name) and any(is_torch_file(known.file, *p) for p in _WRAPPERS)
     nowhere = in_backward or wrapped or not known.file
     return Recompile(
         "backward" if in_backward else known.callable_name if wrapped else known.function,

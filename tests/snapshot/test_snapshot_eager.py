@@ -134,7 +134,7 @@ def test_the_summary_of_an_update_names_eager_graphs() -> None:
 
     subject = subject_of(captured(*STEP))
     assert describe(Mismatch("m", "m.tgraph", subject, is_new=True)) == (
-        "forward 1 op, eager_0 2 ops, eager_1 1 op"
+        "forward 1 op, eager_0 2 ops, eager_1 1 op; 12% of the ops compiled"
     )
     old = Mismatch("m", "m.tgraph", subject, stored=parse_document(stored(STEP[0])))
     assert describe(old) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -115,11 +116,10 @@ def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State,
     if stored := sum(states[name][0] == "stored" for name in names):
         parts.append(f"{stored} of {counted(len(names), 'file')} accepted already")
     left = [name for name in names if states[name][0] != "stored"]
-    several = [waiting.causes_by_target[name] - {cause.number} for name in left]
-    if others := sorted(frozenset().union(*several)):
-        files = counted(sum(map(bool, several)), "file")
-        verb = "has" if files.startswith("1 ") else "have"
-        parts.append(f"{files} also {verb} cause {', '.join(map(str, others))}")
+    others = Counter(k for name in left for k in waiting.causes_by_target[name] - {cause.number})
+    for number, files in sorted(others.items()):
+        verb = "has" if files == 1 else "have"
+        parts.append(f"{counted(files, 'file')} also {verb} cause {number}")
     return "; ".join(parts)
 
 
