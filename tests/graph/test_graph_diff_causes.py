@@ -300,7 +300,7 @@ def test_the_cost_of_a_cause_is_that_over_all_files_where_all_know_it() -> None:
     diffs = [(file, difference(kept("gelu"), kept("relu", "act"))) for file in "ab"]
     (cause,) = causes_of(diffs)
     assert cause.cost.saved_bytes == cause_in_words(cause).cost.saved_bytes == 48
-    assert [*cause_lines([cause_in_words(cause)])][-2].endswith("+48 B saved")
+    assert [*cause_lines([cause_in_words(cause)])][-2].endswith("+48 B saved in all")
     unknown = difference(kept("gelu", level="dynamo"), kept("relu", level="dynamo"))
     (cause,) = causes_of([*diffs, ("c", unknown)])
     assert cause.cost == cause_in_words(cause).cost == Cost(None, None)
