@@ -62,7 +62,7 @@ def steps(text: str) -> Iterator[File | Command]:
             yield File(named["name"], token.content, line)
         elif language == "python":
             yield File(None, token.content, line)
-        elif language not in ("text", "diff", "bash") and not language.startswith("{"):
+        elif language not in ("text", "diff", "bash", "yaml") and not language.startswith("{"):
             raise ValueError(f"line {line}: a block of {language or 'nothing'}")
 
 
