@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..convert.dynamo_sources import STACK_VALUE
 from ..convert.source_lines import is_user_file, original_name, relative
 from ..graph.graph_break import StackFrame
 from ..graph.model import Source
-from .guards.checks import masked, readable
+from .guards.checks import masked, readable, sizes_in
 from .guards.look import Sight
 from .guards.text import IN_TORCH, GuardLine
 
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
+_FIXED = re.compile(r" == \d+\Z")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on how much an optimizer keeps of a parameter."""
 _CACHE_MISS = "Cache miss due to "
@@ -55,11 +56,11 @@ class FailedGuard:
         return "\n".join([f"{self.compile_id}: {self.words}", *details([self])])
 
 
-def failed_guard(sight: Sight, *, is_only: bool = True) -> FailedGuard:
+def failed_guard(sight: Sight, others: Collection[Sight] = ()) -> FailedGuard:
     """The guard that something was seen of.
 
     Args:
-        is_only: whether no other guard failed: only one compilation had been made before.
+        others: what was seen of guards of the other compilations that had been made before.
     """
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
@@ -73,11 +74,11 @@ def failed_guard(sight: Sight, *, is_only: bool = True) -> FailedGuard:
         check.now or sight.now,
         _source(own[-1]) if own else None,
         tuple(map(_frame, lines)),
-        "\n".join([*hints, *_advice(sight, is_only)]),
+        "\n".join([*hints, *_advice(sight, others)]),
     )
 
 
-def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
+def _advice(sight: Sight, others: Collection[Sight]) -> Iterator[str]:
     """What helps where a value had been fixed, of which torch says nothing."""
     subject = sight.check.subject
     if subject.startswith(STACK_VALUE):
@@ -99,7 +100,7 @@ def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
             "tensor; an `if` on that would break the graph"
         )
         return
-    if is_only and _is_int_of_an_argument(sight):
+    if not others and _is_int_of_an_argument(sight):
         yield (
             "torch.compile makes an int a symbol at its second value, where no line needs to know "
             "it: call it with two values to warm up, or compile with dynamic=True"
@@ -108,6 +109,12 @@ def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
     values = {sight.check.was, sight.check.now or sight.now}
     if sight.check.reads == "value" and values == {"True", "False"}:
         yield "each value of a bool is compiled by itself: warm up with both"
+        return
+    if _is_fixed(sight):
+        yield (
+            "the compiler itself needed this to be one number, so mark_dynamic and dynamic=True do "
+            "not help: pad to few sizes, and warm up with each"
+        )
         return
     size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
     named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
@@ -119,10 +126,25 @@ def _advice(sight: Sight, is_only: bool) -> Iterator[str]:
                 "call"
             )
             return
+        fixed = (
+            each for other in others if _is_fixed(other) for each in sizes_in(other.text.check)
+        )
+        if (subject, "size", int(size[1])) in fixed:
+            return
         yield (
             f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
             "all sizes from 2 on at once; so have other tensors to be marked that share the size"
         )
+
+
+def _is_fixed(sight: Sight) -> bool:
+    """Whether no code of the user's, but a lowering of torch's, needed a size that was dynamic."""
+    lines = sight.text.stack or sight.text.lines
+    return (
+        sight.check.reads == "sizes"
+        and _FIXED.search(sight.text.check) is not None
+        and not any(is_user_file(line.file) for line in lines)
+    )
 
 
 def _is_int_of_an_argument(sight: Sight) -> bool:

@@ -107,7 +107,10 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     sights = compiled.sights or tuple(look(each, None) for each in compiled.failed_guards)
     guards = tuple(
         replace(each, words=each.words + (since if " of dim " in each.words else ""))
-        for each in (failed_guard(sight, is_only=len(sights) == 1) for sight in sights)
+        for each in (
+            failed_guard(sight, [*sights[:number], *sights[number + 1 :]])
+            for number, sight in enumerate(sights)
+        )
     )
     # torch wraps what has no Python code of its own, such as a module of torch.nn, in a function.
     wrapped = bool(known.callable_name) and any(is_torch_file(known.file, *p) for p in _WRAPPERS)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import guard_int
 from watching import recompile_cases
 from watching.recompile_cases import Net
 
@@ -391,6 +392,26 @@ def test_a_range_that_is_left_is_said_in_words() -> None:
         "x is 9)",
         "argument x: size of dim 0 was 3, is 9",
     )
+
+
+def test_what_the_compiler_itself_fixes_has_no_hint_to_mark_it() -> None:
+    """As torch 2.13 does in inductor's lowering of the backward of a strided convolution."""
+
+    def lowering(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        for each in inputs:
+            if isinstance(each, torch.SymInt):
+                guard_int(each // 2)
+        return graph
+
+    calls = (called(ones(n)) for n in (4, 6, 8))
+    first, second = watched(recompile_cases.doubled, *calls, backend=lowering).recompiles
+    assert "mark_dynamic(x, 0) before" in str(first), "nothing was fixed before"
+    assert "does not hold any more: (size of dim 0 of argument x // 2) == 3" in str(second)
+    assert "mark_dynamic(x, 0) before" not in str(second)
+    assert (
+        "hint: the compiler itself needed this to be one number, so mark_dynamic and dynamic=True "
+        "do not help: pad to few sizes, and warm up with each"
+    ) in str(second)
 
 
 def test_a_steady_state_is_watched_by_itself() -> None:
