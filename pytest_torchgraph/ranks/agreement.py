@@ -23,6 +23,8 @@ WITH_CONSTANTS = frozenset({"all_reduce", "reduce_scatter", "reduce", "broadcast
 """Kinds whose other arguments, as the reduction and the root, are the same on each rank."""
 NO_TIMEOUT = -1
 """What c10d's ops are given where nobody said how long they may take."""
+UNLIKE = "which hangs or gives wrong numbers"
+"""What comes of collectives whose sizes, dtypes or reductions differ; backends do not check it."""
 MOST = 12
 """How many collectives of one order a message shows."""
 
@@ -74,21 +76,30 @@ def _constants(values: Iterable[Any]) -> Iterator[str]:
 
 
 class OrderDifference(NamedTuple):
-    """Where two ranks communicate in another order.
+    """Where two ranks communicate in another order, or send other things in the same.
 
     Attributes:
         start: the number of the first collective that differs.
         rows: what each of them communicates, in order; "nothing" where the order of one has ended.
         danger: what it leads to, in words; "" where nothing is known of that.
+        same_order: whether kinds and groups are the same, and what is sent is not.
     """
 
     start: int
     rows: Sequence[tuple[str, str]]
     danger: str
+    same_order: bool
+
+    @property
+    def words(self) -> str:
+        """What the ranks do."""
+        if self.same_order:
+            return "communicate in the same order, but do not send the same"
+        return "do not communicate in the same order"
 
 
 def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDifference | None:
-    """Where two ranks communicate in another order; None where they do not.
+    """Where two ranks communicate differently; None where they do not.
 
     Args:
         waits: whether it is known that one of them would wait for ever (`stuck`).
@@ -98,17 +109,19 @@ def order_difference(first: Capture, other: Capture, *, waits: bool) -> OrderDif
     start = next((n for n, (one, two) in enumerate(pairs) if _differ(one, two)), None)
     if start is None:
         return None
+    same_order = list(map(format_over, left)) == list(map(format_over, right))
     danger = ""
     if waits:
-        danger = "so that they would wait for each other for ever"
+        danger = UNLIKE if same_order else "so that they would wait for each other for ever"
     elif not any(each.kind in PAIRED for each in (*left, *right)):
-        danger = "a deadlock in waiting where they are in one group"
+        danger = UNLIKE if same_order else "a deadlock in waiting"
+        danger += " where they are in one group"
     rows = [(_text(one, two), _text(two, one)) for one, two in pairs]
-    return OrderDifference(start, rows, danger)
+    return OrderDifference(start, rows, danger, same_order)
 
 
 def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
-    """Where two ranks communicate in another order: both orders, from the first difference on.
+    """Where two ranks communicate differently: both orders, from the first difference on.
 
     Args:
         waits: as in `order_difference`.
@@ -116,9 +129,9 @@ def orders(first: Capture, other: Capture, *, waits: bool) -> Iterator[str]:
     found = order_difference(first, other, waits=waits)
     if found is None:
         return
-    start, rows, danger = found
-    why = f", {danger}" if danger else ""
-    yield f"they do not communicate in the same order{why}, from collective {start} on:"
+    start, rows = found.start, found.rows
+    why = f", {found.danger}" if found.danger else ""
+    yield f"they {found.words}{why}, from collective {start} on:"
     shown = rows[start : start + MOST]
     width = max(len(two) for _, two in shown)
     for number, (one, two) in enumerate(shown, start):

@@ -116,8 +116,13 @@ def _advice(sight: Sight, others: Collection[Sight]) -> Iterator[str]:
             "not help: pad to few sizes, and warm up with each"
         )
         return
-    size = _SIZE.search(sight.check.words) if sight.text.check.startswith("tensor '") else None
-    named = not sight.check.subject.startswith("___")  # else a value that a resumed frame is given
+    is_tensor = sight.text.check.startswith("tensor '")
+    named = not subject.startswith("___")  # else a value that a resumed frame is given
+    if is_tensor and named and "stride of dim " in sight.check.words:
+        # Sizes are compared before strides, so these were the same.
+        yield f"{subject}.contiguous() before each call: for the same sizes it has the same strides"
+        return
+    size = _SIZE.search(sight.check.words) if is_tensor else None
     if size is not None and named and not sight.is_static:
         if not values.isdisjoint(("0", "1")):
             yield (

@@ -18,6 +18,10 @@ from pytest_torchgraph import Ranks, capture_ranks
 
 Step = Callable[[Tensor, Callable[[str], Any]], Tensor]
 ORDER = "they do not communicate in the same order"
+SAME_ORDER = (
+    "they communicate in the same order, but do not send the same, which hangs or gives wrong "
+    "numbers, from collective 0 on"
+)
 WAITING = "so that they would wait for each other for ever"
 
 
@@ -107,7 +111,7 @@ def test_one_rank_that_does_something_else(step: Step, row: str, via: str) -> No
     for check in (ranks.assert_same_graphs, ranks.assert_same_collectives):
         text = message(check)
         assert "rank 1 (dp=0, tp=1) beside rank 0 (dp=0, tp=0):" in text
-        assert ORDER in text
+        assert (ORDER if step in (missing, another_group) else SAME_ORDER) in text
         assert row in text
         assert "0 of rank 0 is %" in text
         assert "test_agreement.py:" in text

@@ -329,6 +329,17 @@ def test_a_bool_says_what_helps() -> None:
     )
 
 
+def test_a_stride_says_what_helps() -> None:
+    tensors = (ones(3, 4), ones(4, 3).t())
+    (found,) = watched(recompile_cases.doubled, *map(called, tensors)).recompiles
+    assert found.failed_guards[0].hint == (
+        "x.contiguous() before each call: for the same sizes it has the same strides"
+    )
+    torch._dynamo.reset()
+    helped = (called(each.contiguous()) for each in tensors)
+    watched(recompile_cases.doubled, *helped).assert_no_recompiles()
+
+
 def test_a_line_of_torchs_is_no_hint() -> None:
     text = "0/0: s0 == 4  # (_dynamo/output_graph.py:12 in remove)"
     guard = failed_guard(look(text, None))

@@ -97,7 +97,7 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
 def _order(
     first: Sequence[Capture], other: Sequence[Capture], waiting: Container[int | None]
 ) -> Data | None:
-    """Where a class communicates in another order than the first one; None where it does not."""
+    """Where a class communicates otherwise than the first one; None where it does not."""
     from ...ranks.agreement import order_difference
 
     waits = any(each.rank in waiting for each in other)
@@ -111,6 +111,8 @@ def _order(
     return {
         "waits": waits,
         "danger": found.danger,
+        "same_order": found.same_order,
+        "words": found.words,
         "start": found.start,
         "rows": [[number, *row] for number, row in enumerate(found.rows[begin:end], begin)],
         "more": max(0, len(found.rows) - end),

@@ -73,6 +73,7 @@ def test_another_order_is_shown_around_the_first_difference() -> None:
     order = found["classes"][1]["order"]
     assert (order["waits"], order["start"]) == (False, 5)  # they meet again, if nobody waits
     assert order["danger"] == "a deadlock in waiting where they are in one group"
+    assert (order["same_order"], order["words"]) == (False, "do not communicate in the same order")
     assert found["problems"] == []
     assert [row[0] for row in order["rows"]] == list(range(5 - BEFORE, 5 + AFTER))
     assert order["rows"][BEFORE][1:] == [

@@ -83,12 +83,12 @@ function problems(each) {
 
 // The orders of two classes side by side, around the first collective that differs.
 function disagreement(first, other) {
-  const { waits, danger, start, rows, more } = other.order;
+  const { waits, danger, same_order, words, start, rows, more } = other.order;
   const side = (text, number) => element("td", { class: number === start ? "first" : null },
     number === start ? element("strong", {}, "✗ ") : null, name(text));
   return element("div", { class: "card orders" },
-    element("strong", {}, waits ? "A deadlock: " : "Another order: "), letter(first.name), " ", name(first.ranks), " and ",
-    letter(other.name), " ", name(other.ranks), ` do not communicate in the same order, ${danger}, from collective ${start} on.`,
+    element("strong", {}, same_order ? "Other data: " : waits ? "A deadlock: " : "Another order: "), letter(first.name), " ", name(first.ranks), " and ",
+    letter(other.name), " ", name(other.ranks), ` ${words}, ${danger}, from collective ${start} on.`,
     element("div", { class: "wide" }, element("table", {},
       element("thead", {}, element("tr", {}, element("th", { scope: "col", class: "number" }, "#"),
         [first, other].map((each) => element("th", { scope: "col" }, letter(each.name), " ", name(each.ranks))))),
