@@ -223,7 +223,7 @@ class Ranks(Sequence["Capture"]):
         if not channels(self._captures) and not meeting(self._captures):
             raise ValueError(f"no two of these ranks communicate with each other: {self!r}")
         waiting = stuck(self._captures)
-        problems = [f"  {format_stuck(each)}" for each in waiting[:MOST_STUCK]]
+        problems = [f"  {format_stuck(each, waiting)}" for each in waiting[:MOST_STUCK]]
         if waiting[MOST_STUCK:]:
             problems.append(f"  and {len(waiting) - MOST_STUCK} ranks more wait")
         problems += unpaired(self._captures)
@@ -327,11 +327,18 @@ def classes_of(
     return [those for _, those in classes]
 
 
-def format_stuck(each: Stuck) -> str:
-    """Where a rank waits for ever, and for which ranks."""
+def format_stuck(each: Stuck, waiting: Iterable[Stuck]) -> str:
+    """Where a rank waits for ever, and for which ranks.
+
+    Args:
+        waiting: all that wait: where two in one group send the same bytes, all is told.
+    """
     others = format_ranks([rank for rank in each.ranks if rank != each.capture.rank])
-    what = sent(each.collective).text
-    return f"rank {each.capture.rank} waits in {what} for {others}: {place(each.collective)}"
+    what = sent(each.collective)
+    beside = (sent(other.collective) for other in waiting if other.ranks == each.ranks)
+    differ = any(other.text == what.text and other != what for other in beside)
+    said = f"{what.text} ({what.details})" if differ else what.text
+    return f"rank {each.capture.rank} waits in {said} for {others}: {place(each.collective)}"
 
 
 def _rank(capture: Capture) -> int:

@@ -17,6 +17,8 @@ from .guards.text import IN_TORCH, GuardLine
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
+_INPUT = r'\b{}_: "\w+\[([^\]]*)\]'
+"""A tensor among the inputs of a graph that Dynamo printed, with its sizes."""
 _FIXED = re.compile(r" == \d+\Z")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on how much an optimizer keeps of a parameter."""
@@ -56,11 +58,14 @@ class FailedGuard:
         return "\n".join([f"{self.compile_id}: {self.words}", *details([self])])
 
 
-def failed_guard(sight: Sight, others: Collection[Sight] = ()) -> FailedGuard:
+def failed_guard(
+    sight: Sight, others: Collection[Sight] = (), graphs: Sequence[str] = ()
+) -> FailedGuard:
     """The guard that something was seen of.
 
     Args:
         others: what was seen of guards of the other compilations that had been made before.
+        graphs: what was compiled instead, as Dynamo prints it.
     """
     text, check = sight.text, sight.check
     lines = text.stack or text.lines
@@ -74,11 +79,11 @@ def failed_guard(sight: Sight, others: Collection[Sight] = ()) -> FailedGuard:
         check.now or sight.now,
         _source(own[-1]) if own else None,
         tuple(map(_frame, lines)),
-        "\n".join([*hints, *_advice(sight, others)]),
+        "\n".join([*hints, *_advice(sight, others, graphs)]),
     )
 
 
-def _advice(sight: Sight, others: Collection[Sight]) -> Iterator[str]:
+def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> Iterator[str]:
     """What helps where a value had been fixed, of which torch says nothing."""
     subject = sight.check.subject
     if subject.startswith(STACK_VALUE):
@@ -131,6 +136,13 @@ def _advice(sight: Sight, others: Collection[Sight]) -> Iterator[str]:
                 "call"
             )
             return
+        if _is_number(subject, int(size[1]), graphs):
+            yield (
+                "what was compiled now is for this size alone: where a line needs the number (a "
+                "loop over it, an `if`), pad, or warm up with each size; mark_dynamic is refused "
+                "there"
+            )
+            return
         fixed = (
             each for other in others if _is_fixed(other) for each in sizes_in(other.text.check)
         )
@@ -140,6 +152,13 @@ def _advice(sight: Sight, others: Collection[Sight]) -> Iterator[str]:
             f"torch._dynamo.mark_dynamic({subject}, {size[1]}) before the first call compiles for "
             "all sizes from 2 on at once; so have other tensors to be marked that share the size"
         )
+
+
+def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
+    """Whether a size of an input is a number in graphs that Dynamo printed, and no symbol."""
+    name = re.sub(r"\W+", "_", f"L['{subject}").strip("_")
+    sizes = [each[1].split(", ") for each in re.finditer(_INPUT.format(name), "\n".join(graphs))]
+    return any(dim < len(each) and each[dim].isdecimal() for each in sizes)
 
 
 def _is_fixed(sight: Sight) -> bool:

@@ -104,11 +104,12 @@ def _recompile(compiled: Compilation, earlier: Sequence[Compilation]) -> Recompi
     first_dynamic = _is_dynamic(compiled) and not any(map(_is_dynamic, same_frame))
     since = f"{FIRST_DYNAMIC}{compiled.id} on" if first_dynamic else ""
     in_backward = compiled.id.autograd is not None
+    graphs = compiled.texts("dynamo")
     sights = compiled.sights or tuple(look(each, None) for each in compiled.failed_guards)
     guards = tuple(
         replace(each, words=each.words + (since if " of dim " in each.words else ""))
         for each in (
-            failed_guard(sight, [*sights[:number], *sights[number + 1 :]])
+            failed_guard(sight, [*sights[:number], *sights[number + 1 :]], graphs)
             for number, sight in enumerate(sights)
         )
     )

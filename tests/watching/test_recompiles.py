@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import guard_int
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, guard_int
 from watching import recompile_cases
 from watching.recompile_cases import Net
 
@@ -403,6 +403,30 @@ def test_a_range_that_is_left_is_said_in_words() -> None:
         "x is 9)",
         "argument x: size of dim 0 was 3, is 9",
     )
+
+
+@pytest.mark.parametrize("by", ["argument", "item"])
+def test_what_the_code_fixes_has_no_hint_to_mark_it(by: str) -> None:
+    """A loop over a dimension: marking it as dynamic would raise."""
+
+    def looped(given: Any) -> Tensor:
+        x = given if by == "argument" else given["left"]
+        total = x[:, 0]
+        for number in range(x.shape[1]):
+            total = total + x[:, number]
+        return total
+
+    tensors = (ones(3, 4), ones(3, 5), ones(6, 5))
+    given = tensors if by == "argument" else ({"left": each} for each in tensors)
+    first, second = watched(looped, *map(called, given)).recompiles
+    assert "hint: what was compiled now is for this size alone: where a line" in str(first)
+    assert "mark_dynamic(" not in str(first)
+    assert "mark_dynamic(" in str(second), "this one varies"
+    torch._dynamo.reset()
+    marked = ones(3, 4)
+    torch._dynamo.mark_dynamic(marked, 1)
+    with pytest.raises(ConstraintViolationError, match="specialized it to be a constant"):
+        torch.compile(looped, backend="eager")(marked if by == "argument" else {"left": marked})
 
 
 def test_what_the_compiler_itself_fixes_has_no_hint_to_mark_it() -> None:

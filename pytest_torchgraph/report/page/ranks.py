@@ -86,7 +86,7 @@ def _problems(ranks: Ranks) -> tuple[frozenset[int | None], list[str]]:
     try:
         waiting = stuck(ranks)
         lines = [
-            *map(format_stuck, waiting),
+            *(format_stuck(each, waiting) for each in waiting),
             *(line.removeprefix("  ") for line in unpaired(ranks)),
         ]
     except CaptureError:  # the graphs do not say what they send
