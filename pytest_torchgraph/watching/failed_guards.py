@@ -17,8 +17,10 @@ from .guards.text import IN_TORCH, GuardLine
 _SIZE = re.compile(r"size of dim (\d+)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|inf|nan)")
 _INT = re.compile(r"-?\d+")
-_INPUT = r'\b{}_: "\w+\[([^\]]*)\]'
+_INPUT = r'\b{}_?: "\w+\[([^\]]*)\]'
 """A tensor among the inputs of a graph that Dynamo printed, with its sizes."""
+_SYMBOL = r'\b{}_?: "Sym\('
+"""An int among them that is a symbol."""
 _FIXED = re.compile(r" == \d+\Z")
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on how much an optimizer keeps of a parameter."""
@@ -105,7 +107,7 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
             "tensor; an `if` on that would break the graph"
         )
         return
-    if not others and _is_int_of_an_argument(sight):
+    if not others and (_is_int_of_an_argument(sight) or _is_symbol(sight, graphs)):
         yield (
             "torch.compile makes an int a symbol at its second value, where no line needs to know "
             "it: call it with two values to warm up, or compile with dynamic=True"
@@ -156,9 +158,22 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
 
 def _is_number(subject: str, dim: int, graphs: Sequence[str]) -> bool:
     """Whether a size of an input is a number in graphs that Dynamo printed, and no symbol."""
-    name = re.sub(r"\W+", "_", f"L['{subject}").strip("_")
-    sizes = [each[1].split(", ") for each in re.finditer(_INPUT.format(name), "\n".join(graphs))]
+    inputs = re.finditer(_INPUT.format(_input_name(subject)), "\n".join(graphs))
+    sizes = [each[1].split(", ") for each in inputs]
     return any(dim < len(each) and each[dim].isdecimal() for each in sizes)
+
+
+def _is_symbol(sight: Sight, graphs: Sequence[str]) -> bool:
+    """Whether an int, as one in a dict, is a symbol in graphs that Dynamo printed."""
+    if sight.check.reads != "value" or _INT.fullmatch(sight.check.was) is None:
+        return False
+    symbol = re.compile(_SYMBOL.format(_input_name(sight.check.subject)))
+    return any(map(symbol.search, graphs))
+
+
+def _input_name(subject: str) -> str:
+    """How Dynamo names the input of a graph that has this value, less what ends it."""
+    return re.sub(r"\W+", "_", f"L['{subject}").strip("_")
 
 
 def _is_fixed(sight: Sight) -> bool:

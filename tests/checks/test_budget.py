@@ -255,6 +255,18 @@ def test_an_op_without_a_formula_fails_unless_it_is_ignored() -> None:
     step.assert_budget(flops=2 * 4 * 4 * 4, unknown="ignore")
 
 
+def test_a_figure_that_is_not_known_hides_no_other_limit() -> None:
+    x = torch.eye(4, requires_grad=True)
+    step = capture(lambda x: torch.linalg.inv(x) @ x, x, via="dispatch")
+    with pytest.raises(CaptureError, match=r"^the flops are not known, because torch"):
+        step.assert_budget(flops=10**9, saved_bytes=10**9)
+    with pytest.raises(AssertionError) as error:
+        step.assert_budget(flops=10**9, saved_bytes=1)
+    said = str(error.value)
+    assert "  flops: the flops are not known, because torch has no formula for aten.linalg_inv" in said
+    assert "  saved_bytes: expected at most 1, found " in said
+
+
 def test_flops_of_which_none_were_counted_are_within_no_limit() -> None:
     step = capture(torch.linalg.inv, torch.eye(4), via="dispatch")
     with pytest.raises(AssertionError) as error:

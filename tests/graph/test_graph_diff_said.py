@@ -159,8 +159,8 @@ def test_values_saved_more_or_fewer_are_said_once_with_their_number() -> None:
 
 def test_other_values_in_place_of_some_are_said() -> None:
     assert lines_about_saved(step("gelu", "in"), step("relu", "out")) == [
-        "saves 3 other values for the backward, in place of 3: "
-        "+ %l.0.act/relu, - %l.0.fc/neg and 4 more"
+        "saves 3 other values for the backward (+ %l.0.act/relu, + %l.1.act/relu and 1 more) "
+        "in place of 3 (- %l.0.fc/neg, - %l.1.fc/neg and 1 more)"
     ]
 
 

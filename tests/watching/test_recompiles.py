@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import textwrap
 from collections.abc import Callable
@@ -294,6 +295,37 @@ def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
     torch._dynamo.reset()
     seen = watched(recompile_cases.scaled, *calls, dynamic=False)
     assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
+
+
+@dataclasses.dataclass
+class Batch:
+    x: Tensor
+    n: int
+
+
+@pytest.mark.parametrize(
+    ("made", "scaled", "counted"),
+    [
+        (lambda x, n: {"x": x, "n": n}, lambda b: b["x"] * b["n"], lambda b: [b["x"]] * b["n"]),
+        (lambda x, n: (x, n), lambda b: b[0] * b[1], lambda b: [b[0]] * b[1]),
+        (Batch, lambda b: b.x * b.n, lambda b: [b.x] * b.n),
+    ],
+    ids=["dict", "tuple", "attribute"],
+)
+def test_so_does_an_int_inside_of_an_argument_that_became_one(
+    made: Callable[[Tensor, int], Any],
+    scaled: Callable[[Any], Tensor],
+    counted: Callable[[Any], list[Tensor]],
+) -> None:
+    batches = [called(made(ones(3), n)) for n in (2, 3, 4)]
+    (found,) = watched(scaled, *batches).recompiles
+    assert found.failed_guards[0].hint.startswith(SYMBOL)
+    torch._dynamo.reset()
+    watched(scaled, *batches, dynamic=True).assert_no_recompiles()
+    torch._dynamo.reset()
+    seen = watched(lambda b: torch.stack(counted(b)), *batches)  # whose code needs the int
+    assert len(seen.recompiles) == 2
+    assert SYMBOL not in str(seen.recompiles)
 
 
 def test_what_a_broken_frame_hands_on_is_explained() -> None:

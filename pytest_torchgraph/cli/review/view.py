@@ -60,9 +60,11 @@ def screen(session: Session, width: int, height: int) -> list[Line]:
     body = texts[session.scroll : session.scroll + session.room]
     body += [Line("")] * (session.room - len(body))
     left = len(texts) - session.scroll - session.room
-    more = f"... {left} more lines" if left > 0 else ""
-    message = Line(clipped(session.message or more, width), "plain" if session.message else "faint")
-    return [*heads, *body, message, Line(padded(shown, width), "title")]
+    below = [Line(f"... {left} more lines" if left > 0 else "", "faint")]
+    if session.message:  # a long one, as the path of a picture, covers lines of the text
+        below = [Line(piece) for piece in wrapped(session.message, width)][: session.room + 1]
+    body = body[: session.room + 1 - len(below)]
+    return [*heads, *body, *below, Line(padded(shown, width), "title")]
 
 
 def _title(session: Session) -> str:

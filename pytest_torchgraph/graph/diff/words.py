@@ -180,14 +180,24 @@ def _saved(finding: Finding) -> list[str]:
     came, went = counts["added"], counts["removed"]
     if not came and not went:
         return []
+    new, gone = (
+        _some([name for (each, _, _), name in values.items() if each == kind], SIGNS[kind])
+        for kind in ("added", "removed")
+    )
     if came and went:
-        head = f"saves {came:,} other {_values(came)} for the backward, in place of {went:,}"
-    else:
-        head = f"saves {came or went:,} {'more' if came else 'fewer'} {_values(came or went)}"
-        head += " for the backward"
-    names = [f"{SIGNS[kind]} %{format_name(name)}" for (kind, _, _), name in values.items()]
-    more = f" and {len(names) - MAX_SAVED} more" if len(names) > MAX_SAVED else ""
-    return [f"    {head}: {', '.join(names[:MAX_SAVED])}{more}"]
+        return [
+            f"    saves {came:,} other {_values(came)} for the backward ({new}) "
+            f"in place of {went:,} ({gone})"
+        ]
+    return [
+        f"    saves {came or went:,} {'more' if came else 'fewer'} {_values(came or went)} "
+        f"for the backward: {new or gone}"
+    ]
+
+
+def _some(names: Sequence[str], sign: str) -> str:
+    shown = ", ".join(f"{sign} %{format_name(name)}" for name in names[:MAX_SAVED])
+    return shown + (f" and {len(names) - MAX_SAVED} more" if len(names) > MAX_SAVED else "")
 
 
 def _values(count: int) -> str:

@@ -135,6 +135,20 @@ def test_the_picture_of_the_graph_at_hand_is_opened(left: Left, session: Session
     assert session.press("p") == picture
 
 
+@pytest.mark.parametrize("size", [(20, 6), (40, 12), (80, 24)])
+def test_a_long_message_is_shown_whole(session: Session, size: tuple[int, int]) -> None:
+    width, height = size
+    session.message = f"no desktop here, the picture is {'directory/' * 6}test.py-0123.svg"
+    lines = screen(session, width, height)
+    assert len(lines) == height
+    assert all(columns(line.text) <= width for line in lines)
+    text = "".join(line.text for line in lines[1:-1])
+    if height > 6:
+        assert "".join(session.message.split()) in "".join(text.split())
+    session.message = ""
+    assert "no desktop" not in shown(session, width, height)
+
+
 def test_the_keys_are_listed(session: Session) -> None:
     press(session, "?")
     assert "store the graphs of this cause, and go on" in shown(session)
