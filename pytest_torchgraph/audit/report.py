@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PLUGIN = "torchgraph-audit"
 """The name under which `AuditReport` is registered."""
 
+LOG_WIDTH = 200
+"""The columns of what is printed to no terminal."""
+
 
 class AuditReport:
     """Gathers the facts of all tests; records or checks the baseline; prints the section.
@@ -246,7 +249,8 @@ def outcome_of(config: pytest.Config) -> Outcome | None:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size().columns
+    """Of the terminal; in a log, as of CI, there is room."""
+    return shutil.get_terminal_size(fallback=(LOG_WIDTH, 24)).columns
 
 
 def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 
 import pytest
 from projects import Run
@@ -85,6 +86,30 @@ def test_the_run_ends_with_what_the_tests_compiled(pytester: pytest.Pytester, ru
     assert "test_net.py::test_empty" in text
     assert "test_ours" not in text
     assert "compiling took " in text
+
+
+@pytest.mark.parametrize(("columns", "whole"), [("80", False), ("", True)])
+def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
+    pytester: pytest.Pytester,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str,
+    whole: bool,
+) -> None:
+    pytester.makepyfile(
+        test_long="""
+        import torch
+
+        def test_with_a_name_that_takes_as_much_room_as_names_of_tests_take():
+            torch.compile(lambda x: torch.tensor([3.0, 4.0]).tolist(), backend="eager")(0)
+        """
+    )
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys, "__stdout__", None)
+    _, cause, *_ = section(run("--torchgraph-audit=show"))
+    assert (len(cause) > 80) is whole
+    assert cause.endswith("…") is not whole
+    assert cause.endswith("test_with_a_name_that_takes_as_much_room_as_names_of_tests_take") is whole
 
 
 def test_under_xdist_the_controller_reports(pytester: pytest.Pytester, run: Run) -> None:
