@@ -4,7 +4,8 @@
 - `align`: pairs of equal items of two sequences.
 - `match`: a first correspondence of the nodes, which `local_search` improves; `correspondence`:
   what holds it. `apart`: modules that only one graph has, whose nodes correspond to none.
-- `group`: the nodes that differ, a group for each edit.
+- `group`: the nodes that differ, a group for each edit. `moves`: what follows where an op or a
+  module was taken to another place.
 - `findings`: `GraphDiff`, `Finding` and `Change`, as values and in words.
 - `report`: the groups as `Finding`s, of graphs and of whole captures: `diff_graphs`.
   `consequences`: what follows in the backward.

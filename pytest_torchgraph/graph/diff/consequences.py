@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..model import Node
 from .correspondence import Correspondence
-from .findings import Change, Finding
+from .findings import Change, Finding, Place
 from .origins import Origins
 from .paths import path_of
 
@@ -35,14 +35,20 @@ def with_consequences(
     reach = _Reach(findings, origins)
     follows: list[list[Change]] = [[] for _ in findings]
     for finding in backward:
-        scored = [reach.best(change) for change in finding.changes]
+        changes = (*finding.changes, *finding.consequences)
+        scored = [reach.best(change) for change in changes]
         main = max(scored, key=lambda each: (each[0], -each[1]))
-        for change, (score, best) in zip(finding.changes, scored, strict=True):
+        for change, (score, best) in zip(changes, scored, strict=True):
             follows[best if score >= SURE else main[1]].append(change)
     return [
-        replace(finding, places=(replace(finding.places[0], consequences=tuple(changes)),))
+        replace(finding, places=(_with(finding.places[0], changes),))
         for finding, changes in zip(findings, follows, strict=True)
     ]
+
+
+def _with(place: Place, changes: Iterable[Change]) -> Place:
+    """A place of the forward, with what follows in the backward as well."""
+    return replace(place, consequences=(*place.consequences, *changes))
 
 
 class _Reach:
@@ -62,7 +68,7 @@ class _Reach:
         for k, finding in enumerate(findings):
             place = (self._place(finding.changes[0], origins), k)
             inside = {""}
-            for node in _nodes(finding.changes):
+            for node in _nodes((*finding.changes, *finding.consequences)):
                 self.own.setdefault(node.name, k)
                 for name in node.refs:
                     only = self.near.setdefault(name, (SURE, k))[1] == k

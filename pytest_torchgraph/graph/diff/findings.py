@@ -53,7 +53,8 @@ class Place:
             has two places of one path.
         graph: name of the graph that was edited.
         changes: the nodes of the edit itself, the primary one first.
-        consequences: what follows from it: in the backward of an edited forward, for one.
+        consequences: what follows from it: in the backward of an edited forward, and in what reads
+            an op that was moved to another place.
     """
 
     module: str
@@ -160,15 +161,21 @@ class Finding:
         return self.to_text()
 
 
-def one_place(changes: Iterable[Change], summary: str = "", of_graph: bool = False) -> Finding:
-    """A finding with one place and without consequences.
+def one_place(
+    changes: Iterable[Change],
+    summary: str = "",
+    of_graph: bool = False,
+    consequences: Iterable[Change] = (),
+) -> Finding:
+    """A finding with one place.
 
     Args:
         changes: the nodes of the edit, the primary one first; at least one.
         summary, of_graph: see `Finding`.
+        consequences: see `Place`.
     """
     changes = tuple(changes)
-    place = Place(_module(changes), changes[0].graph, changes)
+    place = Place(_module(changes), changes[0].graph, changes, tuple(consequences))
     return Finding((place,), summary, of_graph)
 
 

@@ -13,6 +13,7 @@ from ..text.format import format_result
 from .align import increasing
 from .correspondence import Correspondence
 from .match import match, output_pairs
+from .moves import moves
 
 ASSERTED = "aten._assert_tensor_metadata.default"
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
@@ -35,10 +36,12 @@ class GroupedChanges:
     Attributes:
         matching: which nodes of the two graphs correspond.
         groups: the changes of each edit.
+        follows: for each of them what follows from it in the same graph.
     """
 
     matching: Correspondence
     groups: list[list[NodeChange]] = field(default_factory=list)
+    follows: list[list[NodeChange]] = field(default_factory=list)
 
     def names(self) -> dict[str, str]:
         """The names of matched nodes, old to new."""
@@ -122,7 +125,7 @@ class _Grouper:
         self.join_neighbours()
         if self.a.nodes and self.b.nodes:
             self.compare_outputs()
-        return GroupedChanges(self.m, self.groups())
+        return GroupedChanges(self.m, *self.apart_from_moves(self.groups()))
 
     # -- union-find over nodes: ("a", i) for old and matched ones, ("b", j) for new ones --------
 
@@ -310,6 +313,29 @@ class _Grouper:
                 nearest = min(places[max(0, k - 1) : k + 1], key=lambda place: abs(place[0] - at))
                 edits[nearest[1]].extend(group)
         return edits
+
+    def apart_from_moves(
+        self, groups: list[list[NodeChange]]
+    ) -> tuple[list[list[NodeChange]], list[list[NodeChange]]]:
+        """The groups without what follows where something moved, and what follows from each."""
+        rewired = {
+            part.before: k
+            for k, group in enumerate(groups)
+            if all(part.kind == "rewired" for part in group)
+            for part in group
+        }
+        causes, parts = moves(self.m, sorted(rewired)) if len(rewired) > 1 else ({}, {})
+        follows: list[list[NodeChange]] = [[] for _ in groups]
+        kept: list[list[NodeChange]] = [[] for _ in groups]
+        for k, group in enumerate(groups):
+            for part in group:
+                i = part.before
+                if i in rewired and i in causes:
+                    follows[rewired[causes[i]]].append(part)
+                else:
+                    kept[rewired[parts[i]] if i in rewired and i in parts else k].append(part)
+        edits = [k for k, group in enumerate(kept) if group]
+        return [kept[k] for k in edits], [follows[k] for k in edits]
 
     def follows(self, part: NodeChange) -> bool:
         if part.kind not in ("added", "removed"):

@@ -115,11 +115,14 @@ def _compare(
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
     origins.matchings.append(comparison.matching)
     label = _label(old, new)
+    edits, follows = (
+        [[_change(comparison, part, label, origins) for part in group] for group in groups]
+        for groups in (comparison.groups, comparison.follows)
+    )
+    graphs.append(_raw(old, new, [change for group in (*edits, *follows) for change in group]))
     found = [
-        one_place(_change(comparison, part, label, origins) for part in group)
-        for group in comparison.groups
+        one_place(group, consequences=others) for group, others in zip(edits, follows, strict=True)
     ]
-    graphs.append(_raw(old, new, [change for finding in found for change in finding.changes]))
     callers = _callers(old), _callers(new)
     for body_old, body_new in matched_bodies(old, new, comparison.matching.forward):
         inside: list[Finding] = []
@@ -174,7 +177,7 @@ def _with_body(
     derived = [f for f in inside if is_return(f)] + [f for f in found if follows(f)]
     first = edits[0]
     changes = (*first.changes, *(change for finding in derived for change in finding.changes))
-    edits[0] = one_place(changes, first.summary)
+    edits[0] = one_place(changes, first.summary, consequences=first.consequences)
     return [finding for finding in found if finding not in derived] + edits
 
 

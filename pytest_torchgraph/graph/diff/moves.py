@@ -1,0 +1,197 @@
+"""What follows where an op, or a module, was moved to another place in the flow of values.
+
+A norm that is taken from before a layer to behind it is rewired itself, and so is all that read it
+or reads it now: that follows from the one edit. Where what moved is looked through, in both graphs,
+its readers take what they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..equality.numbered_graph import NumberedGraph
+from ..module_paths import common_path
+from .correspondence import Correspondence
+
+GIVEN = ("parameter", "buffer", "get_attr")
+"""Values that an op has of its own; what it takes from the flow of values is another operand."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """What may have moved: a module without others in it, or an op, that takes one value.
+
+    Attributes:
+        number: the first of its rewired nodes, in the old graph.
+        path: the module that it is, or is in.
+        before, after: its nodes in the old and in the new graph.
+        took, takes: the number of the value that it takes, in the old and in the new graph.
+    """
+
+    number: int
+    path: str
+    before: frozenset[int]
+    after: frozenset[int]
+    took: int
+    takes: int
+
+
+def moves(
+    matching: Correspondence, rewired: Iterable[int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The rewired nodes that are no edits of their own.
+
+    Args:
+        matching: which nodes correspond.
+        rewired: the nodes of the old graph that take another operand in the new one, in order.
+
+    Returns:
+        Those that merely follow, each with the rewired node that it follows from; and those that
+        take the value that their module takes, each with the first of them.
+    """
+    edges = {i: found for i in rewired if (found := _other_operands(matching, i))}
+    units = [*_units(matching, edges)]
+    every = _Moved(matching)
+    for unit in units:
+        every.add(unit)
+    moved = _Moved(matching)
+    for unit in units:
+        if not every.explains(unit.took, unit.takes):
+            moved.add(unit)
+    for unit in units:  # of two that changed places each explains the other: the first one moved
+        if unit.number not in moved.numbers and not moved.explains(unit.took, unit.takes):
+            moved.add(unit)
+    follow = {
+        i: moved.nearest(i, others).number
+        for i, others in edges.items()
+        if i not in moved.numbers and all(moved.explains(p, q) for p, q in others)
+    }
+    parts = {
+        i: unit.number
+        for unit in units
+        for i in unit.before
+        if i in edges and i not in follow and {*edges[i]} == {(unit.took, unit.takes)}
+    }
+    return follow, parts
+
+
+class _Moved:
+    """What has moved, to be looked through."""
+
+    def __init__(self, matching: Correspondence):
+        self.m = matching
+        self.numbers: set[int] = set()
+        self.before: dict[int, Unit] = {}
+        self.after: dict[int, Unit] = {}
+
+    def add(self, unit: Unit) -> None:
+        self.numbers |= unit.before
+        self.before.update(dict.fromkeys(unit.before, unit))
+        self.after.update(dict.fromkeys(unit.after, unit))
+
+    def explains(self, p: int, q: int) -> bool:
+        """Whether two operands, behind what moved, are the same value."""
+        for unit in self.through_before(p):
+            p = unit.took
+        for unit in self.through_after(q):
+            q = unit.takes
+        return self.m.edge_agrees(p, q)
+
+    def nearest(self, i: int, edges: Iterable[tuple[int, int]]) -> Unit:
+        """Of the units between a node and its operands the one whose module is nearest to its."""
+        path = self.m.a.nodes[i].module
+        passed: dict[Unit, None] = {}
+        for p, q in edges:
+            before, after = [*self.through_before(p)], [*self.through_after(q)]
+            only = [unit for unit in (*after, *before) if (unit in before) != (unit in after)]
+            passed.update(dict.fromkeys(only or (*after, *before)))
+        return max(passed, key=lambda unit: len(common_path((unit.path, path))))
+
+    def through_before(self, p: int) -> Iterator[Unit]:
+        """The units that a value of the old graph went through, the last one first."""
+        while (unit := self.before.get(p)) is not None and unit.took < p:
+            yield unit
+            p = unit.took
+
+    def through_after(self, q: int) -> Iterator[Unit]:
+        """The units that a value of the new graph goes through, the last one first."""
+        while (unit := self.after.get(q)) is not None and unit.takes < q:
+            yield unit
+            q = unit.takes
+
+
+def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
+    """The operands of a node that are not what they were; [] where more than operands differ."""
+    j = m.forward[i]
+    a, b = m.a, m.b
+    if a.nodes[i].kind == "output":
+        if len(a.returned) != len(b.returned):
+            return []
+    elif a.arity[i] != b.arity[j] or (
+        [m.forward[p] for p in a.operands[i][a.arity[i] :]] != b.operands[j][b.arity[j] :]
+    ):
+        return []
+    return [(p, q) for p, q in m.edges(i, j) if not m.edge_agrees(p, q)]
+
+
+def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
+    """The units that rewired nodes are in, each once, in order."""
+    known: set[int] = set()
+    sides = _Side(m.a), _Side(m.b)
+    for i in edges:
+        if i in known or not m.a.nodes[i].is_call:
+            continue
+        for nodes_of in (_Side.module, _Side.op):
+            before, after = (
+                nodes_of(side, number)
+                for side, number in zip(sides, (i, m.forward[i]), strict=True)
+            )
+            took, takes = sides[0].value(before), sides[1].value(after)
+            if took is not None and takes is not None:
+                known |= before
+                yield Unit(i, m.a.nodes[i].module, before, after, took, takes)
+                break
+
+
+class _Side:
+    """The units of one graph."""
+
+    def __init__(self, flat: NumberedGraph):
+        self.flat = flat
+        self.containers: set[str] = set()
+        for path in {node.module for node in flat.nodes if node.is_call}:
+            while (path := path.rpartition(".")[0]) not in self.containers:
+                self.containers.add(path)
+
+    def module(self, i: int) -> frozenset[int]:
+        """The nodes of one call of the module of a node; none where it has other modules in it."""
+        flat, path = self.flat, self.flat.nodes[i].module
+        if not path or path in self.containers:
+            return frozenset()
+        found = {i}
+        todo = [i]
+        while todo:
+            k = todo.pop()
+            around = (*flat.operands[k][: flat.arity[k]], *(user for user, _ in flat.users[k]))
+            new = {n for n in around if flat.nodes[n].module == path and flat.nodes[n].is_call}
+            todo += new - found
+            found |= new
+        return frozenset(found)
+
+    def op(self, i: int) -> frozenset[int]:
+        """A node and what is taken of its results."""
+        nodes = self.flat.nodes
+        taken = (user for user, _ in self.flat.users[i])
+        return frozenset((i, *(k for k in taken if nodes[k].op == "operator.getitem")))
+
+    def value(self, unit: frozenset[int]) -> int | None:
+        """The one value that a unit takes; None where it takes several, or none."""
+        flat = self.flat
+        taken = {
+            p
+            for i in unit
+            for p in flat.operands[i][: flat.arity[i]]
+            if p not in unit and flat.nodes[p].op not in GIVEN
+        }
+        return taken.pop() if len(taken) == 1 else None

@@ -1,0 +1,234 @@
+"""An op or a module that was moved is one edit; what reads it, and now reads another, follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from graph.build import difference, graph
+from torch import Tensor, nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, GraphDiff
+
+LAYERS = 4
+
+
+class RMSNorm(nn.Module):
+    """As libraries write it: of several ops, of which two read the input."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Functional(nn.Module):
+    """No module of its own in the graph: its op is one of the block's."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, (self.size,))
+
+
+Norm = Callable[[int], nn.Module]
+
+
+class Block(nn.Module):
+    def __init__(self, norm: Norm, other: Norm) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = norm(8), other(8)
+        self.mix, self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mix(self.norm1(x))
+        return x + self.feed_forward(self.norm2(x))
+
+
+class Moved(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.mix(x))
+        return x + self.feed_forward(self.norm2(x))
+
+
+class AllMoved(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.mix(x))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class Parallel(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mix(self.norm1(x)) + self.feed_forward(self.norm2(x))
+
+
+class Net(nn.Module):
+    def __init__(self, block: type[Block], norm: Norm, other: Norm = nn.LayerNorm) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
+        self.layers = nn.ModuleList(block(norm, other) for _ in range(LAYERS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def captured(block: type[Block], norm: Norm, via: str) -> Capture:
+    return pytest_torchgraph.capture(Net(block, norm), torch.ones(2, 3, 8), via=via)
+
+
+def compared(
+    before: type[Block], after: type[Block], norm: Norm = nn.LayerNorm, via: str = "aot"
+) -> GraphDiff:
+    return pytest_torchgraph.diff(captured(before, norm, via), captured(after, norm, via))
+
+
+@pytest.mark.parametrize(
+    ("norm", "via"),
+    [(nn.LayerNorm, "aot"), (Functional, "aot"), (RMSNorm, "aot"), (RMSNorm, "dispatch")],
+)
+@pytest.mark.parametrize("back", [False, True], ids=["to post-norm", "to pre-norm"])
+def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, back: bool) -> None:
+    sides = (Moved, Block) if back else (Block, Moved)
+    found = compared(*sides, norm, via)
+    (finding,) = found.findings
+    assert len(finding.places) == LAYERS
+    assert finding.kind == "rewired"
+    before, after = finding.before, finding.after
+    assert before is not None
+    assert after is not None
+    assert before.op == after.op
+    if norm is not Functional:
+        assert finding.module == "layers.0.norm1"
+    follows = [
+        change
+        for place in finding.places
+        for change in place.consequences
+        if change.graph == "forward" and change.node.is_call
+    ]
+    modules = {change.node.module.partition("layers.0.")[2] for change in follows}
+    assert "mix" in modules
+    assert len(found.rewired) >= len(follows) + LAYERS
+
+
+def test_two_norms_that_were_moved_are_two() -> None:
+    for sides in ((Block, AllMoved), (AllMoved, Block)):
+        found = compared(*sides)
+        assert [len(finding.places) for finding in found.findings] == [LAYERS, LAYERS]
+        assert [finding.module for finding in found.findings] == [
+            "layers.0.norm1",
+            "layers.0.norm2",
+        ]
+
+
+def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
+    before, after = (Net(block, nn.LayerNorm, RMSNorm) for block in (Block, Parallel))
+    x = torch.ones(2, 3, 8)
+    sides = (pytest_torchgraph.capture(module, x) for module in (before, after))
+    (finding,) = pytest_torchgraph.diff(*sides).findings
+    assert len(finding.places) == LAYERS
+    ops = [change.node.op for change in finding.changes]
+    assert ops == ["aten.pow.Tensor_Scalar", "aten.mul.Tensor"]
+
+
+def test_its_words_say_what_follows_where() -> None:
+    text = str(compared(Block, Moved))
+    assert text.startswith(
+        f"1 edit in {LAYERS} places: aten.native_layer_norm rewired in "
+        f"layers.{{0 … {LAYERS - 1}}}.norm1\n"
+    )
+    assert "    follows in forward, backward: " in text
+    assert "            > %layers.0.mix/view = aten.view.default(%embed/view" in text
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: nn.Module = nn.LayerNorm(8)
+        self.second: nn.Module = RMSNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x.exp())).sin()
+
+
+class Swapped(Two):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(self.second(x.exp())).sin()
+
+
+class Last(Two):
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.second(x.exp())
+        return self.first(x + x.cos())
+
+
+class Inner(Last):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(self.second(x.exp()))
+        return x + x.cos()
+
+
+def test_of_two_modules_that_changed_places_one_moved() -> None:
+    found = pytest_torchgraph.diff(*(capture_of(module) for module in (Two, Swapped)))
+    (finding,) = found.findings
+    assert [change.node.module for change in finding.changes] == ["first"]
+    assert [change.node.module for change in finding.consequences] == ["second", "second", ""]
+
+
+@pytest.mark.parametrize("sides", [(Last, Inner), (Inner, Last)])
+def test_what_the_graph_returns_follows_as_well(sides: tuple[type[Two], type[Two]]) -> None:
+    (finding,) = pytest_torchgraph.diff(*map(capture_of, sides)).findings
+    assert [change.node.module for change in finding.changes] == ["first"]
+    assert finding.consequences[-1].node.kind == "output"
+
+
+def capture_of(module: type[Two]) -> Capture:
+    with torch.no_grad():
+        return pytest_torchgraph.capture(module(), torch.ones(2, 8))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_reads_another_value_for_no_such_reason_is_an_edit(reverse: bool) -> None:
+    def two(norm: str, other: str) -> str:
+        return f"""
+            %a = aten.sin(%x) : f32[2, 3]
+            %b = aten.tan(%y) : f32[2, 3]
+            %n = aten.cos(%{norm}) : f32[2, 3]
+            %m = aten.neg(%n) : f32[2, 3]
+            %o = aten.exp(%{other}) : f32[2, 3]
+            return [%a, %b, %m, %o]
+            """
+
+    sides = [graph(two("a", "a")), graph(two("b", "b"))]
+    found = difference(*(sides[::-1] if reverse else sides))
+    assert [finding.changes[0].node.name for finding in found.findings] == ["n", "o"]
+    assert not any(finding.consequences for finding in found.findings)
+
+
+def test_what_takes_two_values_is_not_looked_through() -> None:
+    def added(to: str, read: str) -> str:
+        return f"""
+            %a = aten.sin(%x) : f32[2, 3]
+            %b = aten.tan(%y) : f32[2, 3]
+            %s = aten.add.Tensor(%{to}, %y) : f32[2, 3]
+            %r = aten.neg(%{read}) : f32[2, 3]
+            return [%a, %b, %s, %r]
+            """
+
+    found = difference(graph(added("a", "s")), graph(added("b", "a")))
+    assert sorted(finding.changes[0].node.name for finding in found.findings) == ["r", "s"]
