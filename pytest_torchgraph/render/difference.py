@@ -114,11 +114,13 @@ class _Focus:
     Attributes:
         nodes: the nodes.
         consequences: those that follow from edits elsewhere.
+        following: all of these, in the further places as well.
         times: in how many places the same is, where these are several.
     """
 
     def __init__(self, diff: GraphDiff, overlays: list[Overlay], hops: int):
         self.times: dict[_PairNode, int] = {}
+        self.following: set[_PairNode] = set()
         edits, self.consequences = self._changed_nodes(diff, overlays)
         self.nodes = dict.fromkeys(edits)
         self._surround(edits, hops)
@@ -159,6 +161,10 @@ class _Focus:
             derived.update(dict.fromkeys(nodes_of(finding.consequences, times if alike else 1)))
             for place in finding.places[1:]:
                 repeated.update(nodes_of((*place.changes, *place.consequences)))
+            for place in finding.places:
+                self.following.update(nodes_of(place.consequences))
+        own = (change for f in diff.findings for p in f.places for change in p.changes)
+        self.following.difference_update(nodes_of(own))
         for node in changed.values():
             if node not in derived and node not in repeated:
                 edits.setdefault(node)
@@ -244,7 +250,7 @@ def _add_nodes(
         cluster = module_cluster(folded.node.module, base)
         mark = overlay.change_marks.get(node)
         if mark is not None:
-            mark.follows = pair_node in focus.consequences
+            mark.follows = pair_node in focus.following
             mark.times = focus.times.get(pair_node, 1)
         drawable = Drawable(graph.name, folded, cluster, mark, overlay.side(node))
         drawable.no_box = folded.node.op == "saved" and mark is None and bool(overlay.users[node])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.findings import Change, PairDiff, one_place
+from pytest_torchgraph.graph.diff.findings import Change, PairDiff, Place, one_place
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
@@ -281,6 +281,26 @@ def test_a_consequence_is_paler_than_the_edit(look):
     assert follows["fillcolor"] == "#FFFFFF"
     assert "dashed" in follows["style"]
     assert edit["color"] == follows["color"]
+
+
+def test_so_is_a_consequence_in_a_further_place(look):
+    old, new = graph(chain("a", "b", "c", "d")), graph(chain("e", "f", "g", "h"))
+    first, second, third, fourth = (
+        Change("changed", "forward", *nodes)
+        for nodes in zip(old.nodes[1:5], new.nodes[1:5], strict=True)
+    )
+    places = (Place("", "forward", (first,), (second,)), Place("", "forward", (third,), (fourth,)))
+    changed = tuple(zip(old.nodes[1:5], new.nodes[1:5], strict=True))
+
+    seen = look(
+        diff_to_dot(GraphDiff((Finding(places),), (PairDiff(old, new, changed=changed),)), hops=3)
+    )
+
+    fills = [
+        next(box for label, box in seen.boxes.items() if f"aten.{op}" in label)["fillcolor"]
+        for op in "abcd"
+    ]
+    assert [fill == "#FFFFFF" for fill in fills] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("consequences", [False, True])
