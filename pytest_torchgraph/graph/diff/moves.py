@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..equality.numbered_graph import NumberedGraph
 from ..module_paths import common_path
-from .correspondence import Correspondence
+from .correspondence import REACH, Correspondence
 
 GIVEN = ("parameter", "buffer", "get_attr")
 """Values that an op has of its own; what it takes from the flow of values is another operand."""
@@ -110,13 +110,19 @@ class _Moved:
 
     def through_before(self, p: int) -> Iterator[Unit]:
         """The units that a value of the old graph went through, the last one first."""
-        while (unit := self.before.get(p)) is not None and unit.took < p:
+        for _ in range(REACH):
+            unit = self.before.get(p)
+            if unit is None or unit.took >= p:
+                return
             yield unit
             p = unit.took
 
     def through_after(self, q: int) -> Iterator[Unit]:
         """The units that a value of the new graph goes through, the last one first."""
-        while (unit := self.after.get(q)) is not None and unit.takes < q:
+        for _ in range(REACH):
+            unit = self.after.get(q)
+            if unit is None or unit.takes >= q:
+                return
             yield unit
             q = unit.takes
 
@@ -159,6 +165,8 @@ class _Side:
 
     def __init__(self, flat: NumberedGraph):
         self.flat = flat
+        self.calls: dict[int, frozenset[int]] = {}
+        self.values: dict[frozenset[int], int | None] = {}
         self.containers: set[str] = set()
         for path in {node.module for node in flat.nodes if node.is_call}:
             while (path := path.rpartition(".")[0]) not in self.containers:
@@ -169,6 +177,8 @@ class _Side:
         flat, path = self.flat, self.flat.nodes[i].module
         if not path or path in self.containers:
             return frozenset()
+        if i in self.calls:
+            return self.calls[i]
         found = {i}
         todo = [i]
         while todo:
@@ -177,7 +187,9 @@ class _Side:
             new = {n for n in around if flat.nodes[n].module == path and flat.nodes[n].is_call}
             todo += new - found
             found |= new
-        return frozenset(found)
+        call = frozenset(found)
+        self.calls.update(dict.fromkeys(call, call))
+        return call
 
     def op(self, i: int) -> frozenset[int]:
         """A node and what is taken of its results."""
@@ -187,11 +199,13 @@ class _Side:
 
     def value(self, unit: frozenset[int]) -> int | None:
         """The one value that a unit takes; None where it takes several, or none."""
-        flat = self.flat
-        taken = {
-            p
-            for i in unit
-            for p in flat.operands[i][: flat.arity[i]]
-            if p not in unit and flat.nodes[p].op not in GIVEN
-        }
-        return taken.pop() if len(taken) == 1 else None
+        if unit not in self.values:
+            flat = self.flat
+            taken = {
+                p
+                for i in unit
+                for p in flat.operands[i][: flat.arity[i]]
+                if p not in unit and flat.nodes[p].op not in GIVEN
+            }
+            self.values[unit] = taken.pop() if len(taken) == 1 else None
+        return self.values[unit]
