@@ -71,15 +71,24 @@ class Export:
         return Captured([found])
 
 
+_OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
+"""How lines begin in which torch says how torch is debugged."""
+
+
 def _why(error: Exception) -> str:
     """Torch's reason for giving up, and the user's line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    reason = "\n".join(lines[:8]) or type(error).__name__
-    return (
-        f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n"
-        "Control flow that depends on the data has no graph of this kind: write it with "
-        "torch.cond, or capture via 'dynamo', 'aot' or 'dispatch'."
-    )
+    told = [line for line in lines if not line.startswith(_OF_DEBUGGING)]
+    reason = "\n".join(told[:8]) or type(error).__name__
+    others = "capture via 'dynamo', 'aot' or 'dispatch'"
+    if "data-dependent" in reason.lower():
+        hint = (
+            "Control flow that depends on the data has no graph of this kind: write it with "
+            f"torch.cond, or {others}."
+        )
+    else:
+        hint = f"What torch.export cannot trace, others can: {others}."
+    return f"torch.export cannot export the target: {reason}{source_lines.innermost(error)}\n{hint}"
 
 
 class _Function(torch.nn.Module):

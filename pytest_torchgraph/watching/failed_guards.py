@@ -22,6 +22,8 @@ _INPUT = r'\b{}_?: "\w+\[([^\]]*)\]'
 _SYMBOL = r'\b{}_?: "Sym\('
 """An int among them that is a symbol."""
 _FIXED = re.compile(r" == \d+\Z")
+_FROM_2_ON = re.compile(r"2 <= [\w.]+")
+"""The guard of an int that is a size: 0 and 1 are special to torch."""
 _STATE = re.compile(r"len\(.*\.state\[list\(dict\.keys\(")
 """The guard on how much an optimizer keeps of a parameter."""
 _CACHE_MISS = "Cache miss due to "
@@ -107,11 +109,17 @@ def _advice(sight: Sight, others: Collection[Sight], graphs: Sequence[str]) -> I
             "tensor; an `if` on that would break the graph"
         )
         return
-    if not others and (_is_int_of_an_argument(sight) or _is_symbol(sight, graphs)):
+    was_symbol = any(_FROM_2_ON.fullmatch(readable(each.text.check)) for each in others)
+    if (_is_symbol(sight, graphs) and not was_symbol) or (
+        not others and _is_int_of_an_argument(sight)
+    ):
         yield (
             "torch.compile makes an int a symbol at its second value, where no line needs to know "
             "it: call it with two values to warm up, or compile with dynamic=True"
         )
+        return
+    if _FROM_2_ON.fullmatch(readable(sight.text.check)):
+        yield "what is compiled for an int from 2 on does not serve 0 and 1: warm up with these"
         return
     values = {sight.check.was, sight.check.now or sight.now}
     if sight.check.reads == "value" and values == {"True", "False"}:

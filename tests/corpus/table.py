@@ -57,7 +57,7 @@ def status(result: Result) -> str:
     if own == "refused" and result["via"] == "aot" and any(key.endswith("graph") for key in counts):
         return "REFUSED"
     if "broken" in result["account"]:
-        return "torch" if own in ("crashed", "broken") else "no account"
+        return "no account" if own == "captured" else "torch"
     if own == "captured" and not good(result):
         return "DIFFERS" if result["differs"] else "WRONG"
     return own

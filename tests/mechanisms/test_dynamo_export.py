@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from mechanisms.models import Norm, example, mlp
@@ -114,7 +115,19 @@ def test_export_of_control_flow_on_data_gives_torchs_reason_and_the_line(strict:
     message = str(caught.value)
     assert "ata-dependent" in message
     assert "test_dynamo_export.py" in message
-    assert "capture via 'dynamo', 'aot' or 'dispatch'" in message
+    assert "write it with torch.cond, or capture via 'dynamo', 'aot' or 'dispatch'" in message
+    assert "TORCH_LOGS" not in message
+
+
+def test_export_of_what_it_cannot_trace_says_nothing_of_control_flow() -> None:
+    def as_array(x: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(x.detach())) * x
+
+    with pytest.raises(CaptureError, match=r"numpy\(\) is not supported") as caught:
+        capture(as_array, example(4), via="export")
+    message = str(caught.value)
+    assert "torch.cond" not in message
+    assert message.endswith("others can: capture via 'dynamo', 'aot' or 'dispatch'.")
 
 
 def test_export_has_no_backward_and_says_so() -> None:

@@ -225,6 +225,41 @@ def test_a_backward_of_the_target_before_ours_is_refused_with_what_to_write(
         capture(step, example(2, 4), via=via)
     if not trains:
         capture(lambda x: step(x).detach(), example(2, 4), via=via)
+        capture(step, example(2, 4), via=via, backward=False)
+
+
+class Forces(nn.Module):
+    """Energies, and forces as their gradient: trained, it needs a backward of a backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        positions = positions.detach().requires_grad_()
+        energy = self.net(positions).sum()
+        (gradient,) = torch.autograd.grad(energy, positions, create_graph=self.training)
+        return energy, -gradient
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's
+@pytest.mark.parametrize("via", ["aot", "compiled_autograd"])
+def test_a_backward_through_a_compiled_backward_is_refused_with_what_to_do(via: str) -> None:
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.compile(Forces(), backend="aot_eager")(example(2, 3))[1].sum().backward()
+    torch._dynamo.reset()
+    with pytest.raises(CaptureError, match=r"create_graph=True.*via='dispatch' captures all"):
+        capture(Forces(), example(2, 3), via=via)
+    assert capture(Forces(), example(2, 3), via="dispatch").backward
+    assert capture(Forces(), example(2, 3), backward=False).breaks
+
+
+def test_forces_of_a_model_in_evaluation_are_captured_without_a_backward_of_ours() -> None:
+    model = Forces().eval()
+    with pytest.raises(CaptureError, match=r"or keep it and pass backward=False"):
+        capture(model, example(2, 3))
+    seen = capture(model, example(2, 3), backward=False)
+    seen.assert_graph_count(backward=1)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (1030, 1031)])

@@ -297,6 +297,20 @@ def test_an_int_says_what_helps_while_it_may_become_a_symbol() -> None:
     assert [guard.hint for each in seen.recompiles for guard in each.failed_guards] == [""] * 3
 
 
+def test_so_does_one_that_was_a_symbol_and_is_1() -> None:
+    def pooled(index: Tensor, size: int) -> Tensor:
+        return torch.zeros(size).index_add(0, index, ones(5))
+
+    index = torch.zeros(5, dtype=torch.long)
+    calls = [called(index, size) for size in (2, 3, 1, 4, 1)]
+    seen = watched(pooled, *calls, backend="aot_eager")
+    hints = ["\n".join(guard.hint for guard in each.failed_guards) for each in seen.recompiles]
+    assert SYMBOL in hints[0]
+    assert "does not serve 0 and 1: warm up with these" in hints[1]
+    assert SYMBOL not in hints[1]
+    assert len(hints) == 2
+
+
 @dataclasses.dataclass
 class Batch:
     x: Tensor

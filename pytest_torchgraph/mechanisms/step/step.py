@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,25 @@ DEPTH = 8
 """How deep objects in an output are looked into: they may hold each other."""
 _SECOND_BACKWARD = "Trying to backward through the graph a second time"
 """What autograd raises where the saved tensors of a graph are freed already."""
+_NO_DOUBLE_BACKWARD = re.compile("does not currently support (?:double backward|higher order grad)")
+"""What torch.compile raises where a backward goes through a backward that it compiled."""
+
+
+@contextmanager
+def _double_backward_explained() -> Iterator[None]:
+    """What torch.compile cannot do for a target that takes gradients itself, in our words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not _NO_DOUBLE_BACKWARD.search(str(error)):
+            raise
+        raise CaptureError(
+            "the target takes gradients itself, with create_graph=True, as for forces or a "
+            "gradient penalty, and torch.compile cannot run a backward through these: a compiled "
+            "training step fails in the same way without pytest-torchgraph. via='dispatch' "
+            "captures all of it; via='aot' with backward=False what torch.compile does with the "
+            f"rest. (torch: {error})"
+        ) from error
 
 
 class Step:
@@ -59,10 +79,10 @@ class Step:
         Raises:
             CaptureError: if the output has no tensor; if `backward=True` and nothing requires
                 grad; if `loss_fn` does not give a scalar tensor; if a backward went through
-                the graph of its output before.
+                the graph of its output before, or would have to go through a compiled backward.
         """
         wanted = self.invocation.backward
-        with forward():
+        with forward(), _double_backward_explained():
             self.output = self.invocation.call(call)
         tensors = output_leaves(self.output)
         own_backward = any(leaf.grad is not None for leaf in self.leaves)
@@ -86,7 +106,7 @@ class Step:
             (place.get(id(root), 0), grad) for root, grad in zip(roots, cotangents, strict=True)
         ]
         try:
-            with backward():
+            with backward(), _double_backward_explained():
                 torch.autograd.backward(roots, cotangents)
         except RuntimeError as error:
             if _SECOND_BACKWARD in str(error):
@@ -102,7 +122,7 @@ class Step:
             "the backward of what the target returns cannot be started, because a backward went "
             "through its graph before. If the target calls loss.backward() or torch.autograd.grad "
             "itself: leave that out and return the loss (the backward is run by itself), or keep "
-            "it and return loss.detach(). If it keeps a tensor of an earlier call, such as a "
+            "it and pass backward=False. If it keeps a tensor of an earlier call, such as a "
             f"hidden state: detach() that. {WATCH_THE_STEP}"
         )
 
