@@ -289,7 +289,8 @@ class GraphConverter:
         """`Node.module`; of an op that torch notes none for, the one that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
-        stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        meta = rng_states.meta_of(node)
+        stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
         if stack and (self.naming.plain or self.level == "fx"):
             return str(list(stack.values())[-1][0])
         if stack:
@@ -332,7 +333,7 @@ class GraphConverter:
         """`Node.source`."""
         if (line := node.meta.get(node_meta.LINE)) is not None:
             return source_lines.from_line(*line)
-        trace = node.meta.get("stack_trace") or node.stack_trace
+        trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
         return source_lines.from_stack_trace(trace) if trace else None
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:

@@ -8,7 +8,7 @@ loses the descriptions of all of its outputs (torch 2.9 to 2.15, `functionalize_
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch.fx
@@ -18,6 +18,7 @@ from ..graph.model import TensorMeta
 from . import node_meta
 
 _KEEPING = "run_and_save_rng_state"
+_RUNNING = (_KEEPING, "run_with_rng_state", "graphsafe_run_with_rng_state")
 _INPUT = "rng_state_output_"
 """How the names of the inputs of a backward begin that are states."""
 
@@ -66,6 +67,18 @@ def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict
     given = [node.name for node in backward.find_nodes(op="placeholder") if is_state(node)]
     states = [node.name for node in _states_returned(output)]
     return dict(zip(given, states, strict=False))
+
+
+def meta_of(node: torch.fx.Node) -> Mapping[str, Any]:
+    """The meta of a node, with the module and the line that it is from.
+
+    Of an op that runs with a state, torch gives these to what is taken of its results alone.
+    """
+    if "nn_module_stack" not in node.meta and str(node.target) in _RUNNING:
+        for user in node.users:
+            if user.target is operator.getitem and "nn_module_stack" in user.meta:
+                return user.meta
+    return node.meta
 
 
 def value_of(node: torch.fx.Node) -> Any:

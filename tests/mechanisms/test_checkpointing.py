@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from pytest_torchgraph import Aot, Inductor, capture, watch
+from pytest_torchgraph import Aot, Inductor, capture, diff, watch
 
 WITHOUT_SEEDS = Inductor(codegen=False, options={"fallback_random": True})
 STATE = torch.get_rng_state().numel()
@@ -39,6 +39,16 @@ class Layers(nn.Module):
         self.calls.add_(1)
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False)
+        return x, x.view(-1)
+
+
+class Plain(Layers):
+    """The same layers, of which all is kept."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls.add_(1)
+        for layer in self.layers:
+            x = layer(x)
         return x, x.view(-1)
 
 
@@ -95,6 +105,26 @@ def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
     }
     with pytest.raises(AssertionError, match="saved_bytes: expected at most 100, found"):
         found.assert_budget(saved_bytes=100)
+
+
+@pytest.mark.parametrize("way", ["aot", "min_cut", "inductor"])
+def test_an_op_that_runs_with_a_state_is_in_the_module_that_it_is_written_in(way: str) -> None:
+    found = WAYS[way](Layers(), torch.ones(2, 8))
+    for graph, op in ((found.forward, "run_and_save"), (found.backward, "run_with")):
+        nodes = [node for node in graph.nodes if node.op == f"higher_order.{op}_rng_state"]
+        assert sorted(node.module for node in nodes) == ["layers.0", "layers.1", "layers.2"]
+        assert {str(node.source).rpartition("/")[2].partition(":")[0] for node in nodes} == {
+            "test_checkpointing.py"
+        }
+        assert all(node.name.startswith(f"{node.module}/") for node in nodes)
+
+
+@pytest.mark.parametrize("sides", [(Plain, Layers), (Layers, Plain)])
+def test_checkpointing_is_one_edit(sides: tuple[type[Layers], type[Layers]]) -> None:
+    (finding,) = diff(*(capture(side(), torch.ones(2, 8)) for side in sides)).findings
+    assert len(finding.places) == 3
+    assert finding.cost.saved_bytes is not None
+    assert (finding.cost.saved_bytes > 0) == (sides[0] is Plain)  # states are larger than values
 
 
 def test_what_is_returned_is_what_the_target_returns() -> None:
