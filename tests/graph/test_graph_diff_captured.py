@@ -309,3 +309,51 @@ def test_of_equal_ops_in_a_row_the_one_of_another_module_is_the_new_one(
         assert [(c.kind, c.node.op, c.node.module) for c in finding.changes] == [
             (kind, "aten.clone.default", "")
         ] * copies, finding
+
+
+class Gated(nn.Module):
+    """What Llama has in the place of an MLP of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.gate, self.down = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]
+
+
+def of_two_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 8))
+
+
+class Layer(nn.Module):
+    def __init__(self, made: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.mix_norm, self.mix = nn.RMSNorm(8), nn.Linear(8, 8)
+        self.norm, self.feed_forward = nn.RMSNorm(8), made()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.mix(self.mix_norm(x))
+        return x + self.feed_forward(self.norm(x))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    def __init__(self, made: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(made) for _ in range(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_modules_under_other_names_are_taken_for_the_same_ones_in_each_layer(via: str) -> None:
+    x = torch.linspace(-1, 1, 32).reshape(2, 2, 8)
+    plain, gated = (
+        pytest_torchgraph.capture(Residual(made), x, via=via) for made in (of_two_layers, Gated)
+    )
+    for before, after in ((plain, gated), (gated, plain)):
+        found = pytest_torchgraph.diff(before, after).findings
+        assert sum(len(finding.places) for finding in found) == 5, found
+        assert len(found) <= 2, found  # the first layer's input is certain, the others' is not

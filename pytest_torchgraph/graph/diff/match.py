@@ -19,6 +19,7 @@ from .align import align, increasing
 from .apart import set_apart
 from .correspondence import MANY_USERS, Correspondence
 from .local_search import improve
+from .paths import by_layer
 
 Token = Callable[[NumberedGraph, int], Hashable]
 """What a node has in common with its partner."""
@@ -76,6 +77,7 @@ class _Matcher:
         self.a = a = m.a
         self.b = b = m.b
         self.names = names
+        self.other_modules = {n.module for n in a.nodes} ^ {n.module for n in b.nodes}
         self.order_a = _depth_first(a) if by_depth else list(range(len(a.nodes)))
         self.order_b = _depth_first(b) if by_depth else list(range(len(b.nodes)))
 
@@ -90,9 +92,11 @@ class _Matcher:
         self.match_neighbours()
         if self.a.graph.subgraphs or self.b.graph.subgraphs:
             self.match_sequences(_plain_in_module, lambda i, j: self.m.agreement(i, j) > 0)
-        improve(self.m, _plain_in_module)
+        improve(self.m, self.plain_where_it_stays)
         self.match_moved()
         self.match_changed()
+        if self.other_modules:
+            improve(self.m, self.plain_where_it_stays)
         return self.m
 
     # -- inputs ----------------------------------------------------------------------------------
@@ -114,6 +118,7 @@ class _Matcher:
         if self.names:  # a value that is saved on one side only has no partner
             self.m.apart[0].update(i for i in rest_a if a.nodes[i].op == "saved")
             self.m.apart[1].update(j for j in rest_b if b.nodes[j].op == "saved")
+        self.match_inputs_of_layers(rest_a, rest_b)
         for token in (_by_label, _by_role):
             rest_a = [i for i in rest_a if self.m.is_open(0, i)]
             rest_b = [j for j in rest_b if self.m.is_open(1, j)]
@@ -123,6 +128,16 @@ class _Matcher:
             pairs = align([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
             for x, y in list(pairs):
                 self.m.pair(rest_a[x], rest_b[y])
+
+    def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
+        """Match what one layer has of each, in the same way in all layers that are alike."""
+        layers = by_layer(self.a.nodes, rest_a), by_layer(self.b.nodes, rest_b)
+        for layer in (each for each in layers[0] if each in layers[1]):
+            of_a = [i for i in layers[0][layer] if self.m.is_open(0, i)]
+            of_b = [j for j in layers[1][layer] if self.m.is_open(1, j)]
+            labels_a = [_by_label(self.a, i) for i in of_a]
+            for x, y in align(labels_a, [_by_label(self.b, j) for j in of_b]):
+                self.m.pair(of_a[x], of_b[y])
 
     # -- certain matches -------------------------------------------------------------------------
 
@@ -265,6 +280,11 @@ class _Matcher:
         """Whether a node still needs a partner; inputs are matched once and for all."""
         flat = self.b if side else self.a
         return self.m.is_open(side, i) and flat.nodes[i].kind != "placeholder"
+
+    def plain_where_it_stays(self, flat: NumberedGraph, i: int) -> Hashable:
+        """A module that only one graph has may be any such module of the other one."""
+        module = flat.nodes[i].module
+        return "" if module in self.other_modules else module, flat.plain[i]
 
     # -- nodes that moved or changed -------------------------------------------------------------
 

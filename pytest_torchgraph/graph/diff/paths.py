@@ -6,7 +6,7 @@ An *instance* is a module path that ends with a number, as the layers of a list 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import Node
 from ..module_paths import module_of
@@ -26,6 +26,15 @@ def instances_of(path: str) -> tuple[str, ...]:
     return tuple(
         ".".join(parts[: k + 1]) for k in range(len(parts) - 1, -1, -1) if is_index(parts[k])
     )
+
+
+def by_layer(nodes: Sequence[Node], numbers: Iterable[int]) -> Mapping[str, list[int]]:
+    """The numbers of those nodes that lie in instances, by the outermost instance of each."""
+    found: dict[str, list[int]] = {}
+    for i in numbers:
+        if layers := instances_of(path_of(nodes[i])):
+            found.setdefault(layers[-1], []).append(i)
+    return found
 
 
 def path_of(node: Node) -> str:
