@@ -53,9 +53,8 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
         report.sections.append(("torchgraph", f"picture: none, {rendered.note}"))
         svg = ""
     else:
-        note = f" ({rendered.note})" if rendered.note else ""
         shown = settings.shown(item.config, rendered.path)
-        report.sections.append(("torchgraph", f"picture: {shown}{note}"))
+        report.sections.append(("torchgraph", f"picture: {shown}"))
         svg = rendered.path.read_text(encoding="utf-8")
         artifacts.attach(item, report, rendered.path, title)
     if settings.get(item.config).report is not None:

@@ -326,10 +326,8 @@ def _draw(
         yield f"picture: none, {rendered.note}"
         return DrawnDifference(diff, drawing, "", f"no picture: {rendered.note}")
     path = rendered.path
-    notes = [rendered.note] if rendered.note else []
-    if not rank and len(findings.splitlines()) > len(_findings(mismatch)):
-        notes.append("and all of the text beside it, .txt")
-    note = f" ({'; '.join(notes)})" if notes else ""
+    longer = not rank and len(findings.splitlines()) > len(_findings(mismatch))
+    note = " (and all of the text beside it, .txt)" if longer else ""
     yield f"picture: {settings.shown(item.config, path)}{of}{note}"
     artifacts.attach(item, report, path, mismatch.name)
-    return DrawnDifference(diff, drawing, path.read_text(encoding="utf-8"), rendered.note)
+    return DrawnDifference(diff, drawing, path.read_text(encoding="utf-8"), "")

@@ -130,7 +130,7 @@ def test_pygraphviz_draws_where_dot_is_missing(tmp_path, digraph, no_dot, suffix
     drawing = draw(digraph, tmp_path / f"g.{suffix}", timeout=120)
 
     assert drawing.renderer == "pygraphviz"
-    assert drawing.note == "dot: not found on the PATH"
+    assert drawing.note == "", "a second renderer that works is no problem to report"
     assert drawing.path == tmp_path / f"g.{suffix}"
     assert drawing.path.read_bytes().startswith(STARTS[suffix])
 
@@ -165,14 +165,14 @@ BROKEN = {
 
 
 @posix
-@pytest.mark.parametrize(("script", "problem"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script, problem):
+@pytest.mark.parametrize("script", [script for script, _ in BROKEN.values()], ids=BROKEN)
+def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script):
     pytest.importorskip("pygraphviz")
     fake_dot(script)
 
     drawing = draw(digraph, tmp_path / "g.svg", timeout=120)
 
-    assert drawing == RenderResult(tmp_path / "g.svg", "pygraphviz", problem)
+    assert drawing == RenderResult(tmp_path / "g.svg", "pygraphviz")
     assert ">aa</text>" in drawing.path.read_text()
 
 

@@ -49,7 +49,7 @@ class RenderResult:
     Attributes:
         path: the picture, or the DOT text where no picture could be made.
         renderer: what drew it, None for DOT text.
-        note: one line about what went wrong and what to do, "" where nothing did.
+        note: why there is no picture and what to do, in one line; "" if there is one.
     """
 
     path: Path
@@ -76,7 +76,7 @@ def draw(digraph: graphviz.Digraph, path: Path, timeout: float = DRAW_PATIENCE) 
         else:
             renderer, problems = write(digraph.source, path, kind, timeout)
             if renderer is not None or kind == "dot":
-                return RenderResult(path, renderer, "; ".join(problems))
+                return RenderResult(path, renderer)
         write(digraph.source, fallback, "dot", timeout)
         with suppress(OSError):
             path.unlink()
@@ -118,8 +118,8 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         timeout: seconds that each renderer gets.
 
     Returns:
-        The renderer, None for DOT text or where none succeeded; and the problem of each renderer
-        that was tried before or could not be.
+        The renderer, None for DOT text or if none succeeded; and, if none succeeded, the problem
+        of each.
     """
     problems: list[str] = []
     # In the same folder, so that moving the finished file into place is one atomic step.
@@ -143,7 +143,8 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
 
                     add_dark(picture)
                 os.replace(picture, path)
-                return renderer, problems
+                # A renderer that is missing or failed before is no problem once another has drawn.
+                return renderer, []
             problems.append(f"{renderer}: {problem}")
     return None, problems
 
