@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any, cast
 
 
 def matches(op: str, pattern: str) -> bool:
@@ -24,7 +26,8 @@ def matches(op: str, pattern: str) -> bool:
 class OpCounts(Counter[str]):
     """How often each op occurs, by full name; `counts["aten.mm"]` sums the packet's overloads.
 
-    A name that does not occur is a `KeyError`, not a silent zero.
+    A name that does not occur is a `KeyError`, not a silent zero. Arithmetic and comparisons are
+    those of `collections.Counter`, with an `OpCounts` as the result.
     """
 
     def __missing__(self, key: str) -> int:
@@ -34,24 +37,49 @@ class OpCounts(Counter[str]):
             raise KeyError(f"{key!r} does not occur; there is {there}")
         return sum(counts)
 
-    # Counter's own operators look up the names of both sides, where a missing one is a KeyError.
-
     def __eq__(self, other: object) -> bool:
         return dict.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return dict.__ne__(self, other)
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def __sub__(self, other: Counter[str]) -> Counter[str]:
-        return Counter(dict(self)) - Counter(dict(other))
-
-    def __rsub__(self, other: Counter[str]) -> Counter[str]:
-        return Counter(dict(other)) - Counter(dict(self))
-
     def __reduce__(self) -> tuple[type[OpCounts], tuple[dict[str, int]]]:
         return type(self), (dict(self),)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _on_plain_counters(operator: str, in_place: bool = False) -> Callable[..., Any]:
+    """An operator of `Counter` for `OpCounts`.
+
+    Counter's own looks up the keys of both sides. In an `OpCounts` a missing key is a `KeyError`,
+    and the name of a packet is the sum of its overloads.
+    """
+
+    def operate(self: OpCounts, *others: object) -> Any:
+        if not all(isinstance(other, Counter) for other in others):
+            return NotImplemented
+        plain = [Counter(dict(side)) for side in (self, *cast("tuple[OpCounts, ...]", others))]
+        if operator.startswith("__r"):
+            plain.reverse()
+        counts = getattr(Counter, operator.replace("__r", "__"))(*plain)
+        if not isinstance(counts, Counter):
+            return counts
+        if not in_place:
+            return OpCounts(counts)
+        self.clear()
+        self.update(counts)
+        return self
+
+    return operate
+
+
+for _name in ("add", "sub", "and", "or"):
+    for _operator in (f"__{_name}__", f"__r{_name}__"):
+        setattr(OpCounts, _operator, _on_plain_counters(_operator))
+    setattr(OpCounts, f"__i{_name}__", _on_plain_counters(f"__{_name}__", in_place=True))
+for _name in ("lt", "le", "gt", "ge", "pos", "neg"):
+    setattr(OpCounts, f"__{_name}__", _on_plain_counters(f"__{_name}__"))
 
 
 OVERLOADED = frozenset({"aten", "prims", "inductor", "quantized", "_c10d_functional"})

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_torchgraph import OpCounts
 from pytest_torchgraph.ops.names import base_name
@@ -28,3 +33,48 @@ def test_the_word_that_names_an_op() -> None:
         "operator.add": "add",
     }
     assert {op: base_name(op) for op in names} == names
+
+
+# A packet's own name among the keys, as at levels where ops have no overloads: looking it up sums.
+OPS = st.sampled_from(["aten.mm", "aten.mm.default", "aten.mm.out", "aten.add.Tensor", "relu"])
+COUNTS = st.dictionaries(OPS, st.integers(-2, 3))
+ARITHMETIC = [operator.add, operator.sub, operator.and_, operator.or_]
+IN_PLACE = [operator.iadd, operator.isub, operator.iand, operator.ior]
+ORDER = [operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("operate", [*ARITHMETIC, *IN_PLACE, *ORDER])
+@given(a=COUNTS, b=COUNTS)
+def test_op_counts_calculate_as_counters_do(operate, a, b) -> None:
+    expected = operate(Counter(a), Counter(b))
+
+    assert operate(OpCounts(a), OpCounts(b)) == expected
+    assert operate(OpCounts(a), Counter(b)) == expected
+    if operate not in IN_PLACE:  # there the left side, a Counter, stays what it is
+        assert operate(Counter(a), OpCounts(b)) == expected
+
+
+@pytest.mark.parametrize("operate", [*ARITHMETIC, *IN_PLACE])
+def test_arithmetic_with_op_counts_gives_op_counts(operate) -> None:
+    counts = OpCounts({"aten.mm.default": 2})
+
+    assert type(operate(OpCounts(counts), Counter({"aten.add.Tensor": 1}))) is OpCounts
+    if operate not in IN_PLACE:
+        assert type(operate(Counter({"aten.add.Tensor": 1}), counts)) is OpCounts
+    assert type(+counts) is type(-counts) is OpCounts
+
+
+def test_op_counts_of_captures_can_be_summed() -> None:
+    total = sum((OpCounts({"aten.mm.default": 2}), OpCounts({"aten.mm.out": 1})), Counter())
+
+    assert total["aten.mm"] == 3
+    with pytest.raises(KeyError, match=r"'aten\.add' does not occur; there is aten\.mm\.default"):
+        total["aten.add"]
+
+
+def test_adding_in_place_changes_the_same_op_counts() -> None:
+    counts = same = OpCounts({"aten.mm.default": 2})
+    counts += Counter({"aten.add.Tensor": 1})
+
+    assert same is counts
+    assert same == {"aten.mm.default": 2, "aten.add.Tensor": 1}
