@@ -16,23 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .device_types import KNOWN
+from .device_types import FIXTURE, KNOWN, MARKER
 
 if TYPE_CHECKING:
     import torch
-
-FIXTURE = "graph_device"
-
-MARKER = "torchgraph_devices"
-
-DESCRIPTION = (
-    f"{MARKER}(*names): of the selected devices, {FIXTURE} gives only these to the test; where "
-    "none of these is selected, it is skipped"
-)
-"""What `pytest --markers` prints."""
-
-DEFAULT = "cpu,cuda"
-"""The devices where neither the command line nor the ini file names any."""
 
 _expected: str | None = None
 """See `expected_device`."""

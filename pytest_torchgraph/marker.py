@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .settings.arguments import MARKER, NAMES, SIGNATURE
 from .settings.limits import Limits, checked
+from .settings.options import MARKER, NAMES, SIGNATURE
 
 if TYPE_CHECKING:
     from .api.result import Capture

@@ -1,23 +1,23 @@
 """The pytest plugin: hooks and fixtures, each a few lines that call the rest.
 
-Importing this module must stay cheap, because every pytest run of every project in the environment
-does it: torch, graphviz and our own packages are imported by the fixture that needs them.
+Every pytest run of every project in the environment imports this module, and pytest compiles it
+anew for its assertion rewriting where compiled files cannot be written. So the imports at the top
+are those that every run needs; hooks and fixtures import the rest when they are used.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import devices, torch_release
-from .settings import arguments
-from .settings import config as settings
-from .snapshot import COMPARED, DIFFERENCES, MISMATCHES, USED
+from . import device_types
+from .settings import options
+from .snapshot import COMPARED, DIFFERENCES, MISMATCHES, USED, hide_from_cleanup
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .api.capture import GraphCapture
     from .ranks.ranks import Ranks
+    from .settings.config import Config
     from .settings.limits import Limits
     from .snapshot.assertion import GraphSnapshot
 
@@ -33,24 +34,31 @@ pytest_plugins = ["syrupy"] if find_spec("syrupy") else []
 
 NEEDING_TORCH = frozenset({"graph_capture", "graph_device", "graph_ranks"})
 RUN = pytest.StashKey[RunRecord]()
+ANY_SET = pytest.StashKey[bool]()
+"""True if an option or ini value of ours is set."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options `--torchgraph-*`."""
-    settings.add_options(parser)
+    options.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Resolve the options, and keep syrupy's clean-up away from stored graphs."""
-    settings.configure(config)
-    config.stash[RUN] = run = RunRecord(config)
+    config.stash[ANY_SET] = options.any_set(config)
+    config.stash[RUN] = run = _RunRecord(config)
     config.pluginmanager.register(run, "torchgraph-run")
-    config.addinivalue_line("markers", arguments.DESCRIPTION)
-    config.addinivalue_line("markers", devices.DESCRIPTION)
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_FirstDifference(config), "torchgraph-first-difference")
-    chosen = settings.get(config)
+    config.addinivalue_line("markers", options.DESCRIPTION)
+    config.addinivalue_line("markers", device_types.DESCRIPTION)
+    if config.stash[ANY_SET]:
+        _configure_what_is_set(config)
+    if config.pluginmanager.hasplugin("syrupy"):
+        hide_from_cleanup(config)
+
+
+def _configure_what_is_set(config: pytest.Config) -> None:
+    chosen = _settings(config)
     if chosen.report is not None:
         from .report.page import install
 
@@ -65,27 +73,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
         install_surfaces(config)  # before the audit: those called first see each hook last
         install_audit(config)
-    if config.pluginmanager.hasplugin("syrupy"):
-        from .snapshot.cleanup import hide_from_cleanup
-
-        hide_from_cleanup(config)
 
 
-class _FirstDifference:
-    """Registers what tells the causes of failed comparisons, when the first one has failed."""
+def _settings(config: pytest.Config) -> Config:
+    from .settings.config import get
 
-    def __init__(self, config: pytest.Config):
-        self.config = config
+    return get(config)
+
+
+class _RunRecord(RunRecord):
+    """The record of a run, which also reports the causes of failed comparisons at its end."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if hasattr(report, DIFFERENCES):
-            manager = self.config.pluginmanager
+        super().pytest_runtest_logreport(report)
+        if hasattr(report, DIFFERENCES) and not hasattr(self.config, "workerinput"):
             from .report.causes import PLUGIN, FailedComparisons
 
-            manager.unregister(self)
-            failed = FailedComparisons(self.config)
-            failed.pytest_runtest_logreport(report)  # this call began before it is registered
-            manager.register(failed, PLUGIN)
+            if not self.config.pluginmanager.hasplugin(PLUGIN):
+                failed = FailedComparisons(self.config)
+                failed.pytest_runtest_logreport(report)  # this call began before it is registered
+                self.config.pluginmanager.register(failed, PLUGIN)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -101,7 +108,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that use `graph_device` on each selected device."""
-    devices.parametrize(metafunc, settings.get(metafunc.config).devices)
+    if device_types.FIXTURE in metafunc.fixturenames:
+        from . import devices
+
+        devices.parametrize(metafunc, _settings(metafunc.config).devices)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,6 +120,11 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Refuse markers of devices that do nothing before any test runs."""
     report = yield
+    marked = (getattr(item, "own_markers", ()) for item in report.result or ())
+    if not any(mark.name == device_types.MARKER for marks in marked for mark in marks):
+        return report
+    from . import devices
+
     if wrong := devices.misused(report.result or ()):
         report.outcome, report.longrepr, report.result = "failed", wrong, []
     return report
@@ -164,11 +179,12 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
     """List the stored graphs that this run wrote, those that are stale, and remove these."""
-    run, chosen = config.stash[RUN], settings.get(config)
-    if run.passed and chosen.limits and (reason := torch_release.why_unsupported()):
+    run = config.stash[RUN]
+    if run.passed and _ini_limits(config) and (reason := _why_unsupported()):
         terminalreporter.section("torchgraph", sep="-")
         terminalreporter.line(f"the limits of the ini file were not checked: {reason}")
-    if not hasattr(config, "workerinput") and (chosen.update or chosen.prune or run.has_stored()):
+    asked = config.option.torchgraph_update or config.option.torchgraph_prune
+    if not hasattr(config, "workerinput") and (asked or run.has_stored()):
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
@@ -258,15 +274,20 @@ def graph_device(request: pytest.FixtureRequest) -> torch.device:
     `--torchgraph-devices`. Every capture that the test makes must have something on the device.
     """
     _need_torch()
-    chosen = settings.get(request.config)
+    from . import devices
+
+    chosen = _settings(request.config)
     return devices.select(request, chosen.devices, required=chosen.devices_required)
 
 
 @pytest.fixture(autouse=True)
 def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     """Isolation and the expected device, around a test that uses graphs. Others pass through."""
-    devices.expect_during(request)
-    if not settings.get(request.config).isolation or not _compiles(request):
+    if device_types.FIXTURE in getattr(getattr(request.node, "callspec", None), "params", ()):
+        from .devices import expect_during
+
+        expect_during(request)
+    if not _compiles(request) or not _settings(request.config).isolation:
         yield
         return
     _need_torch()
@@ -285,7 +306,7 @@ def _from_import_on(
     Its limits are for every test, also of a suite that never imports torch.
     """
     named: Collection[str] = getattr(item, "fixturenames", ())
-    if item.get_closest_marker(arguments.MARKER) or not OURS.isdisjoint(named):
+    if item.get_closest_marker(options.MARKER) or not OURS.isdisjoint(named):
         return context
     from .watching.dynamo_import import from_import_on
 
@@ -293,9 +314,15 @@ def _from_import_on(
 
 
 def _need_torch() -> None:
-    """Skip the test where torch is too old to be watched, or is not installed."""
-    if reason := torch_release.why_unsupported():
+    """Skip the test if torch is too old to be watched, or is not installed."""
+    if reason := _why_unsupported():
         pytest.skip(reason)
+
+
+def _why_unsupported() -> str:
+    from .torch_release import why_unsupported
+
+    return why_unsupported()
 
 
 def _compiles(request: pytest.FixtureRequest) -> bool:
@@ -309,8 +336,12 @@ def _compiles(request: pytest.FixtureRequest) -> bool:
 
 
 def _asks(item: pytest.Item) -> bool:
-    """True for a test with a marker, or where the ini file has limits."""
-    return bool(settings.get(item.config).limits) or bool(item.get_closest_marker(arguments.MARKER))
+    """Return True for a test with a marker, and for every test if the ini file has limits."""
+    return bool(_ini_limits(item.config)) or bool(item.get_closest_marker(options.MARKER))
+
+
+def _ini_limits(config: pytest.Config) -> Mapping[str, Any]:
+    return _settings(config).limits if config.stash[ANY_SET] else {}
 
 
 def _limits(item: pytest.Item) -> Limits | None:
@@ -325,13 +356,13 @@ def _limits(item: pytest.Item) -> Limits | None:
 
     limits, wrong = None, ""
     try:
-        limits = marker.limits_of(item, settings.get(item.config).limits)
+        limits = marker.limits_of(item, _ini_limits(item.config))
     except pytest.UsageError as error:
         wrong = str(error)
     if wrong:  # behind the handler: pytest shows what was handled as another failure
         pytest.fail(wrong, pytrace=False)
-    if limits is None or not torch_release.why_unsupported():
+    if limits is None or not _why_unsupported():
         return limits
-    if item.get_closest_marker(arguments.MARKER):
+    if item.get_closest_marker(options.MARKER):
         _need_torch()
     return None

@@ -5,23 +5,52 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import Template, needed_by, read_at_start
 from hypothesis import settings
 from projects import GRAPHS, Run
-from slow import is_slow
 
 pytest_plugins = ["pytester"]
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the rarely needed rest, before `-m` deselects it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the mark `slow` off the cases that it does not mean, before `-m` deselects any.
+
+    `@pytest.mark.slow(reason, unless=[...])` means all cases of a test but these, and
+    `only=[...]` just these; each is the id of a case, or a glob.
+    """
+    used: dict[tuple[str, str], bool] = {}
     for item in items:
-        if is_slow(item.nodeid):
-            item.add_marker(pytest.mark.slow)
+        case = getattr(getattr(item, "callspec", None), "id", "")
+        for mark in [mark for mark in item.own_markers if mark.name == "slow"]:
+            patterns = mark.kwargs.get("unless") or mark.kwargs.get("only") or ()
+            hits = [glob for glob in patterns if glob == case or fnmatchcase(case, glob)]
+            for pattern in patterns:
+                key = (item.nodeid.partition("[")[0], pattern)
+                used[key] = used.get(key, False) or pattern in hits
+            if patterns and bool(hits) == ("unless" in mark.kwargs):
+                item.own_markers.remove(mark)
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and (unused := sorted(key for key, is_used in used.items() if not is_used)):
+        lines = "\n".join(f"{test}: {pattern!r}" for test, pattern in unused)
+        raise pytest.UsageError(f"marks `slow` with an id that no case of the test has:\n{lines}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Leave out what torch measures in each compilation, and no test reads.
+
+    It writes 256 MB, so that the caches of the CPU are cold when it measures how long the guards
+    take: 22 ms of the 120 ms that a small function takes to compile.
+    """
+    guards: Any = sys.modules.get("torch._dynamo.guards")
+    if guards is not None:
+        guards.profile_guard_manager = lambda *_: 0.0
 
 
 # A run that gates a submission tries the same examples each time; others look further. None fails

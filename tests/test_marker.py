@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from projects import Run
 
-from pytest_torchgraph.settings.arguments import NAMES, SIGNATURE
 from pytest_torchgraph.settings.limits import Limits
+from pytest_torchgraph.settings.options import NAMES, SIGNATURE
 
 NET = '''
 """What the tests inside the tests compile."""

@@ -20,7 +20,7 @@ def refuse(config: pytest.Config, reason: str) -> None:
     Raises:
         pytest.UsageError: where more was asked for than to show.
     """
-    mode = config.option.torchgraph_audit
+    mode = config.option.torchgraph_audit or ""
     if mode not in ("", "show"):
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {reason}")
     if not hasattr(config, "workerinput"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import devices
 from ..convert.source_lines import is_user_file, relative
+from ..device_types import FIXTURE
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
@@ -65,7 +66,7 @@ def need_device(capture: Subject) -> None:
     expected, present = devices.expected_device(), device_types(capture.graphs)
     if capture.graphs and expected is not None and expected not in present:
         raise AssertionError(
-            f"this test runs for {devices.FIXTURE}={expected}, but what was compiled has nothing "
+            f"this test runs for {FIXTURE}={expected}, but what was compiled has nothing "
             f"on {expected} (only {', '.join(sorted(present)) or 'no tensor'})"
         )
 

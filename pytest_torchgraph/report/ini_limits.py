@@ -8,7 +8,7 @@ import pytest
 
 from ..marker import COMPILED, MAXIMA
 from ..settings import config as settings
-from ..settings.arguments import MARKER
+from ..settings.options import MARKER
 
 _ATTRIBUTE = "torchgraph_compiled"
 

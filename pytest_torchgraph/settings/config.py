@@ -14,16 +14,11 @@ from typing import Any
 
 import pytest
 
-from ..devices import DEFAULT, parse_devices
-from . import arguments, releases
+from ..device_types import DEFAULT
+from . import options, releases
 from .paths import unwritable
 from .releases import Releases
 from .torchrun import of_process, own_file, pytest_command, rank_of_process
-
-AUDIT_MODES = ("show", "record", "check")
-"""What `--torchgraph-audit` takes."""
-
-AUDIT_FILE = "torchgraph-audit.json"
 
 ON_OFF = ("on", "off")
 GITHUB = ("auto", "off")
@@ -73,107 +68,6 @@ class Config:
 _CONFIG = pytest.StashKey[Config]()
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Declare the command-line options and their ini twins."""
-    devices = "devices that graph_device gives, separated by commas"
-    artifacts = "directory for the pictures and texts of failed graph comparisons"
-    report = "HTML file for a page with what tests captured and what differs"
-    json = "JSON file for what the tests compiled and which comparisons of graphs failed"
-    group = parser.getgroup("torchgraph", "graphs of PyTorch models")
-    group.addoption(
-        "--torchgraph-update",
-        action="store_true",
-        default=False,
-        dest="torchgraph_update",
-        help="store the graphs of the tests that run anew, and touch no other plugin's snapshots",
-    )
-    group.addoption(
-        "--torchgraph-prune",
-        action="store_true",
-        default=False,
-        dest="torchgraph_prune",
-        help="remove stored graphs that no test compares, after a complete and green run",
-    )
-    group.addoption(
-        "--torchgraph-devices",
-        metavar="NAMES",
-        default=None,
-        dest="torchgraph_devices",
-        help=f"{devices} (default: {DEFAULT}); one that is absent is an error",
-    )
-    group.addoption(
-        "--torchgraph-artifacts",
-        metavar="DIR",
-        default=None,
-        dest="torchgraph_artifacts",
-        help=f"{artifacts} (default: in pytest's cache directory)",
-    )
-    group.addoption(
-        "--torchgraph-report",
-        metavar="FILE",
-        default=None,
-        dest="torchgraph_report",
-        help=f"{report} (default: none)",
-    )
-    group.addoption(
-        "--torchgraph-json",
-        metavar="FILE",
-        default=None,
-        dest="torchgraph_json",
-        help=f"{json} (default: none)",
-    )
-    group.addoption(
-        "--torchgraph-audit",
-        choices=AUDIT_MODES,
-        default="",
-        dest="torchgraph_audit",
-        help="show: say what torch.compile did in the tests, whatever they are; record: store it; "
-        "check: fail the run where it became worse. Outcomes of tests do not change",
-    )
-    parser.addini(
-        "torchgraph_audit_file",
-        f"the file that --torchgraph-audit records and checks, relative to this file (default: "
-        f"{AUDIT_FILE})",
-        default=AUDIT_FILE,
-    )
-    parser.addini(
-        "torchgraph_audit_isolation",
-        "on: --torchgraph-audit resets Dynamo before each test, so that what a test compiles does "
-        "not depend on the tests before it; off (the default): it resets nothing",
-        default="off",
-    )
-    parser.addini("torchgraph_report", f"{report}, relative to this file", default="")
-    parser.addini("torchgraph_json", f"{json}, relative to this file", default="")
-    parser.addini(
-        "torchgraph_github",
-        "auto (the default): an audit on GitHub Actions ends with annotations and a step summary; "
-        "off: it does not",
-        default="auto",
-    )
-    parser.addini("torchgraph_devices", f"{devices}; one that is absent is skipped", default="")
-    parser.addini("torchgraph_artifacts", f"{artifacts}, relative to this file", default="")
-    parser.addini(
-        "torchgraph_isolation",
-        "on (the default): tests that use graphs begin with a fresh compiler, and its settings are "
-        "put back after them; off: they do not",
-        default="on",
-    )
-    parser.addini(
-        releases.INI,
-        "releases of torch with stored graphs of their own, as in 2.13 2.15: the first owns "
-        "NAME.tgraph, another one has NAME@torch-2.15.tgraph where its graph differs",
-        type="args",
-        default=[],
-    )
-    for name in arguments.INI:
-        parser.addini(
-            f"torchgraph_{name}",
-            f"{name} for every test, and what a marker torchgraph does not say itself",
-            type="linelist",
-            default=[],
-        )
-
-
 def configure(config: pytest.Config) -> None:
     """Resolve the settings and keep them in the stash of this config.
 
@@ -186,23 +80,29 @@ def configure(config: pytest.Config) -> None:
     devices, where = option.torchgraph_devices, "--torchgraph-devices"
     required = devices is not None
     if not required:
-        devices, where = config.getini("torchgraph_devices") or DEFAULT, "torchgraph_devices"
+        devices, where = config.getini("torchgraph_devices"), "torchgraph_devices"
+    if required or devices:
+        from ..devices import parse_devices
+
+        types = parse_devices(devices, where)
+    else:
+        types = DEFAULT
     rank = rank_of_process(os.environ)
     config.stash[_CONFIG] = Config(
         update=option.torchgraph_update,
         prune=option.torchgraph_prune,
-        devices=parse_devices(devices, where),
+        devices=types,
         devices_required=required,
         artifacts=_artifacts(config),
         report=_file(config, "report"),
         json=_json(config),
         github=_choice(config, "github", GITHUB) == "auto",
-        audit=option.torchgraph_audit,
+        audit=option.torchgraph_audit or "",
         audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
         audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
-        releases=releases.parse_releases(config.getini(releases.INI)),
+        releases=releases.parse_releases(config.getini(options.RELEASES)),
         rank=rank,
     )
     if option.torchgraph_update:
@@ -210,7 +110,9 @@ def configure(config: pytest.Config) -> None:
 
 
 def get(config: pytest.Config) -> Config:
-    """The settings of this session."""
+    """Return the settings of this session."""
+    if _CONFIG not in config.stash:  # nothing was set, so that `plugin` did not configure it
+        configure(config)
     return config.stash[_CONFIG]
 
 
@@ -220,7 +122,7 @@ def _ini_directory(config: pytest.Config) -> Path:
 
 
 def _limits(config: pytest.Config) -> dict[str, Any]:
-    lines = {name: config.getini(f"torchgraph_{name}") for name in arguments.INI}
+    lines = {name: config.getini(f"torchgraph_{name}") for name in options.INI}
     if not any(lines.values()):
         return {}
     from .limits import from_ini

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .arguments import MARKER
+from .options import MARKER
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from ..torch_release import running_release
-
-INI = "torchgraph_releases"
+from .options import RELEASES as INI
 
 _RELEASE = r"(?a)(0|[1-9]\d*)\.(0|[1-9]\d*)\Z"
 

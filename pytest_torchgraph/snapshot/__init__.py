@@ -50,3 +50,17 @@ USED: pytest.StashKey[bool] = pytest.StashKey()
 
 COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
 """The paths of the stored files that a test's running phase compared with."""
+
+SUFFIX = "tgraph"
+TEMPORARY = "tgraph-tmp"
+"""The suffix of a file that is being written. Its name begins with a dot."""
+
+
+def hide_from_cleanup(config: pytest.Config) -> None:
+    """Keep syrupy from looking for our files, so that it never reports or deletes one."""
+    option = config.option
+    known = (
+        getattr(option, "ignore_file_extensions", None) or []
+    )  # an old syrupy has no such option
+    ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
+    option.ignore_file_extensions = [*known, *ours]

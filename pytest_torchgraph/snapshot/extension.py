@@ -9,7 +9,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from syrupy.location import PyTestLocation
 
 from ..settings import config as settings
-from .cleanup import SUFFIX
+from . import SUFFIX
 from .file_names import stem_of
 from .files import read_text
 from .release_files import ReleaseFiles, release_files

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from .cleanup import SUFFIX
+from . import SUFFIX
 
 MAX_BYTES = 255
 """The longest file name that ext4 and XFS take."""

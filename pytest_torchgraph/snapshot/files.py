@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import TorchGraphError
-from .cleanup import TEMPORARY
+from . import TEMPORARY
 
 LEFT_OVER = 60.0
 """The age in seconds at which such a file is taken for the rest of a process that was killed.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..settings import config as settings
-from .cleanup import SUFFIX
+from . import SUFFIX
 from .file_names import release_in
 from .files import read_text
 from .release_files import ReleaseFiles

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from ..errors import TorchGraphError
-from .cleanup import SUFFIX
+from . import SUFFIX
 from .files import read_text
 from .release_files import ReleaseFiles
 

@@ -26,7 +26,7 @@ from ..device_types import KNOWN
 from ..settings import config as settings
 from ..settings.filters import filter_given
 from ..torch_release import running_release
-from .cleanup import SUFFIX
+from . import SUFFIX
 from .file_names import may_be_of, rank_in, release_in
 from .run import DIRECTORY, RunRecord, file_of
 

@@ -13,7 +13,7 @@ from docs.pages import DOCS, Command, File, missing, steps
 from projects import Run
 
 import pytest_torchgraph
-from pytest_torchgraph.settings.arguments import NAMES
+from pytest_torchgraph.settings.options import NAMES
 
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()

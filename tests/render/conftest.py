@@ -1,18 +1,27 @@
-"""What a drawing shows, asked of the real `dot`: texts after all escapes, boxes in clusters."""
+"""Drawings laid out by Graphviz: texts after all escapes, boxes in clusters.
+
+Graphviz is the one inside pygraphviz, in this process: no `dot` has to be installed, and a drawing
+takes a millisecond. `test_render_rendering.py` tests the processes in which users' pictures are
+drawn, and `dot` itself.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
-import shutil
-import subprocess
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_torchgraph.render.output import rendering
+
 if TYPE_CHECKING:
     import graphviz
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @dataclass
@@ -53,21 +62,55 @@ def _texts(thing: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def look() -> Callable[[graphviz.Digraph], Seen]:
-    """Lay a drawing out with `dot` and say what is to be seen."""
-    if shutil.which("dot") is None:
-        pytest.skip("Graphviz's `dot` is not on the PATH")
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw pictures with pygraphviz in this process instead of a new one, if `dot` is there too."""
+    pytest.importorskip("pygraphviz")
+    command = "pytest_torchgraph.render.output._pygraphviz"
+
+    def run(arguments: list[str], *_: object) -> str:
+        assert arguments[1:3] == ["-m", command]
+        importlib.import_module(command).main(arguments[3:])
+        return ""
+
+    monkeypatch.setattr(rendering, "run", run)
+    monkeypatch.setattr(rendering.shutil, "which", lambda name: None)
+
+
+@pytest.fixture
+def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], dict[str, Any]]:
+    """Lay a drawing out, and return Graphviz's JSON of it."""
+    pygraphviz = pytest.importorskip("pygraphviz")
+
+    def laid_out(digraph: graphviz.Digraph) -> dict[str, Any]:
+        layout = pygraphviz.AGraph(string=digraph.source, encoding="UTF-8")
+        drawn: dict[str, Any] = json.loads(layout.draw(format="json", prog="dot"))
+        # Graphviz draws something in spite of most mistakes. Fontconfig complains by itself.
+        said = [line for line in capfd.readouterr().err.splitlines() if "Fontconfig" not in line]
+        assert not said, said
+        # The JSON doubles and loses backslashes in texts; its SVG does not.
+        svg = ET.fromstring(layout.draw(format="svg", prog="dot"))
+        shown = {
+            group.findtext(f"{SVG}title"): [text.text or "" for text in group.iter(f"{SVG}text")]
+            for group in svg.iter(f"{SVG}g")
+            if group.get("class", "").startswith(("node", "cluster"))
+        }
+        for thing in drawn.get("objects", ()):
+            ops = [op for op in thing.get("_ldraw_", ()) if op["op"] == "T"]
+            for op, text in zip(ops, shown.get(thing["name"], ()), strict=False):
+                op["text"] = text
+        return drawn
+
+    return laid_out
+
+
+@pytest.fixture
+def look(
+    laid_out: Callable[[graphviz.Digraph], dict[str, Any]],
+) -> Callable[[graphviz.Digraph], Seen]:
+    """Lay a drawing out, and return what is to be seen."""
 
     def look(digraph: graphviz.Digraph) -> Seen:
-        done = subprocess.run(
-            ["dot", "-Tjson"],
-            input=digraph.source.encode(),
-            capture_output=True,
-            check=True,
-            timeout=60,
-        )
-        assert not done.stderr, done.stderr
-        drawn = json.loads(done.stdout)
+        drawn = laid_out(digraph)
         seen = Seen()
         names = {}
         for thing in drawn.get("objects", ()):

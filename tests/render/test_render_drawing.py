@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -23,7 +22,7 @@ from pytest_torchgraph.render.output.style import BACKGROUND, TEXT, dark, dark_r
 from pytest_torchgraph.render.to_file import render
 from pytest_torchgraph.render.whole import to_dot
 
-pytestmark = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 MLP = Graph.from_text("""torchgraph 1
 

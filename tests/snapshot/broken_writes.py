@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_torchgraph.errors import TorchGraphError
-from pytest_torchgraph.snapshot.cleanup import TEMPORARY
+from pytest_torchgraph.snapshot import TEMPORARY
 from pytest_torchgraph.snapshot.files import write_text
 
 OLD, NEW = "old\n" * 1000, "new\n" * 5000

@@ -14,10 +14,14 @@ from report.page.pages import difference, network, one_test
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a browser, from one place: pytest then reports all of it in one line."""
+    if CHROMIUM is None and "chromium" in getattr(item, "fixturenames", ()):
+        pytest.skip("no Chromium on the PATH")
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

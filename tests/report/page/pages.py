@@ -6,8 +6,6 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render.difference import drawing as drawing_of
@@ -69,8 +67,7 @@ def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") ->
     diff = diff_graphs((before,), (after,))
     drawing = drawing_of(diff)
     drawn = draw(drawing.digraph, directory / "difference.svg")
-    if drawn.renderer is None:
-        pytest.skip("there is no dot")
+    assert drawn.renderer is not None, drawn.note
     texts = [
         subject_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
     ]
