@@ -12,7 +12,7 @@ from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 from pytest_torchgraph.cli.review.session import Session
 from pytest_torchgraph.cli.review.view import clipped, columns, screen, wrapped
 from pytest_torchgraph.cli.review.waiting import read_waiting
-from pytest_torchgraph.render.output.rendering import Rendered
+from pytest_torchgraph.render.output.rendering import RenderResult
 
 OTHERS = [f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)]
 BOTH = [f"{HOME}/test_net[{k}].tgraph" for k in (36, 37)]
@@ -137,9 +137,9 @@ def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
     theirs.write_text(script)
     sources = []
 
-    def draw(digraph: graphviz.Digraph, path: Path) -> Rendered:
+    def draw(digraph: graphviz.Digraph, path: Path) -> RenderResult:
         sources.append(digraph.source)
-        return Rendered(path, "dot", "")
+        return RenderResult(path, "dot", "")
 
     monkeypatch.setattr("pytest_torchgraph.render.output.rendering.draw", draw)
     drawn = session.press("o")
