@@ -20,12 +20,11 @@ MAX_FINDINGS = 50
 """How many findings of one comparison a report brings; the others are counted."""
 
 
-def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> Data:
+def difference_data(mismatch: Mismatch) -> Data:
     """The plain data of a failed comparison, of bounded size.
 
     Args:
         mismatch: the comparison.
-        limit: how many of its findings there are at most; the others are counted.
     """
     from ..graph.diff.described import described
 
@@ -33,8 +32,8 @@ def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> Data:
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,
-        "findings": [described(each).data() for each in findings[:limit]],
-        "left": max(0, len(findings) - limit),
+        "findings": [described(each).data() for each in findings[:MAX_FINDINGS]],
+        "left": max(0, len(findings) - MAX_FINDINGS),
     }
 
 
