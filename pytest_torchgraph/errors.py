@@ -36,6 +36,26 @@ class UnsupportedTorchError(TorchGraphError, ImportError):
     """
 
 
+class OutsideRootError(TorchGraphError):
+    """A stored file would be written or removed outside pytest's root directory.
+
+    Raised by an update, by `accept` and `review`, and while a baseline is recorded. Links count as
+    what they lead to.
+
+    Attributes:
+        reason: where the path leads.
+        action: what was not done, "" for none.
+    """
+
+    def __init__(self, reason: str, action: str = ""):
+        self.reason = reason
+        self.action = action
+        super().__init__(reason, action)
+
+    def __str__(self) -> str:
+        return f"{self.action}: {self.reason}" if self.action else self.reason
+
+
 def add_note(error: BaseException, note: str) -> None:
     """As `BaseException.add_note`, which Python 3.10 lacks; pytest shows such notes there too."""
     notes = [*getattr(error, "__notes__", []), note]

@@ -115,8 +115,10 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
     Raises:
         BaselineError: where there is no file, or it is not a baseline.
     """
+    from ..snapshot.files import read_bytes
+
     try:
-        text = path.read_text("utf-8")
+        text = read_bytes(path).decode("utf-8")
     except FileNotFoundError:
         raise BaselineError(
             f"{path}: there is no baseline; {pytest} --torchgraph-audit=record makes one"
@@ -127,7 +129,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         raise BaselineError(f"{path}:{conflict}: a merge conflict; resolve it, or record anew")
     try:
         document = json.loads(text, object_pairs_hook=_without_repetition)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BaselineError(f"{path}: {error}; record it anew") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(f"{path}: not a baseline of --torchgraph-audit")

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from ..errors import OutsideRootError
 from ..settings import config as settings
 from ..settings.filters import filter_given
+from ..settings.paths import inside
 from ..settings.torchrun import pytest_command
+from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
@@ -45,7 +48,7 @@ class AuditReport:
         self._path = chosen.audit_file
         self._shown = settings.shown(config, self._path)
         self._watcher = watcher
-        self._baseline = _baseline(self._path, self._mode, chosen.rank)
+        self._baseline = _baseline(config, self._path, self._mode)
         self._facts: dict[str, TestFacts] = {}
         self._tests: set[str] = set()
         self._places: dict[str, str] = {}
@@ -129,7 +132,11 @@ class AuditReport:
             self._said = [f"{self._shown}: not {self._mode}ed"]
             _fail(session, exitstatus, self._mode == "check")
         elif self._mode == "record":
-            self._said = [self._record(session.config)]
+            try:
+                self._said = [self._record(session.config)]
+            except OutsideRootError as error:
+                self._said, self._colour = [f"{self._shown}: not recorded: {error.reason}"], "red"
+                session.exitstatus = TROUBLE
         else:
             from .judge import judge
 
@@ -208,6 +215,7 @@ class AuditReport:
         from .baseline import Entry, to_text
         from .judge import is_as_before, judge
 
+        inside(self._path, config.rootpath)
         release = running_release()
         section: Section = dict(self._baseline.get(release, {}))
         known = {key for entry in section.values() for key in entry.causes}
@@ -226,7 +234,7 @@ class AuditReport:
         tests = counted(len(section), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
             return f"unchanged  {self._shown}: {tests} with torch {release}"
-        write_text(self._path, text)
+        write_text(self._path, text, root=config.rootpath)
         return f"recorded  {self._shown}: {tests} with torch {release}"
 
     def _lines(self, verdict: Verdict, compared: int) -> list[str]:
@@ -259,13 +267,18 @@ def _fail(session: pytest.Session, exitstatus: int, failed: bool) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _baseline(path: Path, mode: str, rank: str) -> Baseline:
+def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
     """The baseline that a mode needs; an empty one where it needs none."""
     if mode in ("", "show") or (mode == "record" and not path.exists()):
         return {}
+    if mode == "record":
+        try:
+            inside(path, config.rootpath)
+        except OutsideRootError:  # which the end of the run says, after all tests have run
+            return {}
     from .baseline import BaselineError, read
 
-    pytest_of_all = " ".join(pytest_command(rank))
+    pytest_of_all = " ".join(pytest_command(settings.get(config).rank))
     try:
         baseline = read(path, pytest=pytest_of_all)
     except BaselineError as error:

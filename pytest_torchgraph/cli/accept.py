@@ -79,17 +79,19 @@ def run(options: argparse.Namespace) -> int:
     from .review.waiting import find_directories, read_waiting
 
     waiting = read_waiting(*find_directories(options.directories), root=options.root)
-    chosen = _chosen(waiting, options.cause, options.test)
+    nothing_left = waiting.unreadable and not waiting.updates
+    chosen = set() if nothing_left else _chosen(waiting, options.cause, options.test)
     updates = [update for update in waiting.updates if update.target in chosen]
     accepted = accept(waiting, updates, options.cause, dry_run=options.dry_run)
     for line in _lines(accepted, dry_run=options.dry_run):
         print(printable(line))
+    problems = [*waiting.unreadable, *(why for _, why in accepted.outside)]
+    for problem in problems:
+        print(printable(f"! {problem}"))
+    if problems:
+        return TROUBLE
     if not (accepted.written or accepted.held or accepted.refused):
         print("nothing to write: all of it is stored already")
-    for problem in waiting.unreadable:
-        print(printable(f"! {problem}"))
-    if waiting.unreadable:
-        return TROUBLE
     return DIFFERENT if accepted.held or accepted.refused else SAME
 
 
@@ -131,7 +133,7 @@ def _is_of(nodeid: str, test: str) -> bool:
 def _lines(accepted: Accepted, *, dry_run: bool) -> Iterator[str]:
     for update, written in accepted.written:
         how = f"would be {written.how}" if dry_run else written.how
-        yield f"{how}  {update.target}: {update.saved.headline}"
+        yield f"{how}  {update.target}: {update.difference.headline}"
     for update, others in accepted.held:
         numbers = ", ".join(map(str, others))
         yield (

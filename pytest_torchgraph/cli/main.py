@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from ..errors import TorchGraphError
 from . import accept, audit, compare, diff, export, merge, render, review, show
 from .exit_codes import SAME, TROUBLE
+from .formats import printable
 
 COMMANDS = (show, diff, compare, review, accept, render, export, merge, audit)
 
@@ -58,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("pytest_torchgraph: FLOPs need torch, which is not installed", file=sys.stderr)
         return TROUBLE
     except (TorchGraphError, OSError) as error:
-        print(f"pytest_torchgraph: {error}", file=sys.stderr)
+        lines = str(error).splitlines()
+        print(
+            "\n".join(map(printable, [f"pytest_torchgraph: {lines[0]}", *lines[1:]])),
+            file=sys.stderr,
+        )
         return TROUBLE
     return code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..snapshot.changes import brief
 from ..words import counted
 
 if TYPE_CHECKING:
@@ -19,12 +20,11 @@ MAX_FINDINGS = 50
 """How many findings of one comparison a report brings; the others are counted."""
 
 
-def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> Data:
+def difference_data(mismatch: Mismatch) -> Data:
     """The plain data of a failed comparison, of bounded size.
 
     Args:
         mismatch: the comparison.
-        limit: how many of its findings there are at most; the others are counted.
     """
     from ..graph.diff.described import described
 
@@ -32,8 +32,8 @@ def difference_data(mismatch: Mismatch, limit: int = MAX_FINDINGS) -> Data:
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,
-        "findings": [described(each).data() for each in findings[:limit]],
-        "left": max(0, len(findings) - limit),
+        "findings": [described(each).data() for each in findings[:MAX_FINDINGS]],
+        "left": max(0, len(findings) - MAX_FINDINGS),
     }
 
 
@@ -41,6 +41,27 @@ def unknown_difference(mismatch: Mismatch) -> Data:
     """The same where finding out what differs failed."""
     problem = mismatch.problem or "what differs could not be found out"
     return {"problem": problem, "releases": mismatch.releases, "findings": [], "left": 0}
+
+
+def headline(mismatch: Mismatch) -> str:
+    """What is wrong with a comparison, in one line."""
+    if mismatch.problem and not mismatch.parts:
+        return mismatch.problem
+    who = f"{mismatch.problem}: " if mismatch.parts else ""
+    try:
+        if mismatch.parts:
+            return f"{who}{_what_of_ranks(mismatch)}"
+        return mismatch.diff.heading() if mismatch.diff else "the graphs differ"
+    except Exception as error:
+        return f"{who}the graphs differ (finding out how failed: {brief(error)})"
+
+
+def _what_of_ranks(mismatch: Mismatch) -> str:
+    """What differs in any rank, in one line."""
+    from ..graph.diff.headings import heading
+
+    problems = dict.fromkeys(part.problem for part in mismatch.parts if part.problem)
+    return "; ".join([*([heading(mismatch.findings)] if mismatch.findings else []), *problems])
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Described]:

@@ -20,6 +20,7 @@ from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch, Part, findings_of_ranks
 from ..words import format_ranks
 from . import artifacts
+from .comparisons import difference_data, headline, unknown_difference
 from .pending import UPDATE, review_command, save_pending
 
 if TYPE_CHECKING:
@@ -67,15 +68,13 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
     replaced = item.stash.get(REPLACED, [])
     if replaced:
-        from .comparisons import unknown_difference
-
         vars(report)["torchgraph_replaced"] = [
             (path, _difference(each) or unknown_difference(each)) for path, each in replaced
         ]
         del item.stash[REPLACED]
     by_file = item.stash.setdefault(MISMATCHES, {})
     mismatches = by_file.values()
-    not_saved = save_pending(item, report.failed, by_file, _headline)
+    not_saved = save_pending(item, report.failed, by_file, headline)
     item.stash.setdefault(PENDING, {})
     del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES], item.stash[PENDING]
     if not report.failed:
@@ -88,8 +87,6 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
 
 def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
     """The data for the end of the run; None where what differs cannot be found out."""
-    from .comparisons import difference_data
-
     try:
         return difference_data(mismatch)
     except Exception:  # the section says it
@@ -105,7 +102,7 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
         pytest.fail.Exception: always.
     """
     mismatches = item.stash[MISMATCHES].values()
-    files = [f"  {each.path}: {_headline(each)}" for each in mismatches]
+    files = [f"  {each.path}: {headline(each)}" for each in mismatches]
     message = "a comparison with a stored graph failed, and the test passed all the same:"
     advice = (
         "write `assert capture == graph_snapshot`, with nothing around it that swallows the "
@@ -142,7 +139,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     mismatch = snapshot.mismatch
     if mismatch is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
-    lines = [f"graphs {op} stored: {_headline(mismatch)}", *_release(mismatch)]
+    lines = [f"graphs {op} stored: {headline(mismatch)}", *_release(mismatch)]
     if mismatch.is_new:
         lines += mismatch.details
     lines += _accept_lines(snapshot.item, mismatch)
@@ -169,34 +166,14 @@ def _release(mismatch: Mismatch) -> Iterator[str]:
         yield "stored with torch {}, now running torch {}".format(*mismatch.releases)
 
 
-def _headline(mismatch: Mismatch) -> str:
-    if mismatch.problem and not mismatch.parts:
-        return mismatch.problem
-    who = f"{mismatch.problem}: " if mismatch.parts else ""
-    try:
-        if mismatch.parts:
-            return f"{who}{_what_of_ranks(mismatch)}"
-        return mismatch.diff.heading() if mismatch.diff else "the graphs differ"
-    except Exception as error:
-        return f"{who}the graphs differ (finding out how failed: {brief(error)})"
-
-
-def _what_of_ranks(mismatch: Mismatch) -> str:
-    """What differs in any rank, in one line."""
-    from ..graph.diff.headings import heading
-
-    problems = dict.fromkeys(part.problem for part in mismatch.parts if part.problem)
-    return "; ".join([*([heading(mismatch.findings)] if mismatch.findings else []), *problems])
-
-
 def _section(
     item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, not_saved: str
 ) -> Iterator[str]:
-    headline = _headline(mismatch)
+    head = headline(mismatch)
     yield from _release(mismatch)
-    if not (mismatch.is_new and headline in report.longreprtext):  # the assertion says it as well
-        yield headline
-    item.user_properties.append(("torchgraph", f"{mismatch.path}: {headline}"))
+    if not (mismatch.is_new and head in report.longreprtext):  # the assertion says it as well
+        yield head
+    item.user_properties.append(("torchgraph", f"{mismatch.path}: {head}"))
     lines: list[str] = list(mismatch.details)
     try:
         lines += _findings(mismatch)
@@ -214,7 +191,7 @@ def _section(
     try:
         _write_texts(item, mismatch)
         for each in shown:
-            drawn.append((yield from _draw(item, report, mismatch, headline, each)))
+            drawn.append((yield from _draw(item, report, mismatch, head, each)))
         if mismatch.parts[MOST_DRAWN:]:
             rest = [rank for part in mismatch.parts[MOST_DRAWN:] for rank in part.ranks]
             yield f"no picture of {format_ranks(rest)}"
@@ -223,7 +200,7 @@ def _section(
     if settings.get(item.config).report is not None:
         try:
             for each, picture in zip_longest(shown, drawn):
-                _add_to_page(item, mismatch, headline, lines, each, picture)
+                _add_to_page(item, mismatch, head, lines, each, picture)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ..errors import OutsideRootError
 from ..settings import config as settings
+from ..settings.paths import inside
 from ..snapshot import PENDING
 from ..snapshot.changes import brief
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
 from . import artifacts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..snapshot.compare import Mismatch
     from ..snapshot.pending import PendingUpdate
 
 UPDATE = "--torchgraph-update"
 REVIEW = "python -m pytest_torchgraph review"
-MAX_FINDINGS = 1000
-"""How many findings of one comparison are saved; where there are more, they are counted."""
 
 
 def review_command(config: pytest.Config) -> str:
@@ -64,48 +65,36 @@ def save_pending(
                 continue
             paths = map(str, pending.digests)
             mismatch = next((mismatches[path] for path in paths if path in mismatches), None)
-            saved = _saved(item, pending, mismatch, headline(mismatch) if mismatch else "")
-            artifacts.path(item, name, PENDING_SUFFIX).write_text(saved.to_json(), encoding="utf-8")
+            problem_line = headline(mismatch) if mismatch else " ".join(pending.problem.split())
+            content = _saved(item, pending).to_json(
+                problem_line, pending.refused or settings.rerun_command(item, UPDATE)
+            )
+            artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
         except Exception as error:
             problem = brief(error)
     return problem
 
 
-def _saved(
-    item: pytest.Item, pending: PendingUpdate, mismatch: Mismatch | None, headline: str
-) -> SavedUpdate:
-    from .comparisons import difference_data, unknown_difference
-
-    difference: dict[str, Any]
-    if mismatch is None:
-        headline = " ".join(pending.problem.split())
-        difference = {"problem": headline, "releases": None, "findings": [], "left": 0}
-    else:
-        try:
-            difference = difference_data(mismatch, MAX_FINDINGS)
-        except Exception:  # the section says it
-            difference = unknown_difference(mismatch)
+def _saved(item: pytest.Item, pending: PendingUpdate) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
-    inside = all(paths.values())
+    may_write = all(paths.values())
     return SavedUpdate(
         test=item.nodeid,
         target=paths[pending.target] or str(pending.target),
         text=pending.text,
+        stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
-        refused=pending.refused or ("" if inside else OUTSIDE),
-        headline=headline,
-        details=mismatch.details if mismatch else (),
-        accept=pending.refused or settings.rerun_command(item, UPDATE),
-        difference=difference,
+        refused=pending.refused or ("" if may_write else OUTSIDE),
     )
 
 
 def _below_root(config: pytest.Config, path: Path) -> str:
-    """A path relative to the root directory, with `/`; "" where it is not in it."""
-    for root, file in (
-        (config.rootpath, path),
-        (Path(os.path.realpath(config.rootpath)), Path(os.path.realpath(path))),
-    ):
-        if file.is_relative_to(root):
-            return file.relative_to(root).as_posix()
-    return ""
+    """Return a path relative to the root directory, with `/`, or "" if an update refuses it."""
+    root = config.rootpath
+    try:
+        real = inside(path, root)
+    except OutsideRootError:
+        return ""
+    if path.is_relative_to(root):
+        return path.relative_to(root).as_posix()
+    return real.relative_to(os.path.realpath(root)).as_posix()

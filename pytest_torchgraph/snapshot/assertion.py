@@ -31,7 +31,7 @@ import pytest
 from syrupy.assertion import AssertionResult, SnapshotAssertion
 from syrupy.location import PyTestLocation
 
-from ..errors import GraphFormatError, TorchGraphError
+from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..settings import config as settings
 from . import COMPARED, MISMATCHES, PENDING, REPLACED, STORED, USED
 from .extension import GraphExtension
@@ -226,7 +226,8 @@ class GraphSnapshot(SnapshotAssertion):
         if comparison.release != files.running:
             how, change = "created", changes.beside(comparison.release, files, change)
         if how != "unchanged":
-            write_text(Path(comparison.key), str(result.asserted_data))
+            with self._noting_refusal(comparison.key):
+                write_text(Path(comparison.key), str(result.asserted_data), root=self._root)
             result.created, result.updated = how == "created", how != "created"
         if mismatch is not None and not mismatch.is_new:
             self.item.stash.setdefault(REPLACED, []).append((comparison.key, mismatch))
@@ -248,19 +249,35 @@ class GraphSnapshot(SnapshotAssertion):
         assert files.next is not None
         release, file = files.next
         self._settled.add(os.path.abspath(files.own))
-        if remove_file(files.own):
+        with self._noting_refusal(os.path.abspath(files.own)):
+            removed = remove_file(files.own, root=self._root)
+        if removed:
             equal = f"equal to that of torch {release}"
             self._note("removed", os.path.abspath(files.own), equal)
         else:
             self._note("unchanged", os.path.abspath(file))
 
+    @property
+    def _root(self) -> Path:
+        return self.item.config.rootpath
+
+    @contextmanager
+    def _noting_refusal(self, location: str) -> Iterator[None]:
+        """Record for the summary that a file leads outside the root directory."""
+        __tracebackhide__ = True
+        try:
+            yield
+        except OutsideRootError as error:
+            self._note("refused", location, error.reason)
+            raise
+
     def _note(self, how: str, location: str, change: str = "") -> None:
         """Record for the report that this test's update settled a file.
 
         Args:
-            how: "created", "updated", "renamed", "removed" or "unchanged".
+            how: "created", "updated", "renamed", "removed", "unchanged" or "refused".
             location: the file's path.
-            change: what is new in it, "" for nothing.
+            change: what is new in it, or why it is refused; "" for nothing.
         """
         self.item.stash[COMPARED].append(location)
         self.item.stash.setdefault(STORED, []).append((how, location, change))
@@ -275,7 +292,7 @@ class GraphSnapshot(SnapshotAssertion):
             stored = None if result.recalled_data is None else str(result.recalled_data)
             return pending_update(files, stored, text, problem)
         except TorchGraphError as error:  # the file of another release cannot be read
-            return PendingUpdate(Path(comparison.key), None, {}, problem, str(error))
+            return PendingUpdate(Path(comparison.key), None, None, {}, problem, str(error))
 
     def _note_pending(self) -> None:
         """Record for the report what an update would do, where a comparison came to an end."""

@@ -93,7 +93,7 @@ class Mismatch:
     @property
     def text_diff(self) -> list[str]:
         """The difference of the texts with one line a node; empty where no graph is stored."""
-        if self.stored is None or not self.stored.graphs:
+        if self.stored is None or not self.stored.graphs or not self.subject.graphs:
             return []
         now = self.subject.to_text(self.stored.header.detail, fold=False)
         return _text_diff(self.stored_text, now)
@@ -153,7 +153,7 @@ def _text_diff(stored: str, now: str) -> list[str]:
 
 
 def _diff(stored: Document, subject: Subject) -> GraphDiff | None:
-    if not stored.graphs:
+    if not stored.graphs or not subject.graphs:
         return None
     from ..graph.diff.report import diff_graphs
 

@@ -6,20 +6,45 @@ the old file is still there.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import TorchGraphError
+from ..errors import OutsideRootError, TorchGraphError
+from ..settings.paths import inside
 from . import TEMPORARY
+
+MOST_BYTES = 64 * 2**20
+"""The size of the largest file that is read."""
 
 LEFT_OVER = 60.0
 """The age in seconds at which such a file is taken for the rest of a process that was killed.
 
 A younger file may be one that another worker is writing at the moment.
 """
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: if it cannot be read, has more than `MOST_BYTES`, or is a FIFO, socket or device.
+    """
+    # Opening a FIFO waits for a writer, and /dev/zero has no end: look at the kind first.
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.EINVAL, "not a regular file")
+    with path.open("rb") as file:
+        # A file in /proc says that it has 0 bytes, so the size alone is not enough.
+        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else None
+    if data is None or len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES // 2**20} MiB")
+    return data
 
 
 def read_text(path: Path) -> str | None:
@@ -33,7 +58,7 @@ def read_text(path: Path) -> str | None:
     """
     __tracebackhide__ = True
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -43,40 +68,67 @@ def read_text(path: Path) -> str | None:
     return data.decode("utf-8", "surrogateescape")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Store a text as a whole; where that fails, the file stays as it was.
+def write_text(path: Path, text: str, *, root: Path | None = None) -> None:
+    """Store a text as a whole; if that fails, the file stays as it was.
 
-    Missing directories are made. A link stays a link: the file behind it is written.
+    Missing directories are made. A link stays a link: the file that it leads to is written.
+
+    Args:
+        path: the file.
+        text: its new content.
+        root: the directory in which the file must be, see `settings.paths.inside`; `None` for an
+            output whose path the user chose.
 
     Raises:
+        OutsideRootError: if the file is not inside `root`.
         TorchGraphError: if the directory or the file cannot be written.
     """
     __tracebackhide__ = True
     try:
-        target = Path(os.path.realpath(path))
+        target = _real(path, root)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, text)
+        with _written_beside(target, text) as temporary:
+            # A link may have been made since; only the move below writes to its place.
+            if _real(path, root) != target:
+                raise OSError(errno.EBUSY, "a link on its way changed meanwhile")
+            os.replace(temporary, target)
+    except OutsideRootError as error:
+        raise OutsideRootError(error.reason, f"cannot store the graph in {path}") from None
     except OSError as error:
         raise TorchGraphError(f"cannot store the graph in {path}: {_reason(error)}") from None
 
 
-def remove_file(path: Path) -> bool:
-    """Remove a stored file; false where there is none.
+def remove_file(path: Path, *, root: Path) -> bool:
+    """Remove a stored file; return False if there is none.
+
+    Args:
+        path: the file.
+        root: the directory in which it must be, see `settings.paths.inside`.
 
     Raises:
+        OutsideRootError: if the file is not inside `root`.
         TorchGraphError: if it cannot be removed.
     """
     __tracebackhide__ = True
     try:
+        inside(path, root)
         path.unlink()
     except FileNotFoundError:
         return False
+    except OutsideRootError as error:
+        raise OutsideRootError(error.reason, f"cannot remove the stored graph {path}") from None
     except OSError as error:
         raise TorchGraphError(f"cannot remove the stored graph {path}: {_reason(error)}") from None
     return True
 
 
-def _replace(target: Path, text: str) -> None:
+def _real(path: Path, root: Path | None) -> Path:
+    return Path(os.path.realpath(path)) if root is None else inside(path, root)
+
+
+@contextmanager
+def _written_beside(target: Path, text: str) -> Iterator[Path]:
+    """Write a text into a temporary file, which is removed if it is not moved to `target`."""
     temporary = target.parent / f".{os.urandom(8).hex()}.{TEMPORARY}"
     try:
         # "x" and not mkstemp, whose files nobody but the owner can read.
@@ -86,16 +138,17 @@ def _replace(target: Path, text: str) -> None:
             os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, temporary)
-        os.replace(temporary, target)
+        yield temporary
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove the temporary files in a directory that are older than `LEFT_OVER`, where possible."""
+def remove_leftovers(directory: Path, *, root: Path) -> None:
+    """Remove the temporary files in a directory that are older than `LEFT_OVER`, if possible."""
     for path in directory.glob(f".*.{TEMPORARY}"):
-        with suppress(OSError):
+        with suppress(OSError, OutsideRootError):
+            inside(path, root)
             if time.time() - path.stat().st_mtime > LEFT_OVER:
                 path.unlink()
 

@@ -10,18 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
 
-from ..errors import TorchGraphError
+from ..errors import GraphFormatError, TorchGraphError
 from . import SUFFIX
-from .files import read_text
+from .compare import read_stored
+from .files import read_bytes, read_text
 from .release_files import ReleaseFiles
 
 PENDING_SUFFIX = ".update.json"
-VERSION = 1
-"""Counted up where the JSON changes so that an older release cannot read it."""
+VERSION = 2
+"""Counted up where the JSON changes so that an older release cannot read it.
+
+Version 1 has no `stored`, and the run's own words about the difference, which are not read.
+"""
+UNREAD = ("headline", "details", "accept", "difference")
+"""The keys of a file that are for people: a review computes its words from the texts."""
 
 SEVERAL = (
     "this test compares several graphs with this file, and an update stores one of them: give "
@@ -37,6 +42,7 @@ class PendingUpdate:
     Attributes:
         target: the file that it writes or removes.
         text: what it writes; None where it removes the file.
+        stored: the text that was compared with; `None` if there is no file.
         digests: the files that decide about it, each with its `digest`, None for one that is not
             there.
         problem: why the comparison failed where there is no `Mismatch`, else "".
@@ -45,6 +51,7 @@ class PendingUpdate:
 
     target: Path
     text: str | None
+    stored: str | None
     digests: Mapping[Path, str | None]
     problem: str = ""
     refused: str = ""
@@ -56,13 +63,9 @@ class SavedUpdate:
 
     Attributes:
         test: the id of the test.
-        target, text, refused: as of `PendingUpdate`; without a text and with `refused`, what would
-            be written is not known.
+        target, text, stored, refused: as of `PendingUpdate`; without a text and with `refused`,
+            what would be written is not known.
         digests: as of `PendingUpdate`.
-        headline: what is wrong, in one line.
-        details: further lines about it.
-        accept: the command that runs the test again and stores what it captures.
-        difference: the findings, see `report.comparisons.difference_data`.
     """
 
     test: str
@@ -70,68 +73,97 @@ class SavedUpdate:
     text: str | None
     digests: Mapping[str, str | None]
     refused: str
-    headline: str
-    details: tuple[str, ...]
-    accept: str
-    difference: Mapping[str, Any] = field(repr=False)
+    stored: str | None = None
 
-    def to_json(self) -> str:
-        """The content of a file; characters that are not ASCII are escaped."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps({"torchgraph_update": VERSION, **fields}, indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, content: str | bytes, path: Path) -> SavedUpdate:
-        """What `to_json` gave.
-
-        The file may come from another machine: nothing in it makes an update write anything but a
-        stored graph below the root directory.
+    def to_json(self, headline: str, accept: str) -> str:
+        """Return the content of a file; characters that are not ASCII are escaped.
 
         Args:
-            content: of the file.
-            path: the file, for messages.
+            headline: what is wrong, in one line.
+            accept: the command that runs the test again and stores what it captures.
+        """
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        words = {"headline": headline, "accept": accept}
+        return json.dumps({"torchgraph_update": VERSION, **words, **fields}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> SavedUpdate:
+        """Read what `to_json` gave.
+
+        The file may come from another machine, from a branch of somebody else: whatever is in it,
+        an update made of it writes nothing but a whole text of graphs, into a file that
+        `graph_snapshot` may have written.
+
+        Args:
+            path: the file.
 
         Raises:
-            TorchGraphError: for anything else.
+            TorchGraphError: for anything else, in one line.
         """
         try:
-            data = json.loads(content)
+            data = json.loads(read_bytes(path).decode("utf-8"))
             version = data.pop("torchgraph_update")
-            if version != VERSION:
+            if version not in (1, VERSION):
                 raise TorchGraphError(
-                    f"{path} is of version {version}, and this release reads {VERSION}: use the "
-                    "release of pytest-torchgraph that the run had"
+                    f"{path} is of version {version}, and this release reads 1 to {VERSION}: use "
+                    "the release of pytest-torchgraph that the run had"
                 )
-            saved = cls(**{**data, "details": tuple(data["details"])})
+            saved = cls(**{key: value for key, value in data.items() if key not in UNREAD})
             saved._check()
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except OSError as error:
+            raise TorchGraphError(f"cannot read {path}: {error.strerror or error}") from None
+        except GraphFormatError as error:
+            where = f"line {error.line} of its text"
+            raise TorchGraphError(
+                f"{path}: {where} is not one of graphs: {error.problem}"
+            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise TorchGraphError(f"{path} is not a whole file of a run: {reason}") from None
         return saved
 
     def _check(self) -> None:
-        """Refuse values of wrong types, and paths that are not those of stored graphs.
+        """Refuse values of wrong types, texts that are not graphs, and paths of other files.
 
         Raises:
-            ValueError: saying which.
+            ValueError: saying which. A `GraphFormatError` has the position in the text.
         """
-        texts = (self.test, self.target, self.refused, self.headline, self.accept, *self.details)
+        texts = (self.test, self.target, self.refused)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a text is missing")
-        if any("\0" in text for text in texts):
+        if any("\0" in text for text in (*texts, *self.digests)):
             raise ValueError("a text has a null character")
-        if not isinstance(self.text, str | None) or not isinstance(self.difference, dict):
-            raise ValueError("the graphs or the findings are missing")
-        if self.text is not None and not self.text.startswith("torchgraph "):
-            raise ValueError("its text is not one of graphs")
+        for text in (*texts, *self.digests):
+            text.encode()  # json.loads takes half of a surrogate pair, which no file can have
+        if not all(isinstance(text, str | None) for text in (self.text, self.stored)):
+            raise ValueError("the graphs are missing")
+        digest(self.stored)  # which may have bytes that are not UTF-8, and no other surrogates
         for name, found in self.digests.items():
             if not isinstance(found, str | None):
                 raise ValueError(f"{name!r} has no digest")
-        if not self.refused and self.target not in self.digests:
+        if self.refused:
+            return
+        if self.target not in self.digests:
             raise ValueError(f"nothing is known of {self.target!r}")
         for name in (self.target, *self.digests):
-            if not self.refused and not _is_stored_graph(name):
+            if not _is_stored_graph(name):
                 raise ValueError(f"{name!r} is no path of a stored graph below the root directory")
+        if self.text is not None:
+            read_stored(self.text)
+        elif self.successor is None:
+            raise ValueError("it removes a stored graph, and no other one takes its place")
+
+    @property
+    def compared(self) -> str | None:
+        """The file that was compared with: the target, else the first that was there."""
+        there = [name for name, found in self.digests.items() if found is not None]
+        return self.target if self.target in there else next(iter(there), None)
+
+    @property
+    def successor(self) -> str | None:
+        """The file of another release that makes the target unnecessary, if it is removed."""
+        names = (name for name, found in self.digests.items() if found and name != self.target)
+        return next(names, None)
 
 
 def pending_update(
@@ -150,7 +182,9 @@ def pending_update(
     for path in (files.own, files.next and files.next[1]):
         if path is not None and path != compared:
             digests[path] = digest(read_text(path))
-    return PendingUpdate(files.own or compared, text, digests, problem, files.why_not_written())
+    return PendingUpdate(
+        files.own or compared, text, stored, digests, problem, files.why_not_written()
+    )
 
 
 def joined(earlier: PendingUpdate | None, later: PendingUpdate | None) -> PendingUpdate | None:

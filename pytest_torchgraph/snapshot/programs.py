@@ -102,9 +102,9 @@ def _ops(graph: Graph) -> str:
 def _compare_runs(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
     """Compare how often the eager graphs ran; all else is equal, their names too."""
     lines = [
-        f"{graph.name} {ran(graph.runs)}, stored: {document.runs[graph.name]}"
-        for graph in subject.graphs
-        if graph.eager and document.runs.get(graph.name, graph.runs) != graph.runs
+        f"{name} {ran(runs)}, stored: {document.runs[name]}"
+        for name, runs in subject.runs.items()
+        if document.runs.get(name, runs) != runs
     ]
     if len(lines) < 2:
         return (lines[0], ()) if lines else None
@@ -124,7 +124,7 @@ def _listing(graphs: tuple[Graph, ...]) -> str:
 
 def _compare_counts(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
     before = document.counts or _counts(canonical(document.graphs))
-    after = _counts(subject.graphs)
+    after = subject.counts
     names, new_names = [name for name, _ in before], [name for name, _ in after]
     if names != new_names:
         return (

@@ -16,6 +16,9 @@ import pytest
 DIRECTORY = "__snapshots__"
 """Where syrupy stores snapshots, beside a test file."""
 
+TROUBLE = 2
+"""The exit status of a run that refused to write or remove a file, as of the commands."""
+
 _LEFT_OUT = "torchgraph_left_out"
 """The key under which a worker sends its `problem` to the controller."""
 
@@ -50,6 +53,7 @@ class RunRecord:
         self.unjudged: dict[str, str] = {}
         self.problem = ""
         self._collected: list[pytest.Item] = []
+        self._session: pytest.Session | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record one phase of one test."""
@@ -114,6 +118,7 @@ class RunRecord:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Send the problem to the controller, in a worker of pytest-xdist."""
+        self._session = session
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_LEFT_OUT] = self.problem
@@ -126,6 +131,14 @@ class RunRecord:
         return bool(self.compared) or any(
             (home / DIRECTORY).is_dir() for home in {(root / file).parent for file in files}
         )
+
+    def end_with_trouble(self) -> None:
+        """Let pytest end with exit status 2: a stored file leads outside the root directory.
+
+        The last hook that may do so is the terminal summary, which removes stale files.
+        """
+        if self._session is not None:
+            self._session.exitstatus = TROUBLE
 
     def left_out(self, what: str) -> None:
         """Record why not everything ran; the first reason counts."""

@@ -23,11 +23,13 @@ from pathlib import Path
 import pytest
 
 from ..device_types import KNOWN
+from ..errors import TorchGraphError
 from ..settings import config as settings
 from ..settings.filters import filter_given
 from ..torch_release import running_release
 from . import SUFFIX
 from .file_names import may_be_of, rank_in, release_in
+from .files import remove_file
 from .run import DIRECTORY, RunRecord, file_of
 
 ACCELERATORS = ({*KNOWN} - {"cpu"}) | {"hip", "metal", "tpu", "vulkan"}
@@ -201,18 +203,22 @@ def devices_in(text: str) -> set[str]:
     }
 
 
-def remove(stale: Stale) -> Iterator[tuple[Path, str]]:
+def remove(stale: Stale, root: Path) -> Iterator[tuple[Path, TorchGraphError | None]]:
     """Remove the stale files, and directories that are empty then.
 
+    Args:
+        stale: the stale files.
+        root: the root directory, outside which nothing is removed.
+
     Yields:
-        each file with the error that kept it, "" for none.
+        each file with the error that kept it, `None` if it was removed.
     """
     for path in stale.files:
         try:
-            path.unlink()
-        except OSError as error:
-            yield path, error.strerror or str(error)
+            remove_file(path, root=root)
+        except TorchGraphError as error:
+            yield path, error
             continue
-        yield path, ""
+        yield path, None
         with suppress(OSError):  # another process may have been there, or put a file there
             path.parent.rmdir()

@@ -17,7 +17,8 @@ from ..graph import Graph
 from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
 from ..graph.text.format import Header, format_document
-from ..graph.text.ranks import format_sections
+from ..graph.text.parse import Document
+from ..graph.text.ranks import RanksDocument, format_sections
 from .strict import strict
 
 
@@ -33,6 +34,16 @@ class Subject:
     graphs: tuple[Graph, ...]
     header: Header
 
+    @property
+    def counts(self) -> tuple[tuple[str, dict[str, int]], ...]:
+        """For each graph its name and how often each op occurs."""
+        return tuple((graph.name, dict(graph.op_counts)) for graph in self.graphs)
+
+    @property
+    def runs(self) -> Mapping[str, int]:
+        """How often each eager graph ran, by its name."""
+        return {graph.name: graph.runs for graph in self.graphs if graph.eager}
+
     def to_text(self, detail: Detail, fold: bool = True) -> str:
         """The document that would be stored; with `fold=False`, with one line a node."""
         return format_document(self.graphs, self.header, detail, fold=fold)
@@ -40,14 +51,32 @@ class Subject:
     def key(self, detail: Detail) -> object:
         """Equal for subjects that are equal at a level of detail."""
         if detail == "ops":
-            counts = [(g.name, frozenset(g.op_counts.items())) for g in self.graphs]
-            return tuple(counts), self._runs
+            counts = [(name, frozenset(of_graph.items())) for name, of_graph in self.counts]
+            return tuple(counts), tuple(self.runs.values())
         graphs = self.graphs if detail == "dataflow" else tuple(map(strict, self.graphs))
-        return tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs), self._runs
+        parts = tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs)
+        return parts, tuple(self.runs.values())
+
+
+@dataclass(frozen=True)
+class ReadSubject(Subject):
+    """The same, read from a text: with `detail ops` it has counts and no graphs.
+
+    Attributes:
+        document: the parsed text.
+    """
+
+    document: Document
 
     @property
-    def _runs(self) -> tuple[int, ...]:
-        return tuple(graph.runs for graph in self.graphs if graph.eager)
+    def counts(self) -> tuple[tuple[str, dict[str, int]], ...]:
+        """As of `Subject`."""
+        return self.document.counts or super().counts
+
+    @property
+    def runs(self) -> Mapping[str, int]:
+        """As of `Subject`."""
+        return self.document.runs
 
 
 @dataclass(frozen=True)
@@ -66,6 +95,11 @@ class RanksSubject:
     def header(self) -> Header:
         """How they were captured: all in the same way."""
         return next(iter(self.of_rank.values())).header
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs of all ranks, one after the other."""
+        return tuple(graph for subject in self.of_rank.values() for graph in subject.graphs)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -89,6 +123,14 @@ class RanksSubject:
         """The document that would be stored; with `fold=False`, with one line a node."""
         sections = [(ranks, subject.graphs) for ranks, subject in self.classes(detail)]
         return format_sections(self.mesh, sections, self.header, detail, fold=fold)
+
+
+def read_subject(document: Document | RanksDocument) -> Subject | RanksSubject:
+    """The left side of a comparison that was made elsewhere, of the text that it gave."""
+    if isinstance(document, Document):
+        return ReadSubject(canonical(document.graphs), document.header, document)
+    of_rank = {rank: read_subject(each) for rank, each in sorted(document.of_rank.items())}
+    return RanksSubject(dict(document.mesh), of_rank)  # type: ignore[arg-type]
 
 
 def subject_of(value: object) -> Subject | RanksSubject:

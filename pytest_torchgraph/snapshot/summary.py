@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..errors import OutsideRootError
 from ..settings import config as settings
 from .files import remove_leftovers
 from .run import RunRecord
@@ -30,10 +31,12 @@ def summarize(reporter: pytest.TerminalReporter, run: RunRecord, stale: Stale) -
     config = reporter.config
     chosen = settings.get(config)
     lines = [*_stored(config, run)]
-    lines += _pruned(config, stale) if chosen.prune else _stale(config, stale)
+    lines += _pruned(config, run, stale) if chosen.prune else _stale(config, stale)
     if chosen.update or chosen.prune:
         for directory in {path.parent for path in run.compared}:
-            remove_leftovers(directory)
+            remove_leftovers(directory, root=config.rootpath)
+    if any(how == "refused" for how, _, _ in run.stored):
+        run.end_with_trouble()
     if lines:
         reporter.section("stored graphs")
         for line in lines:
@@ -74,14 +77,17 @@ def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:
         yield f"stale, no test compares them: {_first(config, stale.files)} ({PRUNE} removes them)"
 
 
-def _pruned(config: pytest.Config, stale: Stale) -> Iterator[str]:
+def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str]:
     """Remove the stale files; a line for each of them, and for what was kept."""
     if stale.reason:
         yield f"nothing removed: {stale.reason}"
         return
-    for path, problem in remove(stale):
-        shown = settings.shown(config, path)
-        yield f"could not remove {shown}: {problem}" if problem else f"removed  {shown}"
+    for path, error in remove(stale, config.rootpath):
+        if isinstance(error, OutsideRootError):
+            run.end_with_trouble()
+            yield f"refused  {settings.shown(config, path)}: {error.reason}"
+        else:
+            yield f"removed  {settings.shown(config, path)}" if error is None else str(error)
     if not stale.files:
         yield "nothing to remove"
     if stale.elsewhere:

@@ -56,7 +56,7 @@ def add_root(parser: argparse.ArgumentParser) -> None:
         "--root",
         type=Path,
         help="pytest's root directory in this checkout (default: the nearest directory, from here "
-        "upwards, that has one of the test files)",
+        "upwards, that has most of the test files)",
     )
 
 
@@ -80,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
     elif waits(waiting.states()):
         _go_through(waiting)
     else:
-        print(next(listing(waiting)))
+        lines = listing(waiting)
+        print("\n".join(map(printable, lines if waiting.unreadable else [next(lines)])))
     if waiting.unreadable:
         return TROUBLE
     return DIFFERENT if waits(waiting.states()) else SAME

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import TorchGraphError
+from ...errors import OutsideRootError, TorchGraphError
 from ...snapshot.files import read_text, remove_file, write_text
 from ...snapshot.pending import digest
 from .waiting import Update, Waiting
@@ -20,11 +20,13 @@ class Written:
         path: the file.
         before: its text before; None where there was none.
         after: its text now; None where it was removed.
+        root: the directory in which it must be.
     """
 
     path: Path
     before: str | None
     after: str | None
+    root: Path
 
     @property
     def how(self) -> str:
@@ -41,7 +43,21 @@ class Written:
         """
         if digest(read_text(self.path)) != digest(self.after):
             raise TorchGraphError(f"{self.path} has changed meanwhile, and stays as it is")
-        _store(self.path, self.before)
+        self._write(self.before)
+
+    def make(self) -> None:
+        """Write or remove the file.
+
+        Raises:
+            TorchGraphError: if that is not possible.
+        """
+        self._write(self.after)
+
+    def _write(self, text: str | None) -> None:
+        if text is None:
+            remove_file(self.path, root=self.root)
+        else:
+            write_text(self.path, text, root=self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +68,13 @@ class Accepted:
         written: the stored files that were written, or would be.
         held: the updates that wait for another cause, with the numbers of all such.
         refused: the updates that cannot be made or could not be written, with the reason.
+        outside: those whose file leads outside the root directory, with the reason.
     """
 
     written: tuple[tuple[Update, Written], ...]
     held: tuple[tuple[Update, tuple[int, ...]], ...]
     refused: tuple[tuple[Update, str], ...]
+    outside: tuple[tuple[Update, str], ...] = ()
 
 
 def accept(
@@ -78,6 +96,7 @@ def accept(
     written: list[tuple[Update, Written]] = []
     held: list[tuple[Update, tuple[int, ...]]] = []
     refused: list[tuple[Update, str]] = []
+    outside: list[tuple[Update, str]] = []
     for update in updates:
         state, why = update.state()
         if state == "stored":
@@ -90,13 +109,16 @@ def accept(
             held.append((update, tuple(sorted(others))))
         else:
             try:
-                done = Written(update.path, read_text(update.path), update.saved.text)
+                before = read_text(update.path)
+                done = Written(update.path, before, update.saved.text, update.root)
                 if not dry_run:
-                    _store(done.path, done.after)
+                    done.make()
                 written.append((update, done))
+            except OutsideRootError as error:  # a link was made since the updates were read
+                outside.append((update, str(error)))
             except TorchGraphError as error:
                 refused.append((update, str(error)))
-    return Accepted(tuple(written), tuple(held), tuple(refused))
+    return Accepted(tuple(written), tuple(held), tuple(refused), tuple(outside))
 
 
 def undo(written: Sequence[Written]) -> list[str]:
@@ -108,10 +130,3 @@ def undo(written: Sequence[Written]) -> list[str]:
         except TorchGraphError as error:
             problems.append(str(error))
     return problems
-
-
-def _store(path: Path, text: str | None) -> None:
-    if text is None:
-        remove_file(path)
-    else:
-        write_text(path, text)

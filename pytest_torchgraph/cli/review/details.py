@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import unified_diff
 
-from ...errors import TorchGraphError
 from ...graph.diff.cause_table import some
 from ...graph.diff.words import cost_text
-from ...snapshot.files import read_text
 from ...words import counted
+from .difference import Difference
 from .listing import notes
 from .waiting import NumberedCause, State, Update, Waiting
 
@@ -49,40 +47,17 @@ def cause_details(
 
 def update_details(update: Update) -> list[str]:
     """What is wrong with one stored graph, its findings, and the difference of the texts."""
-    saved = update.saved
-    lines = [f"test    {saved.test}", f"file    {update.target}"]
-    if picture := update.beside(".svg"):
-        lines.append(f"picture {picture}")
-    lines += [saved.headline, *saved.details, ""]
-    return [*lines, *_findings(update), *_text_difference(update)]
+    difference = update.difference
+    lines = [f"test    {update.saved.test}", f"file    {update.target}"]
+    lines += [difference.headline, *difference.details, ""]
+    return [*lines, *_findings(difference), *difference.text_lines()]
 
 
-def _findings(update: Update) -> Iterator[str]:
-    """All findings as the run wrote them, else in short."""
-    text = update.beside(".txt")
-    if text is not None:
-        yield from text.read_text(encoding="utf-8", errors="replace").splitlines()[2:]
+def _findings(difference: Difference) -> Iterator[str]:
+    """All findings, with every node that they changed."""
+    mismatch = difference.mismatch
+    for finding in mismatch.findings if mismatch is not None else ():
+        size = sum(len(place.changes) + len(place.consequences) for place in finding.places)
+        yield from finding.to_text(limit=size).splitlines()
+    if mismatch is not None and mismatch.findings:
         yield ""
-    elif update.saved.difference["findings"]:
-        for finding in update.findings:
-            yield f"{finding.sign} {finding.what}"
-            if finding.before:
-                yield f"    before  {finding.before}"
-            if finding.after:
-                yield f"    after   {finding.after}"
-        yield ""
-
-
-def _text_difference(update: Update) -> list[str]:
-    """The texts with one line a node, where the run left them, else as they are stored."""
-    left = update.beside(".diff")
-    if left is not None:
-        return left.read_text(encoding="utf-8", errors="replace").splitlines()
-    try:
-        stored = read_text(update.path)
-    except TorchGraphError as error:
-        return [str(error)]
-    after = update.saved.text
-    if stored is None or after is None:
-        return (after or "").splitlines()
-    return list(unified_diff(stored.splitlines(), after.splitlines(), "stored", "now", lineterm=""))

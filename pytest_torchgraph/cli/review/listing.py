@@ -73,7 +73,7 @@ def data(waiting: Waiting) -> dict[str, Any]:
             {
                 "test": update.saved.test,
                 "file": update.target,
-                "headline": update.saved.headline,
+                "headline": update.difference.headline,
                 "state": states[update.target][0],
                 "why": states[update.target][1],
                 "causes": sorted(waiting.causes_by_target[update.target]),

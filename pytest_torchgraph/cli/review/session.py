@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from ...errors import TorchGraphError
 from ...words import counted
 from .accepting import Accepted, Written, accept, undo
 from .details import cause_details, update_details
@@ -208,7 +209,7 @@ class Session:
             self._decide(Decided(cause.number, self._decision, written), "accepted")
         if self.status(cause) == "stored" and not accepted.written:
             self.message = "all of it is stored already"
-        if not accepted.refused:
+        if not (accepted.refused or accepted.outside):
             self._go_on()
 
     def _undo(self) -> None:
@@ -225,10 +226,13 @@ class Session:
         self.message = "; ".join([back, *problems])
 
     def _picture(self) -> Path | None:
-        picture = self.update.beside(".svg")
-        if picture is None:
-            self.message = "the run left no picture of this"
-        return picture
+        from .picture import draw_difference
+
+        try:
+            return draw_difference(self.update)
+        except (TorchGraphError, OSError) as error:
+            self.message = f"no picture: {error}"
+        return None
 
     def _show(self, page: Page) -> None:
         # The same key goes back: Enter opens a graph, and Enter closes it.
@@ -286,6 +290,6 @@ def _outcome(accepted: Accepted) -> str:
         others = sorted({number for _, numbers in accepted.held for number in numbers})
         which = f"cause {', '.join(map(str, others))}"
         parts.append(f"{len(accepted.held)} waiting for {which} as well")
-    if accepted.refused:
-        parts.append(f"{len(accepted.refused)} refused: {accepted.refused[0][1]}")
+    if refused := (*accepted.refused, *accepted.outside):
+        parts.append(f"{len(refused)} refused: {refused[0][1]}")
     return "; ".join(parts)

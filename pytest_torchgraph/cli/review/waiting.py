@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from ...errors import TorchGraphError
-from ...graph.diff.described import CauseInWords, Described, causes_in_words, problem_described
-from ...graph.diff.identity import Identity
+from ...errors import OutsideRootError, TorchGraphError
+from ...graph.diff.described import CauseInWords, Described, causes_in_words
+from ...settings.paths import inside
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest
-from ...words import counted
+from .difference import Difference, difference_of
 
 State = Literal["waits", "stored", "refused"]
 DEFAULT = Path(".pytest_cache") / "d" / "torchgraph"
@@ -30,14 +30,14 @@ class Update:
         file: the file that a run left.
         root: the directory that paths are relative to.
         saved: what it holds.
-        findings: what differs, in words; at least one.
+        difference: how it differs from what is stored.
         conflict: why no update of this stored file is made; "" for no reason.
     """
 
     file: Path
     root: Path
     saved: SavedUpdate
-    findings: tuple[Described, ...]
+    difference: Difference
     conflict: str = ""
 
     @property
@@ -49,6 +49,11 @@ class Update:
     def path(self) -> Path:
         """The stored file."""
         return self.root / self.target
+
+    @property
+    def findings(self) -> tuple[Described, ...]:
+        """What differs, in words; at least one."""
+        return self.difference.findings
 
     def state(self) -> tuple[State, str]:
         """What has become of it, as the files are now; where it is refused, why."""
@@ -62,7 +67,7 @@ class Update:
         if now[self.target] == digest(saved.text):
             return "stored", ""
         test_file = saved.test.partition("::")[0]
-        if not (self.root / test_file).exists():
+        if not os.path.exists(self.root / test_file):
             return "refused", f"there is no {test_file} any more"
         for name, was in saved.digests.items():
             if now[name] != was:
@@ -72,11 +77,6 @@ class Update:
     def said(self, why: str) -> str:
         """Why it is refused, with the stored file, which is not named twice."""
         return why if why.startswith(f"{self.target} ") else f"{self.target}: {why}"
-
-    def beside(self, suffix: str) -> Path | None:
-        """Another file of the same comparison, as `.svg`; None where the run left none."""
-        path = self.file.with_name(f"{self.file.name.removesuffix(PENDING_SUFFIX)}{suffix}")
-        return path if path.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,7 @@ class Waiting:
         """The causes, those in most stored files first."""
         by_target = {update.target: update for update in self.updates}
         items = [(update.target, each) for update in self.updates for each in update.findings]
-        upgraded = [
-            update.target for update in self.updates if update.saved.difference.get("releases")
-        ]
+        upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
         return tuple(
             NumberedCause(number, words, tuple(by_target[name] for name in words.files))
             for number, words in enumerate(causes_in_words(items, upgraded=upgraded), 1)
@@ -174,35 +172,48 @@ def read_waiting(*directories: Path, root: Path | None = None) -> Waiting:
     Args:
         directories: the directories, at least one.
         root: the directory that paths are relative to; None for the nearest one, from here
-            upwards, that has a test file, or a stored one, of one of the updates.
+            upwards, that has most of the test files and stored files of the updates.
 
     Raises:
-        TorchGraphError: where no run left anything, but in pytest's cache, where no failure leaves
-            nothing; and where no checkout is found.
+        TorchGraphError: if no run left anything, except in pytest's cache, where no failure leaves
+            nothing; and if no checkout is found.
     """
     saved: list[tuple[Path, SavedUpdate]] = []
     unreadable: list[str] = []
     files = {file for each in directories for file in each.rglob(f"*{PENDING_SUFFIX}")}
     for file in sorted(files):
         try:
-            update = SavedUpdate.from_json(file.read_bytes(), file)
-            _ = [*_findings(update)]
-            saved.append((file, update))
-        except (TorchGraphError, OSError) as error:
+            saved.append((file, SavedUpdate.read(file)))
+        except TorchGraphError as error:
             unreadable.append(str(error))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            unreadable.append(f"{file}: its findings cannot be read: {error!r}")
     nothing = Waiting(directories, (), tuple(unreadable))
-    if not saved and not unreadable and nothing.is_default:
+    if not saved and (unreadable or nothing.is_default):
         return nothing
     if not saved:
-        raise TorchGraphError(unreadable[0] if unreadable else _why_none(directories))
+        raise TorchGraphError(_why_none(directories))
     home = root or _root([update for _, update in saved], nothing.directory)
-    return replace(nothing, updates=tuple(_updates(saved, home)))
+    there = []
+    for file, update in saved:
+        try:
+            for name in () if update.refused else update.digests:
+                inside(home / name, home)
+            there.append((file, update))
+        except OutsideRootError as error:
+            unreadable.append(f"{file}: cannot store {name}: {error}")
+    updates = tuple(_updates(there, home))
+    return replace(nothing, updates=updates, unreadable=tuple(unreadable))
 
 
 def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[Update]:
     """The updates by stored file: several shards or releases may have left the same one."""
+
+    def read(name: str) -> str | None:
+        try:
+            return read_text(inside(root / name, root))
+        except TorchGraphError:
+            return None
+
+    known: dict[tuple[object, ...], Difference] = {}
     by_target: dict[str, list[tuple[Path, SavedUpdate]]] = {}
     for file, update in saved:
         by_target.setdefault(update.target, []).append((file, update))
@@ -212,38 +223,31 @@ def _updates(saved: Sequence[tuple[Path, SavedUpdate]], root: Path) -> Iterator[
         for other_file, other in same[1:]:
             if (other.text, other.digests) != (update.text, update.digests):
                 conflict = f"{file} and {other_file} have different graphs for it"
-        yield Update(file, root, update, tuple(_findings(update)), conflict)
-
-
-def _findings(update: SavedUpdate) -> Iterator[Described]:
-    difference = update.difference
-    for finding in difference["findings"]:
-        yield Described.from_data(finding)
-    if not difference["findings"]:
-        # Equal problems may be of different edits: op counts are in the details alone.
-        known = update.digests.get(update.target) is not None
-        yield _problem("; ".join([difference["problem"], *(update.details if known else ())]))
-    if difference["left"]:
-        yield _problem(f"{counted(difference['left'], 'further finding')} not listed")
-
-
-def _problem(text: str) -> Described:
-    """A problem in words, which is known again by all of its text."""
-    text = " ".join(text.split())
-    return replace(problem_described(text), identity=Identity(edits=(f"problem {text}",)))
+        # Many tests may store the same graphs, and comparing large ones takes seconds.
+        was = update.digests.get(update.compared or "")
+        key = update.text, was, *((update.target,) if None in (update.text, was) else ())
+        if key not in known:
+            known[key] = difference_of(update, read)
+        yield Update(file, root, update, known[key], conflict)
 
 
 def _root(updates: Sequence[SavedUpdate], directory: str) -> Path:
     here = Path.cwd()
     names = dict.fromkeys(
-        name for update in updates for name in (update.test.partition("::")[0], update.target)
+        name
+        for update in updates
+        for name in (update.test.partition("::")[0], update.target)
+        if not os.path.isabs(name) and ".." not in name.split("/")
     )
-    for root in (here, *here.parents):
-        if any((root / name).exists() for name in names):
-            return root
+    # Most of the names, so that a single file that names "." does not choose the root.
+    roots = (here, *here.parents)
+    counts = [sum(os.path.exists(root / name) for name in names) for root in roots]
+    if any(counts):
+        return roots[counts.index(max(counts))]
     raise TorchGraphError(
         f"neither here nor in a directory above is any test file of {directory} "
-        f"({next(iter(names))}): go to the checkout, or name pytest's root directory with --root"
+        f"({next(iter(names), None)}): go to the checkout, or name pytest's root directory with "
+        "--root"
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import graphviz
 import pytest
 from cli.review.left import COUNTS, FIRST, HOME, NEW, SECOND, Left
 
 from pytest_torchgraph.cli.review.session import Session
 from pytest_torchgraph.cli.review.view import clipped, columns, screen, wrapped
 from pytest_torchgraph.cli.review.waiting import read_waiting
+from pytest_torchgraph.render.output.rendering import RenderResult
 
 OTHERS = [f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)]
 BOTH = [f"{HOME}/test_net[{k}].tgraph" for k in (36, 37)]
@@ -126,13 +128,33 @@ def test_a_new_graph_is_shown_as_it_will_be_stored(session: Session) -> None:
     assert "%layer.0/abs = aten.abs.default(%x) : f32[2, 16]" in shown(session)
 
 
-def test_the_picture_of_the_graph_at_hand_is_opened(left: Left, session: Session) -> None:
-    assert session.press("o") is None
-    assert session.message == "the run left no picture of this"
+def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
+    left: Left, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     file = session.update.file
-    picture = file.with_name(file.name.replace(".update.json", ".svg"))
-    picture.touch()
-    assert session.press("p") == picture
+    theirs = file.with_name(file.name.replace(".update.json", ".svg"))
+    theirs.write_text(script)
+    sources = []
+
+    def draw(digraph: graphviz.Digraph, path: Path) -> RenderResult:
+        sources.append(digraph.source)
+        return RenderResult(path, "dot", "")
+
+    monkeypatch.setattr("pytest_torchgraph.render.output.rendering.draw", draw)
+    drawn = session.press("o")
+    assert drawn is not None
+    assert drawn.suffix == ".svg"
+    assert left.directory not in drawn.parents
+    assert "relu" in sources[0]
+    assert "script" not in sources[0]
+
+
+def test_picture_of_a_new_graph_is_none_with_the_reason(session: Session) -> None:
+    press(session, "down", "down", "down")
+    assert session.cause.number == NEW
+    assert session.press("p") is None
+    assert session.message == "no picture: no two graphs differ"
 
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 12), (80, 24)])

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -21,6 +22,7 @@ from cli.review.left import FIRST, HOME, Left
 
 from pytest_torchgraph.cli.main import main
 
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="no `dot` on the PATH")
 PATIENCE = 60.0
 """Seconds after which something does not come any more."""
 OTHERS = {f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)}
@@ -200,13 +202,12 @@ def test_colours_are_left_out_where_nobody_wants_them(
     assert bool(colours) == (not no_color), colours
 
 
+@needs_dot
 def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
     few: Left, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    [file] = few.directory.glob("*test_other?0*.update.json")
-    Path(str(file).replace(".update.json", ".svg")).touch()
     review = terminal(few.directory, columns=200)
     review.shows(b"2 of 2 causes waiting")
     review.press("o")
@@ -215,12 +216,10 @@ def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
     assert review.ends() == 1
 
 
+@needs_dot
 def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
     few: Left, terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
-    [file] = few.directory.glob("*test_other?0*.update.json")
-    picture = Path(str(file).replace(".update.json", ".svg"))
-    picture.touch()
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
@@ -228,7 +227,9 @@ def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
     review.shows(b"2 of 2 causes waiting")
     review.press("p")
     review.shows(b"opened ")
+    [picture] = map(Path, re.findall(rb"opened (\S+)", review.seen)[0].decode().splitlines())
     assert opened.read_text() == f"{picture.resolve().as_uri()}\n"
+    assert few.directory not in picture.parents
     review.press("yq")
     assert review.ends() == 1
     assert b"2 graphs stored" in review.seen

@@ -1,0 +1,496 @@
+"""Artifacts and links that a stranger's branch or CI run may bring: none harms the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from projects import GRAPHS
+
+from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.cli.review import accepting
+from pytest_torchgraph.cli.review.session import Session
+from pytest_torchgraph.cli.review.waiting import read_waiting
+from pytest_torchgraph.graph.diff.described import problem_described
+from pytest_torchgraph.snapshot import files
+
+posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
+pytestmark = posix
+
+HOME = "__snapshots__/test_a"
+GOOD = f"{HOME}/test_good.tgraph"
+BAD = f"{HOME}/test_bad.tgraph"
+LIE = "1 edit: nothing to see here"
+
+_GRAPHS: dict[str, Any] = {}
+exec(GRAPHS, _GRAPHS)
+graph_text: Callable[..., str] = _GRAPHS["text"]
+RELU, GELU = graph_text("relu"), graph_text("gelu")
+
+
+class Place:
+    """A checkout, artifacts, and files outside of both that must stay as they are."""
+
+    def __init__(self, home: Path):
+        self.root, self.artifacts, self.outside = home / "repo", home / "art", home / "home"
+        for directory in (self.root / HOME, self.artifacts, self.outside / "deep"):
+            directory.mkdir(parents=True)
+        (self.root / "test_a.py").write_text("def test_good(): pass\n")
+        (self.root / GOOD).write_text(RELU)
+        (self.outside / "notes.txt").write_text(RELU)
+        (self.outside / "notes.tgraph").write_text(RELU)
+        (self.root / ".git").mkdir()
+        (self.root / ".git" / "config").write_text(RELU)
+        self.leave("good", GOOD, RELU, GELU)
+
+    def leave(self, name: str, target: str, old: str | None, new: str | None, **more: Any) -> Path:
+        """Leave an artifact in the form of version 1, with words that are not true."""
+        digest = None if old is None else sha256(old.encode("utf-8", "surrogateescape")).hexdigest()
+        lie = {**problem_described(LIE).data(), "source": "lie.py:1"}
+        data = {
+            "torchgraph_update": 1,
+            "test": "test_a.py::test_good",
+            "target": target,
+            "text": new,
+            "digests": {target: digest},
+            "refused": "",
+            "headline": LIE,
+            "details": [LIE],
+            "accept": "",
+            "difference": {"problem": LIE, "releases": None, "findings": [lie], "left": 0},
+            **more,
+        }
+        file = self.artifacts / f"{name}.update.json"
+        file.write_text(json.dumps(data))
+        return file
+
+    def protected(self) -> dict[str, object]:
+        """Everything outside the checkout and in its `.git`, and all links."""
+        found: dict[str, object] = {}
+        for top in (self.outside, self.root):
+            for path in sorted(top.rglob("*")):
+                name = path.relative_to(top.parent).as_posix()
+                if path.is_symlink():
+                    found[name] = os.readlink(path)
+                elif top == self.outside or ".git" in path.parts:
+                    found[name] = path.read_bytes() if path.is_file() else "directory"
+        return found
+
+    @property
+    def good(self) -> str:
+        return (self.root / GOOD).read_text()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+    monkeypatch.chdir(made.root)
+    return made
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process; its exit code and all that it printed."""
+
+    def run(*words: object) -> tuple[int, str]:
+        code = main([str(word) for word in words])
+        return code, "".join(capsys.readouterr())
+
+    return run
+
+
+def link(place: Place, name: str, to: object) -> None:
+    path = place.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(str(to).replace("HOME", str(place.outside)))
+
+
+LINKS = {
+    "file": (BAD, "HOME/notes.tgraph", BAD, RELU),
+    "file of another kind": (BAD, "HOME/notes.txt", BAD, RELU),
+    "relative file": (BAD, "../../../home/notes.tgraph", BAD, RELU),
+    "dangling": (BAD, "HOME/new.tgraph", BAD, None),
+    "dangling in a new directory": (BAD, "HOME/a/b/new.tgraph", BAD, None),
+    "directory": ("__snapshots__/out", "HOME", "__snapshots__/out/new.tgraph", None),
+    "relative directory": ("__snapshots__/out", "../../home", "__snapshots__/out/n.tgraph", None),
+    "directory, known file": ("__snapshots__/out", "HOME", "__snapshots__/out/notes.tgraph", RELU),
+    "directory above": ("sub", "HOME", "sub/__snapshots__/new.tgraph", None),
+    "dangling directory": ("sub", "HOME/no", "sub/__snapshots__/new.tgraph", None),
+    "root of the file system": ("sub", "/", "sub/tmp/__snapshots__/new.tgraph", None),
+    "parent of the root": ("sub", "..", "sub/home/__snapshots__/new.tgraph", None),
+    "process": ("sub", "/proc/self/root/tmp", "sub/__snapshots__/new.tgraph", None),
+    "to .git": ("__snapshots__/out", "../.git", "__snapshots__/out/new.tgraph", None),
+    "file in .git": (BAD, "../../.git/config", BAD, RELU),
+    "source file": (BAD, "../../test_a.py", BAD, "def test_good(): pass\n"),
+    "device": (BAD, "/dev/null", BAD, None),
+}
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_accept_refuses_a_link_out_of_the_root_and_stores_the_rest(
+    place: Place, run: Run, kind: str
+) -> None:
+    name, to, target, old = LINKS[kind]
+    link(place, name, to)
+    file = place.leave("bad", target, old, GELU)
+    before = place.protected()
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 2
+    assert said.count(f"! {file}: cannot store {target}: ") == 1
+    assert place.good == GELU
+    assert place.protected() == before
+    assert (place.root / "test_a.py").read_text() == "def test_good(): pass\n"
+    code, said = run("review", "--list", place.artifacts)
+    assert code == 2
+    assert said.count(f"!  {file}: cannot store {target}: ") == 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ".git/__snapshots__/x.tgraph",
+        ".GIT/__snapshots__/x.tgraph",
+        ".git./__snapshots__/x.tgraph",
+        ".g\u200cit/__snapshots__/x.tgraph",
+        "GIT~1/__snapshots__/x.tgraph",
+        ".git::$INDEX_ALLOCATION/__snapshots__/x.tgraph",
+        "sub/.git/__snapshots__/x.tgraph",
+        ".hg/__snapshots__/x.tgraph",
+        "__snapshots__/.git/x.tgraph",
+    ],
+)
+def test_accept_refuses_version_control(place: Place, run: Run, target: str) -> None:
+    file = place.leave("bad", target, None, GELU)
+    before = place.protected()
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 2
+    assert said.count(f"! {file}: cannot store") == 1
+    assert "belongs to version control" in said
+    assert place.protected() == before
+    assert place.good == GELU
+
+
+TEXTS = {
+    "no graph at all": "torchgraph 1\nanything at all\n",
+    "the header alone": "torchgraph 1\n",
+    "empty": "",
+    "cut off": GELU[:-10],
+    "more after it": f"{GELU}rm -rf\n",
+    "a conflict": f"<<<<<<< ours\n{GELU}",
+    "of a later version": GELU.replace("torchgraph 1", "torchgraph 99"),
+    "a lone surrogate": GELU.replace("gelu", "ge\ud800lu"),
+    "a null character": GELU.replace("gelu", "ge\0lu"),
+    "brackets": GELU.replace("(%x)", f"({'[' * 50_000}{']' * 50_000})"),
+    "an unknown value": GELU.replace("(%x)", "(%y)"),
+    "python": "import os\n",
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_text_that_is_no_whole_document_is_never_stored(place: Place, run: Run, kind: str) -> None:
+    file = place.leave("bad", BAD, None, TEXTS[kind])
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 2
+    assert said.count(f"! {file}") == 1
+    assert place.good == GELU
+    assert not (place.root / BAD).exists()
+
+
+def _fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _link_to(target: str) -> Callable[[Path], None]:
+    def make(file: Path) -> None:
+        file.unlink()
+        file.symlink_to(target)
+
+    return make
+
+
+def _socket(file: Path) -> None:
+    file.unlink()
+    here = Path.cwd()
+    os.chdir(file.parent)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(file.name)
+    os.chdir(here)
+
+
+def _huge(file: Path) -> None:
+    os.truncate(file, 2**40)
+
+
+def _directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _bytes(content: bytes) -> Callable[[Path], None]:
+    def make(file: Path) -> None:
+        file.write_bytes(content)
+
+    return make
+
+
+def _with(old: str, new: str) -> Callable[[Path], None]:
+    def make(file: Path) -> None:
+        file.write_text(file.read_text().replace(old, new))
+
+    return make
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "deep lists": _bytes(b"[" * 200_000),
+    "deep objects": _bytes(b'{"a":' * 200_000),
+    "deep findings": _with('"details": [', f'"details": {"[" * 100_000}'),
+    "FIFO": _fifo,
+    "link to /dev/zero": _link_to("/dev/zero"),
+    "link to nothing": _link_to("/nowhere/at/all"),
+    "link to itself": _link_to("bad.update.json"),
+    "socket": _socket,
+    "huge": _huge,
+    "directory": _directory,
+    "not UTF-8": _bytes(b"\xff\xfe{}"),
+    "UTF-16": _bytes('{"torchgraph_update": 1}'.encode("utf-16")),
+    "empty": _bytes(b""),
+    "a number": _bytes(b"1"),
+    "a list": _bytes(b'["torchgraph_update"]'),
+    "a large number": _with('"refused": ""', f'"refused": {"9" * 10_000}'),
+    "surrogate in the target": _with("test_bad.tgraph", "\\ud800.tgraph"),
+    "surrogate in the test": _with("::test_good", "::\\ud800"),
+    "surrogate in the old text": _with('"refused"', '"stored": "\\ud800", "refused"'),
+    "digests in a list": _with('"digests": {', '"digests": [{'),
+    "a null character in the target": _with("test_bad.tgraph", "a\\u0000.tgraph"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_file_that_cannot_be_read_is_one_refusal_and_the_rest_is_stored(
+    place: Place, run: Run, kind: str
+) -> None:
+    file = place.leave("bad", BAD, None, GELU)
+    FILES[kind](file)
+    code, said = run("review", "--list", place.artifacts)
+    assert code == 2
+    assert sum(str(file) in line for line in said.splitlines()) == 1
+    assert "aten.relu -> aten.gelu" in said
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 2
+    assert sum(str(file) in line for line in said.splitlines()) == 1
+    assert place.good == GELU
+    assert not (place.root / BAD).exists()
+
+
+def test_every_bad_file_is_said_also_if_all_are_bad(place: Place, run: Run) -> None:
+    bad = [*place.artifacts.glob("good*"), place.leave("bad", BAD, None, GELU)]
+    for file in bad:
+        file.write_bytes(b"\xff")
+    for words in (["accept", "--from"], ["review", "--list"], ["review"]):
+        code, said = run(*words, place.artifacts)
+        assert code == 2
+        assert all(said.count(str(file)) == 1 for file in bad)
+        assert "stored already" not in said
+
+
+def _stored_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _stored_huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+def _stored_zero(path: Path) -> None:
+    path.parent.joinpath("zero.tgraph").symlink_to("/dev/zero")
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [_stored_fifo, _stored_huge, _stored_zero, Path.mkdir])
+def test_stored_file_that_cannot_be_read_is_refused_and_stays(
+    place: Place, run: Run, make: Callable[[Path], None]
+) -> None:
+    path = place.root / BAD
+    make(path)
+    place.leave("bad", BAD, RELU, GELU)
+    before = path.lstat()
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 1
+    assert said.count("refused  ") == 1
+    assert f"refused  {BAD}: cannot read the stored graph" in said
+    assert place.good == GELU
+    assert path.lstat() == before
+
+
+def test_words_of_the_artifact_are_nowhere(place: Place, run: Run) -> None:
+    place.leave("bad", BAD, None, GELU)
+    for words in (
+        ["review", "--list"],
+        ["review", "--format=markdown"],
+        ["review", "--format=json"],
+        ["accept", "--dry-run", "--from"],
+    ):
+        _, said = run(*words, place.artifacts)
+        assert LIE not in said
+        assert "lie.py" not in said
+        assert "aten.relu -> aten.gelu" in said
+        assert "no graph is stored" in said
+    session = Session(read_waiting(place.artifacts))
+    for key in ("d", "right", "?", "q"):
+        assert LIE not in "\n".join(session.text)
+        session.press(key)
+
+
+def test_texts_beside_the_artifact_are_not_shown(place: Place) -> None:
+    for suffix in (".txt", ".diff", ".svg"):
+        (place.artifacts / f"good{suffix}").write_text(f"{LIE}\n" * 5)
+    session = Session(read_waiting(place.artifacts))
+    session.press("d")
+    assert LIE not in "\n".join(session.text)
+    assert "-  %layer.0/relu = aten.relu.default(%x) : f32[2, 16]" in session.text
+    assert "+  %layer.0/gelu = aten.gelu.default(%x) : f32[2, 16]" in session.text
+
+
+def test_text_with_equal_graphs_is_said_to_have_equal_graphs(place: Place, run: Run) -> None:
+    place.leave("good", GOOD, RELU, RELU.replace("layer.0/relu", "layer.0/r"))
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 0
+    assert f"updated  {GOOD}: equal graphs, in a text with other names" in said
+
+
+def test_text_with_less_detail_is_said_to_have_less(place: Place, run: Run) -> None:
+    counts = _GRAPHS["graph"]("relu").to_text("ops")
+    place.leave("good", GOOD, RELU, counts)
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 0
+    assert "detail 'ops', was 'dataflow'" in said
+    assert place.good == counts
+
+
+def test_removal_without_a_file_that_takes_the_place_is_refused(place: Place, run: Run) -> None:
+    (place.root / BAD).write_text(RELU)
+    place.leave("bad", BAD, RELU, None)
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 2
+    assert "it removes a stored graph, and no other one takes its place" in said
+    assert (place.root / BAD).read_text() == RELU
+    assert place.good == GELU
+
+
+def test_removal_is_said_as_such(place: Place, run: Run) -> None:
+    other = BAD.replace(".tgraph", "@torch-2.15.tgraph")
+    for name in (BAD, other):
+        (place.root / name).write_text(RELU)
+    digest = sha256(RELU.encode()).hexdigest()
+    place.leave("bad", BAD, RELU, None, digests={BAD: digest, other: digest})
+    removes = f"removes the stored graph {BAD}, so that {other} takes its place"
+    assert removes in run("review", "--list", place.artifacts)[1].replace("\n", " ")
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code == 0
+    assert f"removed  {BAD}: {removes}: equal graphs" in said
+    assert not (place.root / BAD).exists()
+    assert (place.root / other).read_text() == RELU
+
+
+@pytest.fixture
+def late(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Make a link out of the root when the temporary file has been written."""
+    new = "sub/__snapshots__/new.tgraph"
+    place.leave("bad", new, None, GELU)
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        real(number)
+        (place.root / "sub").rename(place.root / "was")
+        (place.root / "sub").symlink_to(place.outside)
+
+    monkeypatch.setattr(files.os, "fsync", fsync)
+    return place
+
+
+def test_link_that_is_made_while_a_file_is_written_is_refused(late: Place, run: Run) -> None:
+    code, said = run("accept", f"--from={late.artifacts}", "--test=test_a.py")
+    assert code == 2
+    assert "is outside the root directory" in said
+    assert not (late.outside / "__snapshots__").exists()
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_link_that_is_made_during_a_review_is_refused(place: Place, undone: bool) -> None:
+    place.leave("bad", BAD, None, GELU)
+    waiting = read_waiting(place.artifacts)
+    if undone:
+        done = accepting.accept(waiting, waiting.updates)
+        assert len(done.written) == 2
+    directory = place.root / HOME
+    directory.rename(place.root / "was")
+    directory.symlink_to(place.outside)
+    (place.outside / "test_good.tgraph").write_text(GELU if undone else RELU)
+    if undone:
+        (place.outside / "test_bad.tgraph").write_text(GELU)
+    before = place.protected()
+    if undone:
+        problems = accepting.undo([written for _, written in done.written])
+        assert len(problems) == 2
+        assert all("is outside the root directory" in problem for problem in problems)
+    else:
+        done = accepting.accept(waiting, waiting.updates)
+        assert not done.written
+        assert len(done.outside) == 2
+    assert place.protected() == before
+
+
+def test_link_inside_the_root_is_followed_and_stays(place: Place, run: Run) -> None:
+    real = place.root / "shared" / "real.tgraph"
+    real.parent.mkdir()
+    real.write_text(RELU)
+    link(place, BAD, "../../shared/real.tgraph")
+    place.leave("bad", BAD, RELU, GELU)
+    assert run("accept", f"--from={place.artifacts}")[0] == 0
+    assert real.read_text() == GELU
+    assert (place.root / BAD).is_symlink()
+
+
+def test_root_that_is_itself_a_link_is_no_way_out(place: Place, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(place.root)
+    code, _ = run("accept", f"--from={place.artifacts}", f"--root={tmp_path / 'linked'}")
+    assert code == 0
+    assert place.good == GELU
+
+
+@pytest.mark.parametrize("test", ["", ".", "/etc/passwd", "../home", "home", "x" * 5000])
+def test_one_artifact_does_not_choose_the_root_or_stop_the_others(
+    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch, test: str
+) -> None:
+    place.leave("bad", BAD, None, GELU, test=f"{test}::test_x")
+    below = place.root / "sub"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    code, said = run("accept", f"--from={place.artifacts}")
+    assert code in (0, 1)
+    assert f"updated  {GOOD}: 1 edit: aten.relu -> aten.gelu" in said
+    assert place.good == GELU
+    assert not (below / "__snapshots__").exists()
+
+
+def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
+    place: Place, run: Run
+) -> None:
+    (place.artifacts / "good.update.json").rename(place.artifacts / "\x1b[2J\x07.update.json")
+    os.truncate(place.artifacts / "\x1b[2J\x07.update.json", 3)
+    for words in (["accept", "--from"], ["review", "--list"], ["review"]):
+        code, said = run(*words, place.artifacts)
+        assert code == 2
+        assert "\x1b" not in said
+        assert "\x07" not in said

@@ -1,0 +1,177 @@
+"""Updates, prunes and the audit's baseline stay inside pytest's root directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from projects import Run, stored_graphs
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+
+TESTS = """
+    import pytest
+    from graphs import graph
+
+    @pytest.mark.parametrize("name", ["one", "two"])
+    def test_net(graph_snapshot, name):
+        assert graph() == graph_snapshot
+"""
+HOME = "__snapshots__/test_a"
+ONE, TWO = (f"{HOME}/test_net[{name}].tgraph" for name in ("one", "two"))
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    directory = tmp_path / "outside"
+    directory.mkdir()
+    return directory
+
+
+def link(pytester: pytest.Pytester, name: str, to: object) -> None:
+    path = pytester.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(str(to))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_update_refuses_a_link_to_a_file_outside_and_stores_the_rest(
+    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    victim = outside / "notes.tgraph"
+    if exists:
+        victim.write_text("mine")
+    link(pytester, ONE, victim)
+    result = run("--torchgraph-update")
+    assert result.ret == 2
+    result.assert_outcomes(passed=1, failed=1)
+    assert (victim.read_text() if exists else victim.exists()) == ("mine" if exists else False)
+    refused = [line for line in stored_graphs(result) if line.startswith("refused  ")]
+    assert refused == [
+        f"refused  {ONE}: {victim} is outside the root directory {os.path.realpath(pytester.path)}"
+    ]
+    assert (pytester.path / TWO).read_text().startswith("torchgraph ")
+
+
+@pytest.mark.parametrize("name", [HOME, "__snapshots__"])
+def test_update_refuses_a_directory_that_leads_outside(
+    pytester: pytest.Pytester, run: Run, outside: Path, name: str
+) -> None:
+    pytester.makepyfile(test_a=TESTS, test_b=TESTS.replace("two", "three"))
+    link(pytester, name, outside)
+    result = run("--torchgraph-update")
+    assert result.ret == 2
+    refused = [line for line in stored_graphs(result) if line.startswith("refused  ")]
+    assert len(refused) == (2 if name == HOME else 4)
+    assert not [*outside.rglob("*")]
+    assert (pytester.path / "__snapshots__/test_b").is_dir() == (name == HOME)
+
+
+def test_update_refuses_a_link_to_a_source_file(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_a=TESTS, conftest="")
+    link(pytester, ONE, "../../conftest.py")
+    result = run("--torchgraph-update")
+    assert result.ret == 2
+    assert (pytester.path / "conftest.py").read_text() == ""
+    result.stdout.fnmatch_lines(["refused *it leads to conftest.py, which is no .tgraph file"])
+
+
+def test_update_follows_a_link_inside_the_root(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    link(pytester, ONE, "../../shared.tgraph")
+    assert run("--torchgraph-update").ret == 0
+    assert (pytester.path / "shared.tgraph").read_text().startswith("torchgraph ")
+    assert (pytester.path / ONE).is_symlink()
+
+
+def test_failed_comparison_with_a_link_outside_leaves_no_update_to_accept(
+    pytester: pytest.Pytester, run: Run, outside: Path
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    moved = outside / "one.tgraph"
+    (pytester.path / ONE).rename(moved)
+    link(pytester, ONE, moved)
+    before = moved.read_text()
+    run("--torchgraph-artifacts=out", OP="gelu").assert_outcomes(failed=2)
+    left = [path.read_text() for path in (pytester.path / "out").glob("*.update.json")]
+    assert sum("outside of pytest's root directory" in text for text in left) == 1
+    assert moved.read_text() == before
+
+
+def test_prune_refuses_what_leads_outside_and_removes_the_rest(
+    pytester: pytest.Pytester, run: Run, outside: Path
+) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    (outside / "mine.tgraph").write_text("mine")
+    (outside / ".0123456789abcdef.tgraph-tmp").write_text("mine")
+    os.utime(outside / ".0123456789abcdef.tgraph-tmp", (0, 0))
+    link(pytester, f"{HOME}/linked.tgraph", outside / "mine.tgraph")
+    link(pytester, "__snapshots__/test_gone", outside)
+    (pytester.path / HOME / "old.tgraph").write_text("old")
+    result = run("--torchgraph-prune")
+    assert result.ret == 2
+    result.assert_outcomes(passed=2)
+    lines = stored_graphs(result)
+    assert f"removed  {HOME}/old.tgraph" in lines
+    refused = sorted(line.partition(":")[0] for line in lines if line.startswith("refused  "))
+    assert refused == [
+        f"refused  {HOME}/linked.tgraph",
+        "refused  __snapshots__/test_gone/mine.tgraph",
+    ]
+    assert sorted(os.listdir(outside)) == [".0123456789abcdef.tgraph-tmp", "mine.tgraph"]
+    assert (pytester.path / "__snapshots__/test_gone").is_symlink()
+
+
+def test_stored_fifo_is_a_failure_and_does_not_hang(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_a=TESTS)
+    run("--torchgraph-update")
+    (pytester.path / ONE).unlink()
+    os.mkfifo(pytester.path / ONE)
+    result = run()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*cannot read the stored graph *one?.tgraph: not a regular file*"])
+
+
+AUDITED = "def test_x():\n    pass\n"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("how", ["link", "ini"])
+def test_audit_records_no_baseline_outside_the_root(
+    pytester: pytest.Pytester, run: Run, outside: Path, exists: bool, how: str
+) -> None:
+    pytester.makepyfile(test_x=AUDITED)
+    victim = outside / "mine.json"
+    if exists:
+        victim.write_text("mine")
+    if how == "link":
+        link(pytester, "torchgraph-audit.json", victim)
+    else:
+        pytester.makeini(f"[pytest]\ntorchgraph_audit_file = {victim}\n")
+    result = run("--torchgraph-audit=record")
+    assert result.ret == 2
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"*: not recorded: {victim} is outside the root directory *"])
+    assert (victim.read_text() if exists else victim.exists()) == ("mine" if exists else False)
+
+
+def test_audit_records_a_baseline_inside_the_root(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_x=AUDITED)
+    assert run("--torchgraph-audit=record").ret == 0
+    assert (pytester.path / "torchgraph-audit.json").is_file()
+
+
+def test_baseline_that_cannot_be_read_is_one_error(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_x=AUDITED)
+    baseline = pytester.path / "torchgraph-audit.json"
+    for make in (lambda: baseline.write_text("[" * 200_000), lambda: os.mkfifo(baseline)):
+        make()
+        result = run("--torchgraph-audit=check")
+        assert result.ret == 4
+        assert "torchgraph-audit.json" in result.stderr.str()
+        assert "Traceback" not in result.stderr.str()
+        baseline.unlink()
