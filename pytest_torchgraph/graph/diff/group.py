@@ -328,12 +328,21 @@ class _Grouper:
         A product by `torch.einsum` shapes both factors and the result; by `@` it does so with other
         ops. In between are ops that both have. Constants alone may be several edits of one call.
         """
+        sides = (False, self.a), (True, self.b)
+        nodes = (
+            flat.nodes[part.after if is_new else part.before]
+            for part in self.parts.values()
+            for is_new, flat in sides
+            if (part.after if is_new else part.before) != -1
+        )
+        if not any(node.source and node.source.call for node in nodes):
+            return
         first: dict[tuple[bool, str], tuple[str, int]] = {}
         for root, group in self.by_root().items():
             ops = [part for part in group if self.is_edited_op(part)]
             if all(part.kind in ("changed", "rewired") for part in ops):
                 continue
-            for is_new, flat in ((False, self.a), (True, self.b)):
+            for is_new, flat in sides:
                 numbers = [part.after if is_new else part.before for part in ops]
                 sources = [flat.nodes[i].source for i in numbers if i != -1]
                 calls = {source.call if source else "" for source in sources}

@@ -146,11 +146,9 @@ def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
     """The units that rewired nodes are in, each once, in order."""
     known: set[int] = set()
     sides = _Side(m.a), _Side(m.b)
-    live = m.a.live(), m.b.live()
+    live: tuple[list[bool], list[bool]] | None = None
     for i in edges:
         if i in known or not m.a.nodes[i].is_call:
-            continue
-        if not (live[0][i] and live[1][m.forward[i]]):
             continue
         for nodes_of in (_Side.module, _Side.op):
             before, after = (
@@ -159,6 +157,9 @@ def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
             )
             took, takes = sides[0].value(before), sides[1].value(after)
             if took is not None and takes is not None:
+                live = live or (m.a.live(), m.b.live())
+                if not (live[0][i] and live[1][m.forward[i]]):
+                    break
                 known |= before
                 yield Unit(i, m.a.nodes[i].module, before, after, took, takes)
                 break
