@@ -81,6 +81,9 @@ def with_other_classes_as_one(
         if graph is not None
     }
     merged = [f for f in findings if _came_or_went(f) or _is_of(exchanged, f)]
+    edited = {change.graph for f in merged for place in f.places for change in place.changes}
+    numbers = set(map(id, merged))
+    merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
     sides: tuple[list[Change], list[Change]] = [], []
     for finding in merged:
         for change in _ops(finding, graphs):
@@ -162,6 +165,14 @@ def _came_or_went(finding: Finding) -> bool:
 def _is_of(exchanged: _Exchanged, finding: Finding) -> bool:
     nodes = [n for c in ops_of(finding.changes) for n in (c.before, c.after) if n is not None]
     return not finding.of_graph and not all(map(exchanged.is_outside, nodes))
+
+
+def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
+    """Return True if nothing differs but what one of these graphs takes, or hands to the next."""
+    changes = [change for place in finding.places for change in place.changes]
+    if finding.summary or any(change.node.is_call for change in changes):
+        return False
+    return all(change.graph in graphs for change in changes)
 
 
 def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
