@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from .. import devices, torch_private
 from ..checks.subject import Comparison
@@ -354,9 +355,20 @@ _SCRIPT = (
 
 
 def _check_modules(named: NamedTensors) -> None:
-    """Refuse a target that reaches TorchScript, in a closure for instance."""
-    if any(isinstance(module, torch.jit.ScriptModule) for _, module in named.all_modules):
-        raise CaptureError(_SCRIPT)
+    """Refuse a target that reaches TorchScript, in a closure for instance, or a lazy module."""
+    for path, module in named.all_modules:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CaptureError(_SCRIPT)
+        tensors = (*module._parameters.items(), *module._buffers.items())
+        lazy = next(
+            (name for name, tensor in tensors if tensor is not None and is_lazy(tensor)), None
+        )
+        if lazy is not None:
+            name = f"{path}.{lazy}" if path else lazy
+            raise CaptureError(
+                f"{name!r} of the target is uninitialized: {type(module).__name__} makes it in its "
+                "first call. Call it once first, `model(x)`, then capture"
+            )
 
 
 def _check_target(target: Any, ours: dict[str, Any]) -> None:

@@ -334,7 +334,8 @@ class GraphConverter:
         if (line := node.meta.get(node_meta.LINE)) is not None:
             return source_lines.from_line(*line)
         trace = rng_states.meta_of(node).get("stack_trace") or node.stack_trace
-        return source_lines.from_stack_trace(trace) if trace else None
+        call = node_meta.call_of(node.meta)
+        return source_lines.from_stack_trace(trace, call) if trace else None
 
     def effects(self, node: torch.fx.Node) -> tuple[tuple[Effect, ...], tuple[Ref, ...]]:
         """`Node.effects` and `Node.after`."""

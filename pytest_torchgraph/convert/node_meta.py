@@ -35,6 +35,14 @@ def value_of(node: torch.fx.Node) -> Any:
     return None
 
 
+def call_of(meta: Mapping[str, Any]) -> str:
+    """Return the call of a torch function that a node is a part of, by its name in Dynamo's graph.
+
+    `torch.einsum` and `@` become several ops each; all ops of one call have one name.
+    """
+    return "/".join(str(call[0]) for call in meta.get("source_fn_stack") or ())
+
+
 def stack_path(key: Any, value: Any, modules: Mapping[int, str]) -> str:
     """The module path of one entry of Dynamo's `nn_module_stack`.
 

@@ -85,11 +85,16 @@ def relative(file: str) -> str:
 
 
 @functools.lru_cache(maxsize=8192)
-def from_stack_trace(text: str) -> Source | None:
-    """The line of the innermost user's frame in a printed stack, None where there is none."""
+def from_stack_trace(text: str, call: str = "") -> Source | None:
+    """Return the line of the innermost user's frame in a printed stack, `None` if there is none.
+
+    Args:
+        text: the stack.
+        call: see `Source`.
+    """
     for file, line, function, code in reversed(frames_in(text)):
         if is_user_file(file):
-            return Source(relative(file), line, code, function)
+            return Source(relative(file), line, code, function, call)
     return None
 
 

@@ -115,13 +115,15 @@ complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of these."""
 class Source:
     """The line of the user's code that a node came from. Shown in failures, never stored.
 
-    `file` is relative to the pytest rootdir, or to the import path for installed packages.
+    `file` is relative to the pytest rootdir, or to the import path for installed packages. `call`
+    is the call of a torch function on that line, by its name in Dynamo's graph, "" if unknown.
     """
 
     file: str
     line: int
     code: str = ""
     function: str = ""
+    call: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -51,6 +51,11 @@ def _shares_by_name(op: str) -> bool:
     return in_place or packet in VIEWS or packet in UNDECLARED_VIEWS
 
 
+def is_view(op: str) -> bool:
+    """Return True if an op is a view by its name; one that writes in place is none."""
+    return (op.rpartition(".")[0] if op.count(".") == 2 else op) in VIEWS | UNDECLARED_VIEWS
+
+
 def shared_argument(op: str) -> int | None:
     """The position of the argument whose storage the result has; None where it has its own.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from graph.build import difference, document
+from graph.build import graph as text_graph
 from graph.edits import (
     EDITS,
     Nodes,
@@ -20,7 +21,7 @@ from graph.edits import (
     topologically_shuffled,
 )
 from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph
@@ -121,12 +122,26 @@ def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
     assert (found.added, found.removed, found.changed, found.rewired) == ((), (), (), ())
 
 
+def inputs_and(body: str) -> Graph:
+    return text_graph(body, inputs="%x0 = input : f32[2, 3]\n%x1 = input : f32[2, 3]")
+
+
+UNUSED = inputs_and("%n1 = aten.sin(%x0) : f32[2, 3]\nreturn [%x0, %x1, %x0]")
+RETURNED = inputs_and("%n1 = aten.sin(%x1) : f32[2, 3]\nreturn [%x0, %n1, %x0]")
+
+
 @checked
 @given(plain_graphs(), plain_graphs())
+@example(UNUSED, RETURNED)
+@example(RETURNED, UNUSED)
+@example(
+    inputs_and("%a = aten.sin(%x0) : f32[2, 3]\n%b = aten.cos(%a) : f32[2, 3]\nreturn %b"),
+    inputs_and("%b = aten.cos(%x0) : f32[2, 3]\n%a = aten.sin(%b) : f32[2, 3]\nreturn %a"),
+)
 def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
     found = difference(a, b)
     places = [place for finding in found.findings for place in finding.places]
-    changes = [change for place in places for change in place.changes]
+    changes = [change for place in places for change in (*place.changes, *place.consequences)]
     assert len(found.added) == sum(change.kind == "added" for change in changes)
     assert len(found.removed) == sum(change.kind == "removed" for change in changes)
     assert len(found.changed) == sum(change.kind == "changed" for change in changes)
@@ -138,6 +153,16 @@ def test_the_raw_lists_are_the_findings_taken_apart(a: Graph, b: Graph) -> None:
         assert change.before is None or change.before in a.nodes
         assert change.after is None or change.after in b.nodes
     assert len({id(change.node) for change in changes}) == len(changes)
+
+
+@pytest.mark.parametrize("sides", [(UNUSED, RETURNED), (RETURNED, UNUSED)])
+def test_an_op_that_nothing_used_did_not_move(sides: tuple[Graph, Graph]) -> None:
+    found = difference(*sides)
+    assert [(finding.kind, finding.changes[0].node.op) for finding in found.findings] == [
+        ("rewired", "aten.sin"),
+        ("rewired", "output"),
+    ], found
+    assert not any(finding.consequences for finding in found.findings)
 
 
 @checked

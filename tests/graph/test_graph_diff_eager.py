@@ -172,6 +172,27 @@ def test_a_backward_eager_graph_that_came_is_called_so() -> None:
     assert said(diff) == ["+ eager backward graph 'eager_1' added (1 op)"]
 
 
+def test_a_backward_eager_graph_that_came_or_went_follows_from_an_edit() -> None:
+    total = ops("neg", "add", eager=True, kind="backward", name="eager_1")
+    before, after = step(compiled("forward", "sin")), step(compiled("forward", "tan"))
+    for sides, kind in (
+        ((before, [*after, total]), "added"),
+        (([*before, total], after), "removed"),
+    ):
+        (finding,) = diff_graphs(*sides).findings
+        ops_that_follow = [change.node.op for change in finding.consequences]
+        assert ops_that_follow == ["aten.neg.default", "aten.add.default", "output"]
+        assert f"    follows in eager_1: 2 {kind}" in str(finding)
+
+
+def test_a_compiled_backward_that_came_is_a_finding_beside_an_edit() -> None:
+    backward = ops("neg", title="backward: backward @ aot")
+    found = diff_graphs(
+        step(compiled("forward", "sin")), [*step(compiled("forward", "tan")), backward]
+    )
+    assert said(found)[1:] == ["+ backward graph 'backward' added (1 op)"]
+
+
 def test_an_added_one_has_the_line_of_its_graph_break() -> None:
     cause = GraphBreak(
         *("Builtin call", "print", "", "model.py", 31, "  print(x)", "forward", (), "", "0/0")

@@ -536,3 +536,16 @@ def test_a_higher_order_op_whose_body_is_not_seen() -> None:
         f"higher_order.cond ran eagerly at {here('chosen')} in chosen (return torch.ops"
     )
     assert "remove the graph break because of which it is not (Aot(fullgraph=True)" in message
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "export"])
+def test_a_lazy_module_is_refused_with_what_to_do(via: str) -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    message = refusal(model, torch.ones(2, 3), via=via)
+    assert message == (
+        "'0.weight' of the target is uninitialized: LazyLinear makes it in its first call. "
+        "Call it once first, `model(x)`, then capture"
+    )
+    assert isinstance(model[0], nn.LazyLinear), "the refused capture called it"
+    model(torch.ones(2, 3))
+    assert capture(model, torch.ones(2, 3), via=via).graphs

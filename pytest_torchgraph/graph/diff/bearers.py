@@ -45,7 +45,7 @@ class Bearers:
                     occurrences = [*origins.nodes(change)]
                     for node in occurrences:
                         self._add(number, node.matching, (node.is_new, node.number))
-                    if finding.of_graph:
+                    if finding.of_graph or (not occurrences and id(None) in key):
                         self._graphs[key] = number
                     elif not occurrences and (matching := ends.get(key)) is not None:
                         self._add(number, matching, (False, len(matching.a.nodes) - 1))

@@ -1,4 +1,7 @@
-"""Findings that are one edit by the code that they are of, which stored graphs do not tell."""
+"""Findings that are one edit by the code that they are of, which stored graphs do not tell.
+
+Modules of another class are in `other_classes`.
+"""
 
 from __future__ import annotations
 

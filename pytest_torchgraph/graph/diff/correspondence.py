@@ -21,6 +21,7 @@ class Correspondence:
         forward: for each node of `a` the number of its partner in `b`, or -1.
         backward: the same from `b` to `a`.
         apart: the nodes of `a` and those of `b` that get no partner.
+        exchanged: the nodes of `a` whose partner is another op, beside which a module came or went.
     """
 
     def __init__(self, a: NumberedGraph, b: NumberedGraph, apart: tuple[set[int], set[int]]):
@@ -29,6 +30,7 @@ class Correspondence:
         self.forward = [-1] * len(a.nodes)
         self.backward = [-1] * len(b.nodes)
         self.apart = apart
+        self.exchanged: set[int] = set()
 
     def pair(self, i: int, j: int) -> None:
         """Make `i` and `j` partners; both must be free."""

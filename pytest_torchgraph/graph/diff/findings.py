@@ -25,12 +25,15 @@ class Change:
             place) or "rewired" (the same op on another operand).
         graph: name of the graph that it is in.
         before, after: the node in the old and in the new graph; None where there is none.
+        renamed: the old and the new names of its operands, if both nodes print alike: `%mul` may be
+            another value now.
     """
 
     kind: ChangeKind
     graph: str
     before: Node | None
     after: Node | None
+    renamed: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
     @property
     def node(self) -> Node:

@@ -14,10 +14,15 @@ from .align import increasing
 from .correspondence import Correspondence
 from .match import match, output_pairs
 from .moves import moves
+from .paths import holds
+from .sizes import constants_follow
 
 ASSERTED = "aten._assert_tensor_metadata.default"
 NodeChangeKind = Literal["added", "removed", "changed", "rewired"]
 ORDER: dict[NodeChangeKind, int] = {"changed": 0, "added": 1, "rewired": 2, "removed": 3}
+DERIVED = len(ORDER)
+"""The order of a node that took over another shape or dtype: an inserted pooling changes the sizes
+of all that follows, and what was inserted is the edit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ class _Grouper:
         self.b = matching.b
         self.parent: dict[tuple[str, int], tuple[str, int]] = {}
         self.parts: dict[tuple[str, int], NodeChange] = {}
+        self.derived: set[int] = set()
+        self.replaced: set[tuple[str, int]] = set()
         self.kept_a = _only_saved(self.a)
         self.kept_b = _only_saved(self.b)
 
@@ -164,6 +171,8 @@ class _Grouper:
         for p, q in slots:
             if self.m.forward[p] == -1 and self.m.backward[q] == -1:
                 self.join(self.key_a(p), self.key_b(q))
+                if same_result(self.a.nodes[p], self.b.nodes[q]):
+                    self.replaced |= {("a", p), ("b", q)}
             if changed or self.m.edge_agrees(p, q):
                 continue
             self.flag("rewired", i, j)
@@ -240,14 +249,14 @@ class _Grouper:
 
     def join_neighbours(self) -> None:
         for (side, number), part in list(self.parts.items()):
-            if part.kind == "removed":
-                for p in _known(self.a, number):
-                    if self.kind(("a", p)) in ("removed", "changed"):
-                        self.join((side, number), ("a", p))
-            elif part.kind == "added":
-                for q in _known(self.b, number):
-                    if self.kind(self.key_b(q)) in ("added", "changed"):
-                        self.join((side, number), self.key_b(q))
+            if part.kind in ("removed", "added"):
+                flat, key_of = (self.a, self.key_a) if side == "a" else (self.b, self.key_b)
+                for p in _known(flat, number):
+                    key = key_of(p)
+                    if self.kind(key) in (part.kind, "changed") and not self.is_apart(
+                        key, flat.nodes[p].module, flat.nodes[number].module
+                    ):
+                        self.join((side, number), key)
             elif part.kind == "changed":
                 for p in _known(self.a, part.before):
                     if self.kind(("a", p)) == "removed":
@@ -256,6 +265,20 @@ class _Grouper:
                     if self.kind(self.key_b(q)) == "added":
                         self.join(("a", number), self.key_b(q))
         self.join_derived()
+
+    def is_apart(self, key: tuple[str, int], module: str, reader: str) -> bool:
+        """Return True if what an edit did with a value is no edit of what reads the value.
+
+        A new norm whose result is read as the old one's was, and a gate that came and reads it too,
+        are two edits; so are an op that was exchanged, and what came beside it.
+
+        Args:
+            key: the value.
+            module, reader: the modules of the value and of what came, or went, and reads it.
+        """
+        if key[0] == "a" and key[1] in self.m.exchanged:
+            return True
+        return key in self.replaced and not (holds(module, reader) or holds(reader, module))
 
     def kind(self, key: tuple[str, int]) -> str:
         part = self.parts.get(key)
@@ -277,21 +300,59 @@ class _Grouper:
                 different.add(i)
             if not same_op:
                 continue
-            for p in self.a.operands[i]:
-                if p in different:
-                    self.join(("a", i), ("a", p))
-            for q in self.b.operands[j]:
-                if self.m.backward[q] == -1 and i in different:
-                    self.join(("a", i), ("b", q))
+            origins = [("a", p) for p in self.a.operands[i] if p in different]
+            if i in different:
+                origins += [("a", p) for p in self.a.operands[i] if self.m.forward[p] == -1]
+                origins += [("b", q) for q in self.b.operands[j] if self.m.backward[q] == -1]
+            for origin in origins:
+                self.join(("a", i), origin)
+            if origins and constants_follow(self.a, i, self.b, j):
+                self.derived.add(i)
 
     def groups(self) -> list[list[NodeChange]]:
-        groups: dict[tuple[str, int], list[NodeChange]] = {}
-        for key, part in self.parts.items():
-            groups.setdefault(self.root(key), []).append(part)
-        groups = self.absorb(groups)
+        self.join_calls()
+        groups = self.absorb(self.by_root())
         for group in groups.values():
             group.sort(key=self.rank)
         return sorted(groups.values(), key=lambda group: min(map(self.position, group)))
+
+    def by_root(self) -> dict[tuple[str, int], list[NodeChange]]:
+        groups: dict[tuple[str, int], list[NodeChange]] = {}
+        for key, part in self.parts.items():
+            groups.setdefault(self.root(key), []).append(part)
+        return groups
+
+    def join_calls(self) -> None:
+        """Join what came or went in one call of a torch function.
+
+        A product by `torch.einsum` shapes both factors and the result; by `@` it does so with other
+        ops. In between are ops that both have. Constants alone may be several edits of one call.
+        """
+        sides = (False, self.a), (True, self.b)
+        nodes = (
+            flat.nodes[part.after if is_new else part.before]
+            for part in self.parts.values()
+            for is_new, flat in sides
+            if (part.after if is_new else part.before) != -1
+        )
+        if not any(node.source and node.source.call for node in nodes):
+            return
+        first: dict[tuple[bool, str], tuple[str, int]] = {}
+        for root, group in self.by_root().items():
+            ops = [part for part in group if self.is_edited_op(part)]
+            if all(part.kind in ("changed", "rewired") for part in ops):
+                continue
+            for is_new, flat in sides:
+                numbers = [part.after if is_new else part.before for part in ops]
+                sources = [flat.nodes[i].source for i in numbers if i != -1]
+                calls = {source.call if source else "" for source in sources}
+                if len(calls) == 1 and (call := calls.pop()):
+                    self.join(first.setdefault((is_new, call), root), root)
+
+    def is_edited_op(self, part: NodeChange) -> bool:
+        node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
+        minor = not node.is_call or node.op in ("operator.getitem", ASSERTED)
+        return not minor and part.before not in self.derived
 
     def absorb(
         self, groups: dict[tuple[str, int], list[NodeChange]]
@@ -353,7 +414,8 @@ class _Grouper:
         """The primary part first: an op before the inputs and projections that came with it."""
         node = self.a.nodes[part.before] if part.after == -1 else self.b.nodes[part.after]
         minor = node.kind == "placeholder" or node.op in ("operator.getitem", ASSERTED)
-        return minor, ORDER[part.kind], self.position(part)
+        order = DERIVED if part.before in self.derived else ORDER[part.kind]
+        return minor, order, self.position(part)
 
     def position(self, part: NodeChange) -> float:
         """Where a part stands, as a share of its graph: comparable between old and new."""

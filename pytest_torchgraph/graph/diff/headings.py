@@ -80,7 +80,7 @@ def _edits(edits: Sequence[Finding]) -> str:
         head += f" in {count:,} places"
     if len(edits) == 1:
         (edit,) = edits
-        where = places_text(edit)
+        where = TOP if edit.summary else places_text(edit)
         return f"{head}: {edit_name(edit)}" + (f" in {where}" if where != TOP else "")
     names = list(dict.fromkeys(map(edit_name, edits)))
     named = ", ".join(names[:MAX_NAMED])

@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 
 from ..equality.numbered_graph import NumberedGraph
 from .align import align, increasing
 from .apart import set_apart
 from .correspondence import MANY_USERS, Correspondence
+from .exchanged import exchanged
 from .local_search import improve
 from .paths import by_layer
 
@@ -97,6 +99,9 @@ class _Matcher:
         self.match_changed()
         if self.other_modules:
             improve(self.m, self.plain_where_it_stays)
+            for i, j in exchanged(self.m):
+                self.m.pair(i, j)
+                self.m.exchanged.add(i)
         return self.m
 
     # -- inputs ----------------------------------------------------------------------------------
@@ -127,7 +132,22 @@ class _Matcher:
                 break
             pairs = align([token(a, i) for i in rest_a], [token(b, j) for j in rest_b])
             for x, y in list(pairs):
-                self.m.pair(rest_a[x], rest_b[y])
+                if token is _by_label or self.may_be_one(rest_a[x], rest_b[y]):
+                    self.m.pair(rest_a[x], rest_b[y])
+
+    def may_be_one(self, i: int, j: int) -> bool:
+        """Return False for parameters of two modules of which both graphs still have one.
+
+        A norm that lost its bias and a module that came with a weight have nothing in common.
+        """
+        kept = self.owners
+        return _owner(self.a, i) not in kept and _owner(self.b, j) not in kept
+
+    @cached_property
+    def owners(self) -> set[str]:
+        """The modules whose parameters and buffers both graphs take."""
+        of_a, of_b = ({_owner(f, i) for i in f.inputs} - {""} for f in (self.a, self.b))
+        return of_a & of_b
 
     def match_inputs_of_layers(self, rest_a: Sequence[int], rest_b: Sequence[int]) -> None:
         """Match what one layer has of each, in the same way in all layers that are alike."""
@@ -309,9 +329,9 @@ class _Matcher:
             lambda flat, i: (flat.nodes[i].module, flat.shapeless[i]),
             lambda flat, i: (flat.nodes[i].module, flat.nodes[i].op),
         )
-        for level in levels:
+        for level, accept in zip(levels, (self.takes_the_same, self.agrees), strict=True):
             for _ in range(ROUNDS):
-                if not self.match_sequences(level, lambda i, j: self.m.agreement(i, j) > 0):
+                if not self.match_sequences(level, accept):
                     break
         for _ in range(ROUNDS):
             found = False
@@ -323,6 +343,19 @@ class _Matcher:
                         found = True
             if not found:
                 return
+
+    def agrees(self, i: int, j: int) -> bool:
+        """Return True if a neighbour of two nodes says that they are the same one."""
+        return self.m.agreement(i, j) > 0
+
+    def takes_the_same(self, i: int, j: int) -> bool:
+        """Return True also if all operands agree, looking through what came: casts around an op."""
+        operands = self.a.operands[i], self.b.operands[j]
+        if self.agrees(i, j):
+            return True
+        if not operands[0] or len(operands[0]) != len(operands[1]):
+            return False
+        return all(self.m.edge_agrees(p, q) for p, q in zip(*operands, strict=True))
 
     def same_place(self, i: int, j: int) -> bool:
         """Whether one node stands where the other stood: the same use, of a common operand."""
@@ -371,6 +404,12 @@ def _by_role(flat: NumberedGraph, i: int) -> Hashable:
     """What an input is, where no other kind of input can have become it."""
     op = flat.nodes[i].op
     return op if op in DERIVED else ""
+
+
+def _owner(flat: NumberedGraph, i: int) -> str:
+    """The module that a parameter or buffer belongs to; "" for another input."""
+    node = flat.nodes[i]
+    return node.name.rpartition(".")[0] if node.op in ("parameter", "buffer") else ""
 
 
 def _depth_first(flat: NumberedGraph) -> list[int]:

@@ -2,7 +2,8 @@
 
 A norm that is taken from before a layer to behind it is rewired itself, and so is all that read it
 or reads it now: that follows from the one edit. Where what moved is looked through, in both graphs,
-its readers take what they took.
+its readers take what they took. An op that is dead code in one of the graphs has no readers there:
+it was not moved, and what reads it now is an edit of its own.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
     """The units that rewired nodes are in, each once, in order."""
     known: set[int] = set()
     sides = _Side(m.a), _Side(m.b)
+    live: tuple[list[bool], list[bool]] | None = None
     for i in edges:
         if i in known or not m.a.nodes[i].is_call:
             continue
@@ -155,6 +157,9 @@ def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
             )
             took, takes = sides[0].value(before), sides[1].value(after)
             if took is not None and takes is not None:
+                live = live or (m.a.live(), m.b.live())
+                if not (live[0][i] and live[1][m.forward[i]]):
+                    break
                 known |= before
                 yield Unit(i, m.a.nodes[i].module, before, after, took, takes)
                 break

@@ -17,6 +17,7 @@ from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, o
 from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, subgraph_names
 from .identify import identified
 from .origins import Origins
+from .other_classes import with_other_classes_as_one
 from .places import with_places
 
 MANY_SAVERS = 100
@@ -35,8 +36,9 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
 
     Graphs are compared with those of the same kind, and what ran eagerly with what ran eagerly.
     What differs in a backward graph follows from what differs in a forward, where anything does,
-    and is listed there as a consequence. A backward graph that came or went, and an eager one that
-    ran another number of times, is a finding of its own.
+    and is listed there as a consequence; so does what autograd ran eagerly between the compiled
+    graphs, as the sum of two gradients. A compiled backward graph that came or went, and an eager
+    graph that ran another number of times, is a finding of its own.
     """
     return diff_with_origins(before, after)[0]
 
@@ -45,6 +47,7 @@ def diff_with_origins(before: Sequence[Graph], after: Sequence[Graph]) -> tuple[
     """The difference, and the graphs that were compared with what of them corresponds."""
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
+    findings = with_other_classes_as_one(findings, before, after, origins)
     findings = with_lines_as_one(identified(findings, before, after, origins))
     findings = with_costs(with_parts_as_one(findings, after), origins)
     return GraphDiff(tuple(findings), tuple(graphs)), origins
@@ -67,8 +70,13 @@ def find_changes(
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
-            (whole if kind == "backward" else findings).append(_whole_graph(old, new))
             graphs.append(PairDiff(old, new))
+            if kind != "backward":
+                findings.append(_whole_graph(old, new))
+            elif findings and (old or new).eager:  # type: ignore[union-attr]
+                backward.append(_ops_of(old, new))
+            else:
+                whole.append(_whole_graph(old, new))
             continue
         known = _saved_names(old, forwards, savers) if kind == "backward" else {}
         start = len(graphs)
@@ -210,6 +218,8 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
+    if finding.kind == "rewired":  # another value is returned, under the same name
+        return finding
     if format_node(before) != format_node(after):
         return finding
     was = [names.get(ref.name, ref.name) for ref in old.saved]
@@ -229,14 +239,25 @@ def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
 
 def _change(comparison: GroupedChanges, part: NodeChange, graph: str, origins: Origins) -> Change:
     a, b = comparison.matching.a.nodes, comparison.matching.b.nodes
-    change = Change(
-        part.kind,
-        graph,
-        a[part.before] if part.before != -1 else None,
-        b[part.after] if part.after != -1 else None,
-    )
+    before = a[part.before] if part.before != -1 else None
+    after = b[part.after] if part.after != -1 else None
+    renamed = _renamed_operands(comparison, part) if part.kind == "rewired" else ()
+    change = Change(part.kind, graph, before, after, renamed)
     origins.add(change, comparison.matching, part)
     return change
+
+
+def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tuple[str, str], ...]:
+    """The old and the new names of the operands of a rewired node, if it prints as before."""
+    m = comparison.matching
+    if m.a.nodes[part.before].refs != m.b.nodes[part.after].refs:
+        return ()
+    pairs = {
+        m.a.nodes[p].name: m.b.nodes[m.forward[p]].name
+        for p in m.a.operands[part.before]
+        if m.forward[p] != -1
+    }
+    return tuple((old, new) for old, new in pairs.items() if old != new)
 
 
 def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> PairDiff:
@@ -268,6 +289,18 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
     where = f", at {cause.file}:{cause.line}: {cause.code.strip()}" if cause is not None else ""
     summary = f"{noun} {graph.name!r} {kind} ({ops}){where}"
     return one_place((change,), summary=summary, of_graph=True)
+
+
+def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
+    """All ops of a graph that came or went, as what follows from an edit; last what it returns."""
+    graph = new or old
+    assert graph is not None
+    kind: ChangeKind = "added" if old is None else "removed"
+    nodes = [node for node in graph.nodes if node.kind != "placeholder"]
+    return one_place(
+        Change(kind, graph.name, None if old is None else node, None if new is None else node)
+        for node in nodes
+    )
 
 
 def _ran(old: Graph, new: Graph) -> Finding:

@@ -41,6 +41,9 @@ def finding_text(finding: Finding, limit: int) -> str:
         lines.append(f"    before  {format_node(before)}")
     if after is not None:
         lines.append(f"    after   {format_node(after)}")
+    if renamed := finding.changes[0].renamed:
+        names = ", ".join(f"%{format_name(x)} is now %{format_name(y)}" for x, y in renamed)
+        lines.append(f"    names   {names}")
     lines += _listed("with   ", rest, limit)
     return "\n".join([*lines, *_costs(finding), *_follows(finding, limit)])
 
@@ -67,7 +70,9 @@ def is_replacement(finding: Finding) -> bool:
 
 def sign_of(finding: Finding) -> str:
     """The sign of a finding: that of its primary change, `~` where ops replaced others."""
-    return SIGNS["changed" if is_replacement(finding) else finding.kind]
+    kinds = {change.kind for change in finding.changes}
+    replaced = is_replacement(finding) or (finding.summary and len(kinds) > 1)
+    return SIGNS["changed" if replaced else finding.kind]
 
 
 def _counterpart(first: Change, rest: Iterable[Change]) -> Change | None:
@@ -163,9 +168,19 @@ def _follows(finding: Finding, limit: int) -> list[str]:
             head += f" ({len(listed[0])} in each place)"
         return [*saved, head, *_listed("       ", listed[0], limit)]
     if every and not finding.modules and not saved:
-        names = _named(change.graph for changes in every for change in changes)
-        return [f"    follows in {names}: other values are saved"]
+        returns = [change for changes in every for change in changes if _is_return(change)]
+        changes = returns or [change for changes in every for change in changes]
+        names = _named(change.graph for change in changes)
+        return [f"    follows in {names}: other values are {'returned' if returns else 'saved'}"]
     return saved
+
+
+def _is_return(change: Change) -> bool:
+    """Return True if a graph returns another value; what it saves may differ as well."""
+    before, after = change.before, change.after
+    if change.node.kind != "output" or before is None or after is None:
+        return False
+    return format_node(before) != format_node(after)
 
 
 def _saved(finding: Finding) -> list[str]:

@@ -155,4 +155,5 @@ def _place(node: torch.fx.Node, modules: Mapping[int, str]) -> tuple[str, Source
     key, value = list(stack.items())[-1] if stack else ("", "")
     path = node_meta.stack_path(key, value, modules) if stack else ""
     trace = node.meta.get("stack_trace") or node.stack_trace
-    return path, source_lines.from_stack_trace(trace) if trace else None
+    call = node_meta.call_of(node.meta)
+    return path, source_lines.from_stack_trace(trace, call) if trace else None

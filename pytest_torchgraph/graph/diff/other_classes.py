@@ -1,0 +1,247 @@
+"""Modules of another class, where that changes how many graphs there are.
+
+A convolution of a graph network breaks the graph where another class does not: then most graphs of
+the step have gone or come, and none of these is an edit. The edit is the class. Stored graphs do
+not tell the classes of modules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from ..model import Graph, Node
+from ..text.format import format_arg
+from .abridged import abridged
+from .findings import Change, Finding, Place, one_place, ops_of
+from .origins import Origins
+from .paths import holds
+from .sizes import constants
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_.+_at_(\d+)")
+
+Line = tuple[str, int]
+"""A line of code: its file and its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchanged:
+    """Modules of which all were of one class, and now are of another one.
+
+    Attributes:
+        before, after: the names of the classes.
+        paths: the modules.
+        own: the qualified names of the classes of these modules, and of those of all others.
+        kept: lines of functions that both sides ran, as far as no module tells whose they are.
+    """
+
+    before: str
+    after: str
+    paths: Sequence[str]
+    own: tuple[Set[str], Set[str]]
+    kept: Set[Line]
+
+    def is_outside(self, node: Node) -> bool:
+        """Return True if a node is not known to be of the modules.
+
+        Dynamo resumes a frame in the middle of a module, and torch names no module there. Then the
+        file tells: it has none of the other classes, as a library. Or the function does.
+        """
+        if any(holds(path, node.module) for path in self.paths):
+            return False
+        if not _is_unknown(node, self.paths) or node.source is None:
+            return True
+        file = node.source.file
+        mine, others = (any(_is_in(name, file, self.own[0]) for name in side) for side in self.own)
+        return others and (not mine or (file, node.source.line) in self.kept)
+
+
+def with_other_classes_as_one(
+    findings: Sequence[Finding], before: Sequence[Graph], after: Sequence[Graph], origins: Origins
+) -> list[Finding]:
+    """Return the findings with those of modules of another class as one.
+
+    What other code does must be the same: an op that only one side has there is an edit of its own.
+
+    Args:
+        findings: of one comparison.
+        before, after: all graphs of the two captures.
+        origins: where the changes come from.
+    """
+    exchanged = _exchanged(before, after)
+    if exchanged is None or not any(map(_came_or_went, findings)):
+        return list(findings)
+    graphs = {
+        id(graph.nodes[-1]): graph
+        for pair in origins.pairs
+        if None in pair
+        for graph in pair
+        if graph is not None
+    }
+    merged = [f for f in findings if _came_or_went(f) or _is_of(exchanged, f)]
+    edited = {change.graph for f in merged for place in f.places for change in place.changes}
+    numbers = set(map(id, merged))
+    merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
+    sides: tuple[list[Change], list[Change]] = [], []
+    for finding in merged:
+        for change in _ops(finding, graphs):
+            for side, node in zip(sides, (change.before, change.after), strict=True):
+                if node is not None and exchanged.is_outside(node):
+                    side.append(change)
+    rest = _edit_outside(*sides)
+    found: list[Finding] = []
+    numbers = set(map(id, merged))
+    for finding in findings:
+        if finding is merged[0]:
+            found += [_as_one(exchanged, merged), *([one_place(rest)] if rest else [])]
+        elif id(finding) not in numbers:
+            found.append(finding)
+    return found
+
+
+def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | None:
+    """The modules that are of another class; None if there are none, or of several classes."""
+    was, now = ({p: n for g in side for p, n in g.classes.items()} for side in (before, after))
+    different = [path for path in was if path and now.get(path, was[path]) != was[path]]
+    paths = [p for p in different if not any(holds(o, p) for o in different if o != p)]
+    classes = {(was[path], now[path]) for path in paths}
+    if len(classes) != 1:
+        return None
+    own: tuple[set[str], set[str]] = set(), set()
+    for graph in (*before, *after):
+        for path, module in graph.own_modules.items():
+            own[not any(holds(p, path) for p in paths)].add(module.name)
+    return _Exchanged(*classes.pop(), paths, own, _kept(before, after, paths))
+
+
+def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]) -> Set[Line]:
+    """The lines of functions that both sides ran; a function is known by its lines in a graph."""
+    lines = Lines()
+    seen: tuple[set[Line], set[Line]] = set(), set()
+    for side, graphs in zip(seen, (before, after), strict=True):
+        for graph in graphs:
+            functions: dict[Line | tuple[str, str], Line] = {}
+            for node in graph.nodes:
+                source = node.source
+                if source is None or not _is_unknown(node, paths):
+                    continue
+                line = source.file, source.line
+                side.add(line)
+                lines.join(functions.setdefault((source.file, source.function), line), line)
+                if resumed := _RESUMED.fullmatch(source.function):
+                    lines.join((source.file, int(resumed[1])), line)
+    both = {lines.first(line) for line in seen[0] & seen[1]}
+    return {line for line in seen[0] | seen[1] if lines.first(line) in both}
+
+
+class Lines:
+    """Lines of code that belong together."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Line, Line] = {}
+
+    def first(self, line: Line) -> Line:
+        """The line that stands for all that belong to one."""
+        while (parent := self._parent.setdefault(line, line)) != line:
+            line = parent
+        return line
+
+    def join(self, line: Line, other: Line) -> None:
+        """Note that two lines belong together."""
+        self._parent[self.first(line)] = self.first(other)
+
+
+def _is_unknown(node: Node, paths: Sequence[str]) -> bool:
+    """Return True if a node is in no module, or in one around these."""
+    return not node.module or any(holds(node.module, path) for path in paths)
+
+
+def _came_or_went(finding: Finding) -> bool:
+    return finding.of_graph and finding.kind in ("added", "removed")
+
+
+def _is_of(exchanged: _Exchanged, finding: Finding) -> bool:
+    nodes = [n for c in ops_of(finding.changes) for n in (c.before, c.after) if n is not None]
+    return not finding.of_graph and not all(map(exchanged.is_outside, nodes))
+
+
+def _is_passed_on(finding: Finding, graphs: Set[str]) -> bool:
+    """Return True if nothing differs but what one of these graphs takes, or hands to the next."""
+    changes = [change for place in finding.places for change in place.changes]
+    if finding.summary or any(change.node.is_call for change in changes):
+        return False
+    return all(change.graph in graphs for change in changes)
+
+
+def _ops(finding: Finding, graphs: Mapping[int, Graph]) -> Iterator[Change]:
+    """The ops of a finding: of a graph that came or went all, unless they follow in a backward."""
+    for place in finding.places:
+        for change in place.changes:
+            graph = graphs.get(id(change.node)) if finding.of_graph else None
+            if graph is None:
+                yield from ops_of((change,))
+                continue
+            for node in graph.nodes if graph.kind != "backward" else ():
+                before, after = (None, node) if change.before is None else (node, None)
+                yield from ops_of((Change(change.kind, graph.name, before, after),))
+
+
+def _edit_outside(gone: Sequence[Change], came: Sequence[Change]) -> list[Change]:
+    """The ops of other code that only one side has, in pairs where they are as many."""
+    befores = [change.before for change in gone if change.before is not None]
+    afters = [change.after for change in came if change.after is not None]
+    counts = [Counter(map(_form, nodes)) for nodes in (befores, afters)]
+    old = _only(befores, counts[0] - counts[1])
+    new = _only(afters, counts[1] - counts[0])
+    graphs = {id(n): c.graph for c in (*gone, *came) for n in (c.before, c.after)}
+    if len(old) == len(new):
+        return [Change("changed", graphs[id(y)], x, y) for x, y in zip(old, new, strict=True)]
+    return [
+        *(Change("added", graphs[id(node)], None, node) for node in new),
+        *(Change("removed", graphs[id(node)], node, None) for node in old),
+    ]
+
+
+def _only(nodes: Sequence[Node], more: Counter[Hashable]) -> list[Node]:
+    found = []
+    for node in nodes:
+        if more[_form(node)] > 0:
+            more[_form(node)] -= 1
+            found.append(node)
+    return found
+
+
+def _form(node: Node) -> Hashable:
+    return node.op, tuple(format_arg(value) for value in constants((node.args, node.kwargs)))
+
+
+def _as_one(exchanged: _Exchanged, merged: Sequence[Finding]) -> Finding:
+    places = [place for finding in merged for place in finding.places]
+    changes = tuple(change for place in places for change in place.changes)
+    consequences = tuple(change for place in places for change in place.consequences)
+    counts = Counter(finding.kind for finding in merged if finding.of_graph)
+    parts = [
+        f"{count} {'graph' if count == 1 else 'graphs'} {kind}" for kind, count in counts.items()
+    ]
+    summary = (
+        f"{exchanged.before} -> {exchanged.after} in {abridged(exchanged.paths)} "
+        f"({', '.join(parts)})"
+    )
+    place = Place("", places[0].graph, changes, consequences)
+    return Finding((place,), summary)
+
+
+def _is_in(name: str, file: str, library: Set[str]) -> bool:
+    """Return True if a class of this qualified name may be in a file.
+
+    Args:
+        name: the qualified name.
+        file: the file, relative to the root or to where packages are installed.
+        library: classes whose package is no script.
+    """
+    parts = file.removesuffix(".py").split("/")
+    if name.startswith("__main__."):
+        return parts[0] not in {other.partition(".")[0] for other in library}
+    return any(name.startswith(".".join(parts[k:]) + ".") for k in range(len(parts)))

@@ -1,0 +1,159 @@
+"""Modules of another class are one finding, also where most graphs of the step went or came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pytest_torchgraph
+from pytest_torchgraph import Capture, GraphDiff
+
+
+class Broken(nn.Module):
+    """A layer that breaks the graph in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.lin(x).sin()
+        torch._dynamo.graph_break()
+        return y * 2 + x
+
+
+class Whole(nn.Module):
+    """A layer that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lin(x).cos()
+
+
+class Scaled(nn.Module):
+    """A layer that breaks the graph elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        x = self.lin(x * 3)
+        torch._dynamo.graph_break()
+        return x.tanh()
+
+
+class Net(nn.Module):
+    def __init__(
+        self, layer: Callable[[], nn.Module], *, squashed: bool = False, added: bool = False
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layer() for _ in range(2))
+        self.squashed, self.added = squashed, added
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).exp()
+        if self.added:
+            x = x.atan()
+        x = x.sigmoid() if self.squashed else x.relu()
+        return x.neg()
+
+
+def captured(layer: Callable[[], nn.Module], **edits: bool) -> Capture:
+    return pytest_torchgraph.capture(Net(layer, **edits), torch.ones(2, 4))
+
+
+@pytest.fixture(scope="module")
+def broken() -> Capture:
+    return captured(Broken)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Capture:
+    return captured(Whole)
+
+
+def names(found: GraphDiff) -> list[str]:
+    return [line.partition(" (")[0] for line in str(found).splitlines() if line[0] in "~+->"]
+
+
+def test_layers_of_another_class_are_one_finding_whatever_graphs_went_or_came(
+    broken: Capture, whole: Capture
+) -> None:
+    assert len(broken.graphs) > len(whole.graphs)
+    found = pytest_torchgraph.diff(broken, whole)
+    assert names(found) == ["~ Broken -> Whole in layers.{0, 1}"], found
+    assert found.heading().startswith("1 edit: Broken -> Whole in layers.{0, 1} (")
+    assert found.heading().endswith("graphs removed)")
+    assert (finding := found.findings[0]).consequences
+    assert finding.cost.flops is not None
+
+    found = pytest_torchgraph.diff(whole, broken)
+    assert names(found) == ["~ Whole -> Broken in layers.{0, 1}"], found
+    assert found.heading().endswith("graphs added)")
+
+
+def test_another_class_that_breaks_the_graph_elsewhere_is_one_finding(broken: Capture) -> None:
+    found = pytest_torchgraph.diff(broken, captured(Scaled))
+    assert names(found) == ["~ Broken -> Scaled in layers.{0, 1}"], found
+
+
+@pytest.mark.parametrize(
+    ("edits", "edit"),
+    [
+        ({"squashed": True}, "aten.relu -> aten.sigmoid"),
+        ({"added": True}, "aten.atan added"),
+    ],
+)
+def test_an_edit_of_the_code_around_layers_of_another_class_is_a_finding_of_its_own(
+    broken: Capture, whole: Capture, edits: dict[str, bool], edit: str
+) -> None:
+    edited = captured(Whole, **edits)
+    found = pytest_torchgraph.diff(broken, edited)
+    assert names(found)[0] == "~ Broken -> Whole in layers.{0, 1}", found
+    assert found.heading().endswith(f"graphs removed), {edit}"), found
+    assert len(found.findings) == 2
+    assert len(pytest_torchgraph.diff(whole, edited).findings) == 1
+
+
+def test_an_edit_in_the_same_graphs_is_named_by_its_ops(whole: Capture) -> None:
+    class Other(Whole):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lin(x).sin()
+
+    found = pytest_torchgraph.diff(whole, captured(Other))
+    assert found.heading() == "1 edit in 2 places: aten.cos -> aten.sin in layers.{0, 1}"
+
+
+def test_layers_of_two_other_classes_are_no_single_finding(broken: Capture) -> None:
+    made = iter([Whole, Scaled])
+    found = pytest_torchgraph.diff(broken, captured(lambda: next(made)()))
+    assert len(found.findings) > 1
+
+
+class Residual(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layers[0](x).exp()
+        y = self.layers[1](x)
+        return (y + x if self.added else y).relu()
+
+
+def test_a_sum_of_gradients_that_autograd_runs_eagerly_follows_from_a_new_residual() -> None:
+    before, after = (
+        pytest_torchgraph.capture(Residual(Scaled, added=added), torch.ones(2, 4))
+        for added in (False, True)
+    )
+    assert len(after.eager) > len(before.eager)
+    (finding,) = pytest_torchgraph.diff(before, after).findings
+    assert finding.changes[0].node.op == "aten.add.Tensor"
+    new = {graph.name for graph in after.eager} - {graph.name for graph in before.eager}
+    assert new <= {change.graph for change in finding.consequences}
+    assert "    follows in eager_" in str(finding)
