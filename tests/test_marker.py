@@ -621,6 +621,8 @@ WRONG = {
     "within=''": "within='' names no place",
     "within=['json', 'jsno']": "within='jsno' is neither a path that exists nor a package",
     "min_graphs=2, max_graphs=1": "max_graphs=1 is less than min_graphs=2",
+    "min_graphs=0, max_graph_breaks=None, max_recompiles=None": "(min_graphs=0, "
+    "max_graph_breaks=None, max_recompiles=None) checks nothing: give a limit, as in *",
 }
 
 

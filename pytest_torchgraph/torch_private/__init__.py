@@ -89,7 +89,7 @@ from .observers import (
     torch_function_modes,
     traced_files,
 )
-from .ops import is_composite, registered_ops
+from .ops import is_composite, name_of_custom_op, registered_ops
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     CONFIGS,
@@ -156,6 +156,7 @@ __all__ = [
     "matmul_precision_restored",
     "meshes_of",
     "modes_that_stop_compilation",
+    "name_of_custom_op",
     "nested_graph_breaks",
     "on_break_stack",
     "on_compile_call",
