@@ -37,6 +37,8 @@ _ON_NUMBERS = frozenset(
 )
 """Builtins that compute symbolic sizes, and Dynamo's way to read an attribute of a tensor."""
 _SYMBOLIC = re.compile(r"(operator|math)\b|torch\._?sym_")
+_READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
+"""Methods that are nodes where they run, as they read a tensor and dispatch no op."""
 _WILDCARD = re.compile(r"[*?]")
 
 
@@ -89,7 +91,7 @@ def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
     Returns:
         "" for a torch function or class: the caller knows what stands in its place.
     """
-    if is_symbolic(name):
+    if is_symbolic(name) or (level == "dispatch" and name in _READING):
         return None
     if level not in ("dynamo", "fx"):
         kept = level == "post_grad" and name.startswith("torch._inductor.")

@@ -34,7 +34,7 @@ from .autograd import (
     sequence_number,
 )
 from .cache_miss import CacheMiss, LeafGuard, cache_miss, leaf_guards, shape_of
-from .compile_calls import on_compile_call
+from .compile_calls import on_compile_call, on_precompiled_call
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
@@ -164,6 +164,7 @@ __all__ = [
     "on_compiled_region",
     "on_entry",
     "on_kernel_call",
+    "on_precompiled_call",
     "on_skip",
     "on_step_graph_break",
     "one_backend",

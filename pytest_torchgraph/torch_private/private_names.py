@@ -67,6 +67,9 @@ NAMES = {
     "process_groups": PrivateName(
         "torch.distributed.distributed_c10d:_world.pg_names", "2.1", "the names of process groups"
     ),
+    "precompiled_call": PrivateName(
+        "torch._precompile:PrecompiledModule.__call__", "2.15", "noticing precompiled code"
+    ),
     "custom_op": PrivateName(
         "torch._library.custom_ops:CustomOpDef", "2.4", "patterns given as a custom op"
     ),

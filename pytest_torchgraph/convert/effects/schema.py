@@ -83,7 +83,9 @@ def _names_group(op: torch._ops.OpOverload) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> SchemaFacts:
-    """The effects of an overload; `PURE` for anything else."""
+    """The effects of an overload, or of a method that reads a tensor; `PURE` for anything else."""
+    if isinstance(op, str):  # recorded by name, as the dispatcher does not see it
+        return SchemaFacts(syncs=True, name=op)
     if not isinstance(op, torch._ops.OpOverload):
         return PURE
     writes, named, aliases = [], [], []

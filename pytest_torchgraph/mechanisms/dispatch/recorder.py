@@ -12,10 +12,12 @@ import torch
 
 from ... import torch_private
 from ...convert.source_lines import Line, is_user_file
-from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
+from ..recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
+_READING = {name: f"Tensor.{name}" for name in (*HANDS_OVER, "tolist")}
+"""The methods that are recorded, by the names of their nodes."""
 _NONE: dict[str, Any] = {}
 """The keyword arguments of all calls without any."""
 
@@ -132,7 +134,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if writes is not None and not writes.is_following:
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
-            self.introduce(args[0], "constant", "constant")
+            self.lifted(args[0])
         if self._hooks is not None:
             self._after_hooks()
         encoded = self.encode_all(args)
@@ -142,7 +144,21 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         else:
             named = _NONE
             output = func(*args)
-        result = self.encode(output, True)
+        self._record(func, encoded, named, self.encode(output, True))
+        return output
+
+    def read(self, method: str, tensor: Any) -> None:
+        """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
+        self.hand_over(method)
+        op = _READING.get(method)
+        if op is not None and isinstance(tensor, torch.Tensor):
+            if self._hooks is not None:
+                self._after_hooks()
+            self._record(op, (self.number_of(tensor),), _NONE, None)
+
+    def _record(
+        self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
+    ) -> None:
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
@@ -156,7 +172,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
-        return output
 
     def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)
