@@ -22,6 +22,9 @@ from torch._dynamo.utils import counters
 
 from pytest_torchgraph import CaptureError, capture, torch_private
 
+MISSING = torch_private.probe()
+"""What only newer releases of torch have."""
+
 
 def world() -> dict[str, Any]:
     import torch._functorch.config
@@ -64,7 +67,7 @@ def world() -> dict[str, Any]:
             for name, logger in logging.root.manager.loggerDict.items()
             if name.startswith("torch") and isinstance(logger, logging.Logger) and logger.level
         },
-        "private": {name: torch_private.get(name) for name in torch_private.NAMES},
+        "private": {n: torch_private.get(n) for n in torch_private.NAMES if n not in MISSING},
         "compiler": compiler,
         "modes": torch_private.modes_that_stop_compilation(),
         "warnings": len(warnings.filters),
