@@ -107,13 +107,8 @@ def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
 
 def _why_not_fx(name: str, value: Any, traced: bool) -> str | None:
     """`why_not` for a graph of torch.fx."""
-    if isinstance(value, type) and issubclass(value, torch.nn.Module):
-        defined = value.__module__
-        is_leaf = defined.startswith(("torch.nn", "torch.ao.nn"))
-        if not traced or (is_leaf and not issubclass(value, torch.nn.Sequential)):
-            return None
-        return f"{_MODULE}, or keep it as a leaf by Fx(tracer=...)"
-    if _is_own(name) or name in _wrapped():
+    is_module = isinstance(value, type) and issubclass(value, torch.nn.Module)
+    if is_module or _is_own(name) or name in _wrapped():  # a tracer decides which modules it keeps
         return None
     if _is_pythons(name) or isinstance(value, type) or traced:
         return f"{_traced_through(name, value)}, or keep it as a node by torch.fx.wrap"

@@ -42,7 +42,7 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
     """
     inside = threading.local()
     if "torch._dynamo" in sys.modules:  # which is offered all that runs below compiled code
-        torch_private.leave_alone(__name__)
+        _leave_alone()
     replaced: list[tuple[type, str, Any, Any]] = []
 
     def observed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,3 +74,9 @@ def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
             else:
                 delattr(owner, name)
         replaced.clear()
+
+
+@functools.cache
+def _leave_alone() -> None:
+    """Keep Dynamo from what stands in the place of the methods; looking for modules takes 1 ms."""
+    torch_private.leave_alone(__name__)

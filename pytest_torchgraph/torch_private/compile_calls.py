@@ -40,7 +40,7 @@ def on_precompiled_call(called: Callable[[], None]) -> Iterator[None]:
 
     Does nothing before torch 2.15, which has no such code.
     """
-    if not has("precompiled_call"):
+    if not _has_precompiled_code():
         yield
         return
     original = get("precompiled_call")
@@ -54,3 +54,9 @@ def on_precompiled_call(called: Callable[[], None]) -> Iterator[None]:
         leave_function_alone(entered)
     with replaced("precompiled_call", entered):
         yield
+
+
+@functools.cache
+def _has_precompiled_code() -> bool:
+    """`has`, which looks through the import path for a module that is not there."""
+    return has("precompiled_call")

@@ -66,10 +66,6 @@ def checks(captured: Capture, pattern: Any) -> Iterator[Callable[[], Any]]:
 
 
 NEVER: list[tuple[Any, str]] = [
-    (Layer, "a module is traced through: name the ops of its forward"),
-    (Layer(), "a module is traced through: name the ops of its forward"),
-    (f"{HERE}.Layer", "a module is traced through: name the ops of its forward"),
-    (f"{HERE}.La*", "a module is traced through: name the ops of its forward"),
     (Scale, "a class is traced through: name the ops that its methods run"),
     ("numpy.*", "no function of Python's own or numpy's is a node: name the ops that torch runs"),
     ("numpy.matmul", "no function of Python's own or numpy's is a node"),
@@ -87,6 +83,21 @@ def test_what_is_a_node_at_no_level_is_refused_at_each(
 ) -> None:
     for check in checks(captures(via), pattern):
         with pytest.raises(ValueError, match=rf"cannot occur in a graph at level '\w+'.*{hint}"):
+            check()
+
+
+@pytest.mark.parametrize("pattern", [Layer, Layer(), f"{HERE}.Layer", f"{HERE}.La*"])
+@pytest.mark.parametrize("via", VIAS)
+def test_a_module_of_the_user_is_a_node_via_fx_alone(
+    captures: Callable[[str], Capture], via: str, pattern: Any
+) -> None:
+    captured = captures(via)
+    if via == "fx":  # where a tracer can keep it as a leaf
+        assert captured.count(pattern) == 0
+        return
+    hint = f"at level '{LEVELS[via]}': a module is traced through: name the ops of its forward"
+    for check in checks(captured, pattern):
+        with pytest.raises(ValueError, match=hint):
             check()
 
 

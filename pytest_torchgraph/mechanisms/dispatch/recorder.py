@@ -11,13 +11,12 @@ from typing import Any
 import torch
 
 from ... import torch_private
+from ...convert.effects import schema
 from ...convert.source_lines import Line, is_user_file
-from ..recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode
+from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
-_READING = {name: f"Tensor.{name}" for name in (*HANDS_OVER, "tolist")}
-"""The methods that are recorded, by the names of their nodes."""
 _NONE: dict[str, Any] = {}
 """The keyword arguments of all calls without any."""
 
@@ -150,8 +149,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def read(self, method: str, tensor: Any) -> None:
         """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
         self.hand_over(method)
-        op = _READING.get(method)
-        if op is not None and isinstance(tensor, torch.Tensor):
+        op = sys.intern(f"Tensor.{method}")
+        if op in schema.READING and isinstance(tensor, torch.Tensor):
             if self._hooks is not None:
                 self._after_hooks()
             self._record(op, (self.number_of(tensor),), _NONE, None)
