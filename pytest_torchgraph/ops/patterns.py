@@ -131,7 +131,7 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
         named = [(pattern, op)]
     if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not python_names.is_symbolic(pattern):
         # `torch.*` means torch's functions, and not the few for sizes that are at each level.
-        named = [each for each in named if not python_names.is_symbolic(each[0])]
+        named = [each for each in named if not python_names.is_everywhere(each[0])]
     reasons = [python_names.why_not(*each, level, traced) for each in named]
     if not reasons:
         return _unknown(pattern, level)

@@ -78,6 +78,11 @@ def is_symbolic(name: str) -> bool:
     return name in _ON_NUMBERS or _SYMBOLIC.match(name) is not None
 
 
+def is_everywhere(name: str) -> bool:
+    """Return True for what a graph of dispatched ops can hold beside them."""
+    return is_symbolic(name) or name in _READING
+
+
 def why_not(name: str, value: Any, level: Level, traced: bool) -> str | None:
     """The reason why no node at a level is a call of this callable, None where one can be.
 
