@@ -72,6 +72,11 @@ def limits_of(item: pytest.Item, defaults: Mapping[str, Any]) -> Limits | None:
             f"{item.nodeid}: max_graphs={limits.max_graphs} is less than "
             f"min_graphs={limits.min_graphs}"
         )
+    if marks and not limits.min_graphs and all(getattr(limits, name) is None for name in MAXIMA):
+        raise pytest.UsageError(
+            f"{item.nodeid}: @pytest.mark.{MARKER}({', '.join(words)}) checks nothing: give a "
+            f"limit, as in {SIGNATURE}"
+        )
     return limits
 
 

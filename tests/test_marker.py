@@ -6,9 +6,11 @@ import dataclasses
 import inspect
 import re
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 from projects import Run
 
 from pytest_torchgraph.settings.limits import Limits
@@ -621,6 +623,8 @@ WRONG = {
     "within=''": "within='' names no place",
     "within=['json', 'jsno']": "within='jsno' is neither a path that exists nor a package",
     "min_graphs=2, max_graphs=1": "max_graphs=1 is less than min_graphs=2",
+    "min_graphs=0, max_graph_breaks=None, max_recompiles=None": "(min_graphs=0, "
+    "max_graph_breaks=None, max_recompiles=None) checks nothing: give a limit, as in *",
 }
 
 
@@ -834,8 +838,11 @@ def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
     pytester.makepyfile(test_ways=WAYS)
     result = run()
     told = failures(result)
-    assert {name for name in told if "." not in name} == {f"test_{name}" for name in CAUSES}
-    for name, cause in CAUSES.items():
+    causes = dict(CAUSES)
+    if Version(version("torch").partition("+")[0]) >= Version("2.15"):
+        del causes["marked_skipped"], causes["of_torch"]  # both are compiled there
+    assert {name for name in told if "." not in name} == {f"test_{name}" for name in causes}
+    for name, cause in causes.items():
         text = told[f"test_{name}"]
         assert text.startswith("no graph was compiled:"), text
         assert cause in text, text
@@ -844,7 +851,7 @@ def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
         "test_suppressed",
         "test_one_of_two",
     }
-    result.assert_outcomes(passed=2, failed=len(CAUSES) + 3)
+    result.assert_outcomes(passed=2 + len(CAUSES) - len(causes), failed=len(causes) + 3)
     assert "not all of it ran compiled" in told["TestNoneNeeded.test_one_of_two"]
 
 

@@ -17,7 +17,7 @@ import torch
 from packaging.version import Version
 from torch._logging import trace_structured
 
-from pytest_torchgraph import TorchGraphError, torch_private
+from pytest_torchgraph import CaptureError, TorchGraphError, capture, torch_private, watch
 from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching.observe.hub import RUN_WHILE_COMPILING
 
@@ -30,7 +30,39 @@ def test_this_torch_has_every_private_name() -> None:
     running = Version(torch.__version__.partition("+")[0])
     later = {name for name, known in torch_private.NAMES.items() if Version(known.since) > running}
     assert set(torch_private.probe()) == later
-    assert later <= {"skip_reason"}
+    assert later <= {"skip_reason", "precompiled_call"}
+
+
+def test_the_backward_of_what_was_compiled_before_is_found_again() -> None:
+    """It is reached through torch's objects, which can change in kind and keep their names."""
+    compiled = torch.compile(torch.nn.Linear(4, 4), backend="aot_eager")
+    compiled(torch.ones(2, 4)).sum().backward()
+    with watch() as seen:
+        compiled(torch.ones(2, 4)).sum().backward()
+    assert dict(seen.executions) == {"0/0": 1, "0/0 backward": 1}
+
+
+def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
+    if "precompiled_call" in torch_private.probe():
+        pytest.skip("this torch has no torch.compiler.precompile")
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), torch.ones(2, 8)
+    files = tmp_path / "model.py", tmp_path / "model.cache"
+    precompile: Any = torch.compiler.precompile  # type: ignore[attr-defined]
+    tracer = precompile.capture(
+        lambda model, x: model(x), artifact_path=files[0], cache_path=files[1]
+    )
+    with torch.no_grad():
+        with tracer:
+            tracer(model, x)
+        loaded = precompile.load(*files)
+        for via in ("dispatch", "aot"):
+            with pytest.raises(CaptureError, match=r"code of torch\.compiler\.precompile ran at "):
+                capture(lambda x: loaded(model, x.sin()), x, via=via)
+    called: list[str] = []
+    with torch_private.on_precompiled_call(lambda: called.append("call")), torch.no_grad():
+        loaded(model, x)
+    loaded(model, x)
+    assert called == ["call"]
 
 
 @pytest.mark.parametrize("name", torch_private.NAMES)

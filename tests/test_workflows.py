@@ -94,6 +94,19 @@ def test_every_script_runs_somewhere_on_github_or_in_ci_run() -> None:
         assert f"bash .ci/{script.name}" in used or f"bash .ci/{script.name}\n" in run, script
 
 
+def test_the_newest_torch_gets_what_the_tests_need_and_the_readme_runs() -> None:
+    script = (ROOT / ".ci" / "newest").read_text(encoding="utf-8")
+    assert ".ci/newest" not in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    only_parse = script.partition("rm -rf .venv/newest")[0].replace("$0", ".ci/newest")
+    shown = f'{only_parse}printf "%s\\n" "${{commands[@]}}" "${{beside[@]}}"'
+    ran = subprocess.run(["bash", "-c", shown], cwd=ROOT, capture_output=True, text=True)
+    command, *beside = ran.stdout.splitlines()
+    assert command.startswith(".venv/bin/python -m pytest")
+    names = {re.match(r"[\w-]+", requirement)[0] for requirement in beside}  # type: ignore[index]
+    assert {"numpy", "transformers", "pytest-xdist", "ruff"} <= names
+    assert "torch" not in names
+
+
 def test_what_portable_runs_is_there() -> None:
     text = (ROOT / ".ci" / "portable").read_text(encoding="utf-8")
     named = re.findall(r"\btests/[\w/.]+", text)

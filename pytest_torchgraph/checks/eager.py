@@ -11,15 +11,14 @@ from ..graph.eager_op import EagerOp
 from ..graph.failures import UnexpectedOps, failed
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node
-from ..ops.names import matches
+from ..ops import registry
+from ..ops.names import is_glob, matches
 from ..ops.patterns import pattern_name, refuse_impossible
 
 if TYPE_CHECKING:
     from .subject import Subject
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
-_NO_OP = "-.-.-"
-"""A name that only a pattern for every op matches."""
 _SHOWN = 6
 """The most ops of one line that a message names."""
 
@@ -55,6 +54,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     if isinstance(allow, str) or callable(allow):
         allow = (allow,)
     patterns = [_pattern(each) for each in allow]
+    _refuse_everything(allow)
     ops = capture.eager_ops
 
     def allowed(op: EagerOp) -> bool:
@@ -77,7 +77,7 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
     """The test for one entry of `allow`.
 
     Raises:
-        ValueError: for an op pattern that can match no eager op, and one that matches each.
+        ValueError: for an op pattern that can match no eager op.
     """
     place = _FILE.match(allowed) if isinstance(allowed, str) else None
     if place is not None:
@@ -93,10 +93,22 @@ def _pattern(allowed: Any) -> Callable[[EagerOp], bool]:
 
         return is_there
     name = pattern_name(allowed)
-    if matches(_NO_OP, name):
-        raise ValueError(f"allow={allowed!r} matches everything, so nothing would be checked")
-    refuse_impossible(name, ("dispatch",))
+    refuse_impossible(allowed, ("dispatch",))
     return lambda op: matches(op.op, name)
+
+
+def _refuse_everything(allow: Sequence[Any]) -> None:
+    """Refuse op patterns that together match most ops of torch, as `"aten.*"` does.
+
+    Raises:
+        ValueError: if more than half of the ops that an eager run can dispatch are allowed.
+    """
+    globs = [name for name in allow if isinstance(name, str) and is_glob(name)]
+    allowed = {op for name in globs for op in registry.matching(name)}
+    ops = [op for op in registry.registered() if op.startswith("aten.") if not op.endswith("out")]
+    if 2 * len(allowed.intersection(ops)) > len(ops):
+        shown = globs[0] if len(globs) == 1 else globs
+        raise ValueError(f"allow={shown!r} matches everything, so nothing would be checked")
 
 
 def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from ..errors import TorchGraphError
 from ..words import format_ranks
 from .documents import add_rank, of_rank, read_any_document
 from .exit_codes import DIFFERENT, SAME
@@ -39,12 +40,14 @@ def run(options: argparse.Namespace) -> int:
     """Print the difference: of the graphs, or of op counts where one file holds these alone.
 
     Raises:
-        TorchGraphError: for files with the graphs of other ranks.
+        TorchGraphError: for files with the graphs of other ranks, and for two empty files.
     """
     from ..graph.diff.ranks import diff_of_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
+    if _is_empty(old) and _is_empty(new):
+        raise TorchGraphError(f"neither {options.old} nor {options.new} holds a graph")
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
@@ -56,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
         for ranks, _, lines in found
         for line in lines
     ]
+    note = _counts_alone(pairs, options)
+    if note and options.format != "json":
+        print(note)
     if options.format == "json":
         print_json(_data(difference, counts, list(torch) if upgrade else None, str(options.new)))
     else:
@@ -96,6 +102,18 @@ def _is_empty(document: Document | RanksDocument) -> TypeGuard[Document]:
     from ..graph.text.parse import Document
 
     return isinstance(document, Document) and not document.graphs and not document.counts
+
+
+def _counts_alone(
+    pairs: Sequence[tuple[tuple[int, ...], Document, Document]], options: argparse.Namespace
+) -> str:
+    """A line for a file with graphs beside one with op counts: the graphs are not compared."""
+    for _, *documents in pairs:
+        before, after = documents
+        if (before.graphs and after.counts) or (before.counts and after.graphs):
+            file = options.old if before.counts else options.new
+            return f"op counts alone are compared: {file} holds no graphs (detail ops)"
+    return ""
 
 
 def _differences(old: Document, new: Document) -> tuple[GraphDiff | None, list[str]]:

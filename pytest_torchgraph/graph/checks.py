@@ -218,7 +218,9 @@ def format_op_counts(
 
 
 def need_any_graph(graphs: Sequence[Graph]) -> None:
-    """Fail where there is no graph: an assertion about its ops would check nothing."""
+    """Fail if there is no graph, or none with a node: an assertion about ops checks nothing."""
     __tracebackhide__ = True
     if not graphs:
         raise AssertionError("no graph was captured, so nothing can be said about its ops")
+    if not any(graph.nodes for graph in graphs):  # of an fx.Graph that nothing was traced into
+        raise AssertionError("the graph has no node, so nothing can be said about its ops")

@@ -34,5 +34,6 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
         )
     if not found:
         compiled = [graph for graph in graphs if not graph.eager]
-        refuse_impossible(pattern, (graph.level for graph in compiled or graphs))
+        levels = (graph.level for graph in compiled or graphs)
+        refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
     return tuple(node for node in found if node in selected) if selected else found

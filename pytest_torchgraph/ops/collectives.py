@@ -6,7 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-WAITS = frozenset({"_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default"})
+WAITS = frozenset(
+    {
+        "_c10d_functional.wait_tensor.default",
+        "_c10d_functional.wait_tensors.default",  # of a list, since torch 2.15
+        "c10d_functional.wait_tensor.default",
+    }
+)
 """Ops that wait for a collective."""
 
 _FUNCTIONAL = frozenset(

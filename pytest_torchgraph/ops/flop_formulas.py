@@ -19,7 +19,9 @@ _CPU_ATTENTION = {
 }
 """torch has a formula for the attention that a GPU runs, and none for the one of the CPU."""
 
-_FREE = frozenset({"aten", "prims", "operator", "torch", "_c10d_functional", "c10d", "inductor"})
+_FREE = frozenset(
+    {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
+)
 """Namespaces whose ops do no work of their own unless `_WORKING` names them."""
 
 _WORKING = re.compile(

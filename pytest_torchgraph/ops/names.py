@@ -12,15 +12,49 @@ from typing import Any, cast
 def matches(op: str, pattern: str) -> bool:
     """Whether the qualified name `op` matches `pattern`.
 
+    A torch function and the tensor method of the same name match each other: `x.sin()` and
+    `torch.sin(x)` are the same op.
+
     Args:
         op: a qualified name, as `aten.mm.default`.
         pattern: with `*` or `?` a glob over the whole name; else the name itself, or the packet of
             an overload: `aten.mm` matches `aten.mm.default` and `aten.mm.out`, and not
             `aten.mm_scaled`.
     """
-    if "*" in pattern or "?" in pattern:
+    if _matches(op, pattern):
+        return True
+    # The names of other patterns need no torch, which a command without it would have to import.
+    may_be_twin = op.startswith(("torch.", "Tensor.")) and pattern.startswith(_BEFORE_TWINS)
+    return may_be_twin and any(_matches(name, pattern) for name in _twins(op))
+
+
+def _matches(op: str, pattern: str) -> bool:
+    if is_glob(pattern):
         return fnmatchcase(op, pattern)
     return op == pattern or (op.startswith(pattern) and op.rpartition(".")[0] == pattern)
+
+
+def is_glob(pattern: str) -> bool:
+    """Return True if a pattern has a wildcard."""
+    return "*" in pattern or "?" in pattern
+
+
+_TWIN_ROOTS = ("torch", "Tensor", "torch.Tensor")
+_BEFORE_TWINS = ("t", "T", "*", "?", "[")
+"""First characters of the patterns that can match a torch function or a tensor method."""
+
+
+@lru_cache(maxsize=4096)
+def _twins(op: str) -> tuple[str, ...]:
+    """The other names of a function that torch has as a function and as a method of tensors."""
+    root, _, name = op.rpartition(".")
+    if root not in _TWIN_ROOTS:
+        return ()
+    import torch
+
+    is_both = callable(getattr(torch, name, None)) and hasattr(torch.Tensor, name)
+    roots = _TWIN_ROOTS if is_both else _TWIN_ROOTS[1:]
+    return tuple(f"{other}.{name}" for other in roots if other != root and root in roots)
 
 
 class OpCounts(Counter[str]):

@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from .. import torch_private
 from . import registry
 from .levels import ATEN_LEVELS, Level
+from .names import is_glob
 
 _GLUE = re.compile(
     r"torch\._dynamo\.(compiled_autograd\.(ops\.)?|external_utils\.)\w+(\.\w+)?\Z|torch\.add\Z"
@@ -49,8 +51,9 @@ def pattern_name(op: Any) -> str:
     """The pattern that a user's argument stands for.
 
     Args:
-        op: a pattern as a string, an op object (`torch.ops.aten.mm`), a function, or a subclass of
-            `torch.nn.Module`. Of objects it is the qualified name.
+        op: a pattern as a string, an op object (`torch.ops.aten.mm`, a `torch.library.custom_op`),
+            a function, or a `torch.nn.Module`, its class or an instance. Of objects it is the
+            qualified name.
 
     Raises:
         TypeError: for an empty string, and for what is neither a string nor callable.
@@ -65,62 +68,93 @@ def pattern_name(op: Any) -> str:
 
     from .qualified import class_name, op_name
 
+    if isinstance(op, torch.nn.Module):
+        return class_name(type(op))
     if isinstance(op, type) and issubclass(op, torch.nn.Module):
         return class_name(op)
-    return op_name(op)
+    return torch_private.name_of_custom_op(op) or op_name(op)
 
 
-def refuse_impossible(pattern: str, levels: Iterable[Level]) -> None:
+def refuse_impossible(op: Any, levels: Iterable[Level], *, traced: bool = False) -> None:
     """Do nothing for a pattern that can match an op at one of `levels`.
+
+    Args:
+        op: see `pattern_name`.
+        levels: the levels of the graphs.
+        traced: whether the graphs were captured here, and not handed over.
 
     Raises:
         ValueError: with the reason at one of the levels, where it can match at none of them.
     """
-    problems = [_problem(pattern, level) for level in sorted(set(levels))]
+    pattern = pattern_name(op)
+    problems = [_problem(op, pattern, level, traced) for level in sorted(set(levels))]
     if problems and all(problems):
         raise ValueError(problems[0])
 
 
-def _problem(pattern: str, level: Level) -> str:
+def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     """The reason why a pattern can match no op at a level, "" where it can match."""
-    namespace = pattern.partition(".")[0]
     if pattern.startswith("torch.ops."):
         return f"{pattern!r} names no op: leave out 'torch.ops.', as in {pattern[10:]!r}"
-    if level in ATEN_LEVELS:
-        return _dispatched_problem(pattern, namespace, level)
-    if level == "export":
-        return "" if registry.matching(pattern) else _unexported_problem(pattern, namespace)
-    if namespace in registry.namespaces():
-        return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch functions: "
-            "capture via 'aot', or use capture.at('aot')"
-        )
-    return "" if registry.function_exists(pattern) else _unknown(pattern, level)
-
-
-def _unexported_problem(pattern: str, namespace: str) -> str:
-    """`_problem` in what torch.export gives, for a pattern that no registered op matches."""
-    if not registry.function_exists(pattern):
-        return _unknown(pattern, "export")
-    op = f"aten.{pattern.rpartition('.')[2]}"
-    is_op = "*" not in op and bool(registry.matching(op))
-    of_modules = pattern.startswith("torch.nn.")
-    if namespace not in ("torch", "Tensor") or not (is_op or of_modules):
-        return ""
-    hint = f": did you mean {op}?" if is_op else ""
-    return (
-        f"{pattern!r} cannot occur in a graph at level 'export', which holds ops such as "
-        f"aten.mm.default{hint}"
-    )
-
-
-def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:
-    """`_problem` at the levels at which only registered ops occur."""
     if level == "compiled_autograd" and _GLUE.match(pattern):
         return ""
-    known = registry.matching(pattern)
-    if not known:
-        return _unregistered_problem(pattern, namespace, level)
+    registered = registry.matching(pattern)
+    if level in ATEN_LEVELS and registered:
+        return _dispatched_problem(pattern, registered, level)
+    if level == "export" and registered:
+        return ""
+    if level in _TORCH_FUNCTIONS:
+        if any(not each.startswith(_BELOW_AUTOGRAD) for each in registered):
+            return ""  # a custom op, which is a node as it is
+        if registered or pattern.startswith(_BELOW_AUTOGRAD):
+            return (
+                f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch "
+                "functions: capture via 'aot', or use capture.at('aot')"
+            )
+    if registry.higher_order(pattern):
+        return ""
+    return _python_problem(op, pattern, level, traced)
+
+
+_TORCH_FUNCTIONS = ("dynamo", "fx")
+"""The levels of torch functions."""
+_BELOW_AUTOGRAD = ("aten.", "prims.", "prim.")
+"""Beginnings of the ops that torch functions run, and that Dynamo and torch.fx do not look for."""
+
+
+def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
+    """`_problem` for a pattern of Python functions and classes, or of nothing."""
+    from . import python_names
+
+    named = python_names.named(pattern)
+    if not named and not isinstance(op, str):  # defined in a function, where no name leads to it
+        named = [(pattern, op)]
+    if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not python_names.is_symbolic(pattern):
+        # `torch.*` means torch's functions, and not the few for sizes that are at each level.
+        named = [each for each in named if not python_names.is_everywhere(each[0])]
+    reasons = [python_names.why_not(*each, level, traced) for each in named]
+    if not reasons:
+        return _unknown(pattern, level)
+    cannot = f"{pattern!r} cannot occur in a graph at level {level!r}"
+    if None in reasons:
+        alias = python_names.alias_of(pattern, named)
+        return f"{cannot}, where it has another name: did you mean {alias}?" if alias else ""
+    reason = next(filter(None, reasons), "")
+    if reason:
+        return f"{cannot}: {reason}"
+    if level == "export":
+        becomes = f"aten.{pattern.rpartition('.')[2]}"
+        is_op = not is_glob(pattern) and bool(registry.matching(becomes))
+        hint = f": did you mean {becomes}?" if is_op else ""
+        return f"{cannot}, which holds ops such as aten.mm.default{hint}"
+    way = "via 'dynamo' or 'fx', or of a watch use seen.at('dynamo')"
+    if all(isinstance(value, type) for _, value in named):
+        way = "via 'fx'"
+    return f"{cannot}, which holds dispatched ops such as aten.mm.default: capture {way}"
+
+
+def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
+    """`_problem` at the levels at which only registered ops occur, of which some match."""
     if level == "post_grad":  # inductor's passes may put composite and in-place ops in again
         return ""
     packet = ".".join(pattern.split(".")[:2])
@@ -137,19 +171,6 @@ def _dispatched_problem(pattern: str, namespace: str, level: Level) -> str:
         return (
             f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "
             f"write their arguments are replaced{instead}"
-        )
-    return ""
-
-
-def _unregistered_problem(pattern: str, namespace: str, level: Level) -> str:
-    """`_dispatched_problem` for a pattern that no registered op matches."""
-    if not registry.function_exists(pattern):
-        return _unknown(pattern, level)
-    if namespace in ("torch", "Tensor"):
-        return (
-            f"{pattern!r} cannot occur in a graph at level {level!r}, which holds dispatched "
-            "ops such as aten.mm.default: capture via 'dynamo' or 'fx', or of a watch use "
-            "seen.at('dynamo')"
         )
     return ""
 

@@ -1,17 +1,12 @@
-"""The names of ops that exist: registered ops, higher-order ops, functions of Python modules."""
+"""The names of ops that exist: registered ops and higher-order ops."""
 
 from __future__ import annotations
 
-import builtins
 import functools
-import sys
 from typing import Any
 
 from .. import torch_private
 from .names import matches
-
-FUNCTION_MODULES = ("operator", "math", "torch", "torch.nn", "torch.nn.functional", "torch.special")
-"""Modules whose functions a glob is matched with: those that graphs call most."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -28,11 +23,6 @@ def _ops_by_count(_count: int) -> tuple[str, ...]:
 def registered() -> tuple[str, ...]:
     """The qualified names of all registered ops; read again when their number has changed."""
     return _ops_by_count(len(torch_private.registered_ops()))
-
-
-def namespaces() -> set[str]:
-    """The namespaces of the registered ops."""
-    return {op.partition(".")[0] for op in registered()}
 
 
 def matching(pattern: str) -> list[str]:
@@ -75,40 +65,8 @@ def is_in_place(op: str) -> bool:
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
-def function_exists(pattern: str) -> bool:
-    """Whether a dotted name leads to an object, or a glob matches at least one function.
-
-    A glob into a loaded package whose functions cannot be listed is taken to match.
-    """
-    if pattern.startswith("higher_order."):
-        known = torch_private.get("higher_order_ops")
-        return any(matches(f"higher_order.{name}", pattern) for name in known)
-    if "*" not in pattern and "?" not in pattern:
-        return _leads_somewhere(pattern)
-    import torch
-
-    names = [f"{module}.{name}" for module in FUNCTION_MODULES for name in _public(module)]
-    names += [f"{prefix}.{n}" for prefix in ("Tensor", "torch.Tensor") for n in dir(torch.Tensor)]
-    names += [f"higher_order.{name}" for name in torch_private.get("higher_order_ops")]
-    if any(matches(name, pattern) for name in names):
-        return True
-    # The functions of other packages cannot be listed: a package that is loaded may hold some.
-    root = pattern.partition(".")[0]
-    return root in sys.modules and root not in {"torch", "operator", "math", "builtins"}
-
-
-def _public(module: str) -> list[str]:
-    return dir(sys.modules[module]) if module in sys.modules else []
-
-
-def _leads_somewhere(name: str) -> bool:
-    """Whether a dotted name leads to an object in the loaded modules."""
-    import torch
-
-    parts = name.split(".")
-    if parts[0] == "Tensor":
-        return hasattr(torch.Tensor, parts[-1])
-    value: Any = sys.modules.get(parts[0], getattr(builtins, parts[0], None))
-    for part in parts[1:]:
-        value = getattr(value, part, None)
-    return value is not None
+def higher_order(pattern: str) -> bool:
+    """Return True if a higher-order op matches a pattern."""
+    return any(
+        matches(f"higher_order.{name}", pattern) for name in torch_private.get("higher_order_ops")
+    )

@@ -55,7 +55,7 @@ _LIFT_FRESH = "aten.lift_fresh.default"
 _TO_HOST = {"Tensor.cpu"}
 """Methods that copy to the host; on a CPU run, where they copy nothing, they count as well."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
-_READING |= {"Tensor.tolist"}
+_READING |= {"Tensor.tolist", "Tensor.numpy", "Tensor.__array__"}
 """Ops and methods that read values back, beside those with the tag `data_dependent_output`."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition back."""

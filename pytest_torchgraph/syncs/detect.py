@@ -93,7 +93,7 @@ def recorded_syncs(recorded: RecordedCalls) -> tuple[Sync, ...]:
     methods = [
         Sync(METHODS[name], f"Tensor.{name}", CALL, **_place(source, module))
         for name, module, source in recorded.methods
-        if name != STARTS
+        if METHODS.get(name)
     ]
     threads = [
         Sync(THREADS, STARTS, CALL, **_place(source, module), certain=False)

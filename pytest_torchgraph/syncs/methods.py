@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from .. import torch_private
 from .model import COPIES, READS, STARTS
 
-METHODS = {"tolist": READS, "__repr__": READS, "cpu": COPIES}
-"""The methods, with the kind of the sync where the tensor is on another device."""
+METHODS = {
+    "tolist": READS,
+    "numpy": READS,
+    "__array__": READS,
+    "__dlpack__": "",
+    "__repr__": READS,
+    "cpu": COPIES,
+}
+"""The methods, with the kind of the sync where the tensor is on another device; "" for no sync."""
 _REPLACED: list[tuple[type, str, str]] = [
     *((torch.Tensor, name, name) for name in METHODS),
     (threading.Thread, "start", STARTS),
@@ -22,15 +31,18 @@ _REPLACED: list[tuple[type, str, str]] = [
 
 
 @contextlib.contextmanager
-def on_method_call(report: Callable[[str], None]) -> Iterator[None]:
-    """Call `report(name)` when one of `METHODS` is called, in any thread, but not inside another.
+def on_method_call(report: Callable[[str, Any], None]) -> Iterator[None]:
+    """Call `report(name, tensor)` when one of `METHODS` is called, but not inside another.
 
-    For each thread that is started, whose ops a dispatch mode does not see, `report(STARTS)`.
+    Calls in any thread are reported. For each thread that is started, whose ops a dispatch mode
+    does not see, it is `report(STARTS, thread)`.
 
     They are replaced in `torch.Tensor`: a TorchFunctionMode would change what runs, because torch
     takes other paths where one is active. What somebody else replaces meanwhile stays as it is.
     """
     inside = threading.local()
+    if "torch._dynamo" in sys.modules:  # which is offered all that runs below compiled code
+        _leave_alone()
     replaced: list[tuple[type, str, Any, Any]] = []
 
     def observed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +50,7 @@ def on_method_call(report: Callable[[str], None]) -> Iterator[None]:
         def called(*args: Any, **kwargs: Any) -> Any:
             if not replaced or getattr(inside, "one", False):
                 return original(*args, **kwargs)
-            report(name)
+            report(name, args[0] if args else None)
             inside.one = True
             try:
                 return original(*args, **kwargs)
@@ -62,3 +74,9 @@ def on_method_call(report: Callable[[str], None]) -> Iterator[None]:
             else:
                 delattr(owner, name)
         replaced.clear()
+
+
+@functools.cache
+def _leave_alone() -> None:
+    """Keep Dynamo from what stands in the place of the methods; looking for modules takes 1 ms."""
+    torch_private.leave_alone(__name__)

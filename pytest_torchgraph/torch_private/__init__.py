@@ -34,7 +34,7 @@ from .autograd import (
     sequence_number,
 )
 from .cache_miss import CacheMiss, LeafGuard, cache_miss, leaf_guards, shape_of
-from .compile_calls import on_compile_call
+from .compile_calls import on_compile_call, on_precompiled_call
 from .compiled import (
     aot_autograd_functions,
     autograd_functions_behind,
@@ -89,7 +89,7 @@ from .observers import (
     torch_function_modes,
     traced_files,
 )
-from .ops import is_composite, registered_ops
+from .ops import is_composite, name_of_custom_op, registered_ops
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     CONFIGS,
@@ -156,6 +156,7 @@ __all__ = [
     "matmul_precision_restored",
     "meshes_of",
     "modes_that_stop_compilation",
+    "name_of_custom_op",
     "nested_graph_breaks",
     "on_break_stack",
     "on_compile_call",
@@ -163,6 +164,7 @@ __all__ = [
     "on_compiled_region",
     "on_entry",
     "on_kernel_call",
+    "on_precompiled_call",
     "on_skip",
     "on_step_graph_break",
     "one_backend",

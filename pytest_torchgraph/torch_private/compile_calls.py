@@ -1,14 +1,16 @@
-"""Calls of `torch.compile`, whatever is done with what they give."""
+"""Calls of `torch.compile`, whatever is done with what they give, and of precompiled code."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from .private_names import get, replaced
+from .observers import leave_function_alone
+from .private_names import get, has, replaced
 
 
 @contextlib.contextmanager
@@ -30,3 +32,31 @@ def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
 
     with replaced("optimize_context", observed):
         yield
+
+
+@contextlib.contextmanager
+def on_precompiled_call(called: Callable[[], None]) -> Iterator[None]:
+    """Call `called()` for each call of what `torch.compiler.precompile.load` gave.
+
+    Does nothing before torch 2.15, which has no such code.
+    """
+    if not _has_precompiled_code():
+        yield
+        return
+    original = get("precompiled_call")
+
+    @functools.wraps(original)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        called()
+        return original(*args, **kwargs)
+
+    if "torch._dynamo" in sys.modules:
+        leave_function_alone(entered)
+    with replaced("precompiled_call", entered):
+        yield
+
+
+@functools.cache
+def _has_precompiled_code() -> bool:
+    """`has`, which looks through the import path for a module that is not there."""
+    return has("precompiled_call")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -111,6 +111,8 @@ def _referents(value: Any) -> list[Any]:
         if type(owner).__module__.startswith("torch._functorch"):
             inner += list(vars(owner).values())
         return [value.__func__, *inner]
+    if isinstance(value, BuiltinMethodType):  # `CompiledFunction.apply` from torch 2.15 on
+        return [value.__self__] if isinstance(value.__self__, type) else []
     if isinstance(value, functools.partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, dict):

@@ -139,7 +139,8 @@ def modes_that_stop_compilation() -> list[str]:
     """Names of the active dispatch modes under which Dynamo compiles nothing, outermost first."""
     get("ignore_compile_internals")  # every mode has it, or the error says that torch does not
     return [
-        type(mode).__name__
+        # torch enters `_FlopCounterMode` for the `FlopCounterMode` that the user knows.
+        type(mode).__name__.lstrip("_" if type(mode).__module__.startswith("torch.") else "")
         for mode in get("dispatch_modes")()
         if not type(mode).ignore_compile_internals()
     ]

@@ -67,6 +67,15 @@ NAMES = {
     "process_groups": PrivateName(
         "torch.distributed.distributed_c10d:_world.pg_names", "2.1", "the names of process groups"
     ),
+    "precompiled_call": PrivateName(
+        "torch._precompile:PrecompiledModule.__call__", "2.15", "noticing precompiled code"
+    ),
+    "custom_op": PrivateName(
+        "torch._library.custom_ops:CustomOpDef", "2.4", "patterns given as a custom op"
+    ),
+    "fx_wrapped": PrivateName(
+        "torch.fx._symbolic_trace:_wrapped_fns_to_patch", "1.8", "patterns of functions via fx"
+    ),
     "sharding_cache": PrivateName(
         "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator"
         ".propagate_op_sharding.cache",

@@ -208,6 +208,18 @@ def test_a_pattern_that_can_match_nothing_is_refused(
             check()
 
 
+def test_a_graph_without_a_node_holds_for_no_assertion() -> None:
+    graph = from_fx(torch.fx.Graph())
+    for check in (
+        lambda: graph.assert_no_ops("torch.relu"),
+        lambda: graph.assert_op_counts({"torch.relu": 0}),
+        lambda: graph.assert_no_pattern("torch.relu -> torch.relu"),
+        lambda: graph.assert_collectives({}),
+    ):
+        with pytest.raises(AssertionError, match="the graph has no node"):
+            check()
+
+
 def test_a_torch_function_graph_refuses_dispatched_ops(traced: Graph) -> None:
     assert traced.count(torch.relu) == 3
     assert traced.count(nn.Linear) == 4

@@ -185,9 +185,18 @@ def test_counts_are_compared_with_graphs(files: Path, capsys: pytest.CaptureFixt
     document = parse_document(OLD)
     counts = format_document(document.graphs, document.header, "ops")
     Path("counts.tgraph").write_text(counts)
-    assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == ""
+    alone = "op counts alone are compared: counts.tgraph holds no graphs (detail ops)\n"
+    assert run("diff", "counts.tgraph", "old.tgraph", code=0, capsys=capsys) == alone
+    assert run("diff", "old.tgraph", "counts.tgraph", code=0, capsys=capsys) == alone
+    assert run("diff", "counts.tgraph", "counts.tgraph", code=0, capsys=capsys) == ""
     told = run("diff", "counts.tgraph", "new.tgraph", code=1, capsys=capsys)
-    assert told == "forward: aten.relu.default  1 -> 0\nforward: aten.tanh.default  0 -> 1\n"
+    differing = "forward: aten.relu.default  1 -> 0\nforward: aten.tanh.default  0 -> 1\n"
+    assert told == alone + differing
+
+
+def test_two_empty_files_are_an_error(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run("diff", "none.tgraph", os.devnull, code=2, capsys=capsys)
+    assert f"neither none.tgraph nor {os.devnull} holds a graph" in said
 
 
 EAGER = (
@@ -239,9 +248,10 @@ def test_counts_of_what_ran_eagerly_are_compared_with_the_runs(
     Path("more.tgraph").write_text(EAGER.replace("× 2", "× 3"))
     shown = run("show", "counts.tgraph", code=0, capsys=capsys)
     assert "\neager_0 × 2\n       1 aten.sin.default\n" in shown
-    assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == ""
+    alone = "op counts alone are compared: counts.tgraph holds no graphs (detail ops)\n"
+    assert run("diff", "counts.tgraph", "eager.tgraph", code=0, capsys=capsys) == alone
     told = run("diff", "counts.tgraph", "more.tgraph", code=1, capsys=capsys)
-    assert told == "eager_0 ran 3 times, before: 2\n"
+    assert told == f"{alone}eager_0 ran 3 times, before: 2\n"
 
 
 @pytest.mark.parametrize("words", [["show", "bad.tgraph"], ["diff", "bad.tgraph", "old.tgraph"]])

@@ -39,6 +39,28 @@ def test_what_computes_meanwhile() -> None:
     assert first.overlap == ("aten.mm.default",)
 
 
+def test_a_wait_for_several_collectives_ends_each_of_them() -> None:
+    """`wait_tensors`, which torch has from 2.15 on."""
+    text = """torchgraph 1
+
+forward @ aot {
+  %x = input : bf16[4, 8]
+  %both = _c10d_functional.all_reduce_coalesced.default([%x, %x], "sum", "tp") \
+: (bf16[4, 8], bf16[4, 8]) !communicates
+  %a = operator.getitem(%both, 0) : bf16[4, 8]
+  %b = operator.getitem(%both, 1) : bf16[4, 8]
+  %sin = aten.sin.default(%x) : bf16[4, 8]
+  %waits = _c10d_functional.wait_tensors.default([%a, %b]) : (bf16[4, 8], bf16[4, 8]) !communicates
+  %c = operator.getitem(%waits, 0) : bf16[4, 8]
+  %d = operator.getitem(%waits, 1) : bf16[4, 8]
+  return [%sin, %c, %d]
+}
+"""
+    captured = Graph.from_text(text)
+    assert [each.overlap for each in captured.collectives] == [("aten.sin.default",)]
+    captured.assert_overlapped()
+
+
 def test_holds() -> None:
     graph(MM).assert_overlapped()
     graph(MM, OTHER).assert_overlapped("tp", at_least=1)

@@ -339,7 +339,8 @@ def test_a_wrong_shape_is_the_targets_own_exception(via: Any) -> None:
     with pytest.raises(RuntimeError) as caught:
         capture(Wrong(), example(3, 5), via=via)
     assert type(caught.value) is RuntimeError
-    assert str(caught.value) == "mat1 and mat2 shapes cannot be multiplied (3x5 and 4x4)"
+    own = str(caught.value).removeprefix("addmm: ")  # which torch 2.15 says as well
+    assert own == "mat1 and mat2 shapes cannot be multiplied (3x5 and 4x4)"
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or via == "dispatch"
     assert notes(caught.value) == ""

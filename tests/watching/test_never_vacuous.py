@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
-from watching.uncompiled_cases import WAYS, compiled, ones, plain
+from watching.uncompiled_cases import SINCE_2_15, WAYS, compiled, ones, plain
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, watch
 
@@ -112,7 +112,7 @@ def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
 
 
 def test_all_thirteen_ways_are_tried() -> None:
-    assert len(WAYS) >= 14  # the third in two variants
+    assert len(WAYS) >= (11 if SINCE_2_15 else 14)  # the third in two variants
     assert len(CHECKS) == 16
 
 
@@ -224,11 +224,11 @@ def test_what_ran_eagerly_beside_is_named_at_every_level(check: str) -> None:
 
 
 def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
-    run, other = WAYS["the_code_was_marked_before"].make(), compiled(tripled)
+    run, other = WAYS["a_dispatch_mode_is_active"].make(), compiled(tripled)
     seen = watched(lambda: [run(), other(ones())])
     message = message_of(lambda c: c == graph_snapshot, seen)
     assert message.startswith("not all of it ran compiled")
-    assert re.search(WAYS["the_code_was_marked_before"].cause, message)
+    assert re.search(WAYS["a_dispatch_mode_is_active"].cause, message)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,10 @@ def test_calls_are_counted() -> None:
         function(ones())
 
     message = message_of(CHECKS["no_breaks"], watched(run))
-    assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: _FlopCounterMode is act", message)
-    assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: Dynamo did not even look", message)
+    assert re.search(r"plain \(.*\): 1 of 5 calls ran eagerly: FlopCounterMode is act", message)
+    if not SINCE_2_15:
+        why = "1 of 5 calls ran eagerly: Dynamo did not even look"
+        assert re.search(rf"plain \(.*\): {why}", message)
 
 
 def test_compiled_code_runs_also_where_nothing_more_is_compiled() -> None:
@@ -286,6 +288,7 @@ def test_compiled_code_runs_also_where_nothing_more_is_compiled() -> None:
     seen.assert_no_graph_breaks()
 
 
+@pytest.mark.skipif(SINCE_2_15, reason="torch 2.15 looks at code that ran under a dispatch mode")
 def test_a_silent_call_inside_another_compiled_one_is_named() -> None:
     inner = compiled(plain)
     with FlopCounterMode(display=False):
@@ -302,9 +305,9 @@ def test_a_silent_call_inside_another_compiled_one_is_named() -> None:
 
 
 def test_a_frame_given_up_is_explained_also_when_it_is_called_again() -> None:
-    run = WAYS["an_lstm_skips_the_frame"].make()
+    run = WAYS["a_loop_over_nonzero_skips_the_frame"].make()
     message = message_of(CHECKS["op_counts"], watched(lambda: [run(), run(), run()]))
-    assert "3 of 3 calls ran eagerly: Attempted to wrap RNN" in message
+    assert "3 of 3 calls ran eagerly: Dynamic shape operator" in message
 
 
 def test_a_watch_that_was_never_entered_says_so() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -33,10 +34,18 @@ class Way:
 WAYS: dict[str, Way] = {}
 
 
-def way(cause: str, **options: bool) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
-    """Registers a way."""
+SINCE_2_15 = Version(torch.__version__.partition("+")[0]) >= Version("2.15")
+"""Whether Dynamo compiles a layer of torch's own, and code that first ran under a dispatch mode."""
+
+
+def way(
+    cause: str, *, until_2_15: bool = False, **options: bool
+) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
+    """Registers a way; one `until_2_15` compiles from then on."""
 
     def register(make: Callable[[], Run]) -> Callable[[], Run]:
+        if until_2_15 and SINCE_2_15:
+            return make
         WAYS[make.__name__] = Way(make, cause, **options)
         return make
 
@@ -78,7 +87,11 @@ class Tagger(nn.Module):
         return self.head(self.lstm(x)[0])
 
 
-@way(r"Tagger \(.*_cases.py:\d+\): its call ran eagerly: Attempted to wrap RNN", broke=True)
+@way(
+    r"Tagger \(.*_cases.py:\d+\): its call ran eagerly: Attempted to wrap RNN",
+    broke=True,
+    until_2_15=True,
+)
 def an_lstm_skips_the_frame() -> Run:
     tagger = compiled(Tagger())
     return lambda: tagger(torch.ones(2, 3, 4))
@@ -98,7 +111,7 @@ def a_loop_over_nonzero_skips_the_frame() -> Run:
 
 
 # 4
-@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: _FlopCounterMode is active")
+@way(r"plain \(.*_cases.py:\d+\): its call ran eagerly: FlopCounterMode is active")
 def a_dispatch_mode_is_active() -> Run:
     function = compiled(plain)
 
@@ -195,7 +208,10 @@ def it_came_from_the_cache() -> Run:
 
 
 # 12
-@way(r"plain \(.*\): its call ran eagerly: Dynamo did not even look at it. Its code was marked")
+@way(
+    r"plain \(.*\): its call ran eagerly: Dynamo did not even look at it. Its code was marked",
+    until_2_15=True,
+)
 def the_code_was_marked_before() -> Run:
     function = compiled(plain)
     with FlopCounterMode(display=False):
@@ -204,7 +220,10 @@ def the_code_was_marked_before() -> Run:
 
 
 # 13
-@way(r"Linear \(.*\): its call ran eagerly: .* a module of torch's own is not compiled by itself")
+@way(
+    r"Linear \(.*\): its call ran eagerly: .* a module of torch's own is not compiled by itself",
+    until_2_15=True,
+)
 def a_layer_of_torch_is_compiled() -> Run:
     layer = nn.Linear(4, 3)
     layer.compile(backend="aot_eager")

@@ -17,6 +17,9 @@ COLLECTIVE_NAMESPACES = ("_c10d_functional", "c10d_functional", "c10d", "_dtenso
 SYNCS = frozenset({"_local_scalar_dense", "item", "equal", "is_nonzero", "allclose"})
 """Ops that read a value back to Python: the host waits for the device, also if it is unused."""
 
+READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "Tensor.tolist"})
+"""Methods that read a tensor and dispatch no op: they are recorded by name."""
+
 CHECKS = frozenset({"_assert_async", "_functional_assert_async"})
 """Ops that only raise where a condition does not hold; their effect is `opaque`."""
 
@@ -83,7 +86,9 @@ def _names_group(op: torch._ops.OpOverload) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def facts(op: Any) -> SchemaFacts:
-    """The effects of an overload; `PURE` for anything else."""
+    """The effects of an overload, or of a method that reads a tensor; `PURE` for anything else."""
+    if op in READING:
+        return SchemaFacts(syncs=True, name=op)
     if not isinstance(op, torch._ops.OpOverload):
         return PURE
     writes, named, aliases = [], [], []

@@ -150,6 +150,8 @@ class Values:
                 return slice(*args)
             if path == "range" and not kwargs:
                 return range(*args)
+            if path == "complex" and not kwargs:  # from torch 2.15 on, for what was (0.0-1.5j)
+                return complex(*args)
             if path in ("device", "torch.device"):
                 return torch.device(*args, **kwargs)
         except (TypeError, RuntimeError) as error:

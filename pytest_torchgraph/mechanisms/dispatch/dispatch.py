@@ -17,7 +17,8 @@ from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
 from ..protocol import Built, Captured
 from ..recording.collector import collector_paused
-from ..recording.unseen import refuse_unseen, threads_started
+from ..recording.unfilled import Unfilled, refuse_unfilled
+from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
 from .recorder import DispatchRecorder
@@ -67,12 +68,21 @@ class Dispatch:
             with recorder.recording(backward=True), on_method_call(note):
                 yield
 
-        with _no_compiled_region(), threads_started(recorder) as threads:
+        with (
+            precompiled_noted(recorder),
+            _no_compiled_region(),
+            threads_started(recorder) as threads,
+        ):
             step.run(None, forward, backward)
         outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
+        unfilled = Unfilled(recorder)
+        for record in (*recorder.forward, *recorder.backward):
+            unfilled.ran(record)
+        unfilled.read([*outputs, *grads])
+        refuse_unfilled(unfilled)
         ran_backward, keep_dead = step.ran_backward, self.keep_dead
         if not ran_backward:  # the target may have run a backward of its own
             outputs += grads

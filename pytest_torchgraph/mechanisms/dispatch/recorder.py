@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import torch_private
+from ...convert.effects import schema
 from ...convert.source_lines import Line, is_user_file
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
@@ -132,7 +133,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if writes is not None and not writes.is_following:
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
-            self.introduce(args[0], "constant", "constant")
+            self.lifted(args[0])
         if self._hooks is not None:
             self._after_hooks()
         encoded = self.encode_all(args)
@@ -142,7 +143,21 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         else:
             named = _NONE
             output = func(*args)
-        result = self.encode(output, True)
+        self._record(func, encoded, named, self.encode(output, True))
+        return output
+
+    def read(self, method: str, tensor: Any) -> None:
+        """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
+        self.hand_over(method)
+        op = sys.intern(f"Tensor.{method}")
+        if op in schema.READING and isinstance(tensor, torch.Tensor):
+            if self._hooks is not None:
+                self._after_hooks()
+            self._record(op, (self.number_of(tensor),), _NONE, None)
+
+    def _record(
+        self, func: Any, encoded: tuple[Any, ...], named: dict[str, Any], result: Any
+    ) -> None:
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
@@ -156,7 +171,6 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
-        return output
 
     def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)

@@ -38,6 +38,8 @@ def note_calls(
     ):
         for record in records:
             op = schema.facts(record.op).name or op_name(record.op)
+            if isinstance(record.op, str):  # `note_method` has it
+                continue
             if may_sync_or_copy(op):
                 module, source = replay.place(record)
                 kwargs = {key: described(value) for key, value in record.kwargs.items()}
@@ -46,8 +48,9 @@ def note_calls(
                 seen.calls.append((call, name, module, source))
 
 
-def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str) -> None:
-    """Add the call of a method that is being made."""
+def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
+    """Add the call of a method that is being made, of a tensor or a thread."""
+    recorder.read(method, owner)
     line = source_lines.current()
     source = None if line is None else source_lines.from_line(*line)
     seen.methods.append((method, recorder.module, source))

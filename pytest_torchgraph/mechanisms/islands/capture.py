@@ -15,10 +15,13 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...errors import CaptureError
 from ...graph.numbering import numbered
-from ..recording.unseen import refuse_unseen, threads_started
+from ...syncs.methods import on_method_call
+from ..recording.mode import Value
+from ..recording.unfilled import Unfilled, refuse_unfilled
+from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
 from ..step.step import Step, output_leaves
 from .islands import Islands, islands_of
-from .recorder import IslandRecorder
+from .recorder import EagerRecord, IslandRecorder
 
 
 @dataclass
@@ -97,17 +100,24 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
     def forward() -> Iterator[None]:
         for name, tensor in step.invocation.named.inputs:
             recorder.introduce(tensor, "input", name)
-        with recorder.recording(backward=False):
+        with recorder.recording(backward=False), on_method_call(hand_over):
             yield
 
     @contextlib.contextmanager
     def backward() -> Iterator[None]:
         for number, cotangent in step.cotangents:
             recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-        with recorder.recording(backward=True):
+        with recorder.recording(backward=True), on_method_call(hand_over):
             yield
 
-    with threads_started(recorder, ignored=lambda: recorder.is_aside) as threads:
+    def hand_over(method: str, _: Any) -> None:
+        if not recorder.is_aside:
+            recorder.hand_over(method)
+
+    with (
+        precompiled_noted(recorder),
+        threads_started(recorder, ignored=lambda: recorder.is_aside) as threads,
+    ):
         why_none = run(forward=forward, backward=backward)
     for tensor in output_leaves(step.output):
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards
@@ -115,7 +125,23 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
     for op, line in recorder.hidden:  # before its results are missed
         raise CaptureError(_hidden(op, line))
     refuse_unseen(recorder, threads)
+    refuse_unfilled(_unfilled(step, recorder))
     return why_none
+
+
+def _unfilled(step: Step, recorder: IslandRecorder) -> Unfilled:
+    """The tensors that a step reads, and that nothing has written to."""
+    unfilled = Unfilled(recorder)
+    for event in recorder.events:
+        if isinstance(event, EagerRecord):
+            unfilled.ran(event)
+        else:
+            values = [value for value in event.inputs if type(value) is Value]
+            # AOTAutograd itself copies into an input what a graph with a backward writes to it.
+            unfilled.wrote([v for v in values if v in event.written or recorder.is_rewritten(v)])
+            unfilled.read(values)
+    unfilled.read(recorder.number_of(tensor) for tensor in output_leaves(step.output))
+    return unfilled
 
 
 def recorded_islands(

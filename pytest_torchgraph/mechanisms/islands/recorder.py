@@ -54,19 +54,28 @@ class CompiledRun:
     Attributes:
         made: what was compiled, as the mechanism calls it.
         inputs, outputs: as called and returned, tensors replaced by `Value`.
+        written: those of the inputs that the graph writes to.
         backward: whether the autograd engine was running.
         sequence: in a backward the sequence number of the autograd node that ran it, else -1.
         path, line: number of the module path and the user's line that were running.
     """
 
-    __slots__ = ("backward", "inputs", "line", "made", "outputs", "path", "sequence")
+    __slots__ = ("backward", "inputs", "line", "made", "outputs", "path", "sequence", "written")
 
-    def __init__(self, made: Any, inputs: Sequence[Any], backward: bool, sequence: int):
+    def __init__(
+        self,
+        made: Any,
+        inputs: Sequence[Any],
+        backward: bool,
+        sequence: int,
+        written: Sequence[Any] = (),
+    ):
         self.made = made
         self.inputs = inputs
         self.outputs: Sequence[Any] = ()
         self.backward = backward
         self.sequence = sequence
+        self.written = written
         self.path = 0
         self.line: Line | None = None
 
@@ -145,7 +154,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         node = self._autograd_node()
         sequence = self.sequence_of(node)
         backward = self._backward or node is not None
-        event = CompiledRun(made, self.encode_all(args), backward, sequence)
+        inputs = self.encode_all(args)
+        event = CompiledRun(made, inputs, backward, sequence, [inputs[i] for i in written])
         path, line, _ = self._frames.where(self.number_of_module, aot=True)
         event.path, event.line = (
             path or 0,
@@ -197,7 +207,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 return self._taken(func, args, kwargs)
             path = path if in_module else self.number_of_owner(node)
         if func is LIFT:
-            self.introduce(args[0], "constant", "constant")
+            self.lifted(args[0])
         encoded = self.encode_all(args)
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
@@ -278,6 +288,10 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             del self._places[known]
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places[place] = self._first_on[storage] = value
+
+    def is_rewritten(self, value: Value) -> bool:
+        """Return True if AOTAutograd has copied what a graph computed into this tensor's memory."""
+        return self.storage_of[value] in self._rewritten
 
     # -- tensors ---------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ... import torch_private
 from ...convert.source_lines import Line, is_user_file, line_of
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from .constants import read, tensors_inside
 
 if TYPE_CHECKING:
     from .writes import UnseenWrites
@@ -80,7 +81,10 @@ class OpRecord:
         self.line = line
 
 
-Age: TypeAlias = Literal["before", "meanwhile", "unknown"]
+HANDS_OVER = ("numpy", "__array__", "__dlpack__")
+"""Methods that hand a tensor to another library, which computes what no mode sees."""
+
+Age: TypeAlias = Literal["before", "meanwhile", "unknown", "outside"]
 """When a tensor was made; see `Stranger`."""
 
 
@@ -89,7 +93,7 @@ class Stranger(NamedTuple):
 
     Attributes:
         age: whether the op that made it ran before the step, or perhaps meanwhile; unknown of a
-            leaf.
+            leaf; "outside" of what another library may have computed from a tensor of the step.
         line: the target's line that it came up in; None where there is none, as for what the
             target returned.
     """
@@ -111,6 +115,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         views: the value whose storage another one shares that no recorded op gave.
         strangers: the tensors that came as arguments of which nobody knows where they are from.
         writes: once a thread was started: what is known of the writes to the tensors.
+        handed_over: the calls of `HANDS_OVER`, with the target's lines.
+        precompiled: the target's lines that called precompiled code.
     """
 
     def __init__(self, named: NamedTensors):
@@ -124,6 +130,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.views: dict[int, int] = {}
         self.strangers: list[Stranger] = []
         self.writes: UnseenWrites | None = None
+        self.handed_over: list[tuple[str, Line | None]] = []
+        self.precompiled: list[Line | None] = []
         self._path_numbers: dict[str, int] = {"": 0}
         self._tensors: dict[int, tuple[Any, Value]] = {}
         self._storages: dict[int, int] = {}
@@ -283,12 +291,50 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         """
         node = tensor.grad_fn
         if node is None:
-            return "unknown"
+            return "outside" if self.handed_over and self._is_foreign(tensor) else "unknown"
         older = self.named.older.get(id(tensor))
         if older is not None and older() is tensor:
             return "before"
         counted = threading.active_count() == 1 and node._sequence_nr() < self._begin
         return "before" if counted else "meanwhile"
+
+    def _is_foreign(self, tensor: torch.Tensor) -> bool:
+        """Return True if another library owns the memory, and no variable or module keeps it.
+
+        A tensor that was made from a numpy array before the step is a constant like any other.
+        """
+        try:
+            if tensor.untyped_storage().resizable():
+                return False
+        except (NotImplementedError, RuntimeError):
+            return False
+        kept = [vars(module) for _, module in self.named.all_modules]
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not _STEP:
+            kept.append(frame.f_globals)
+            for name in frame.f_code.co_freevars:
+                if torch_private.local_of(frame, name) is tensor:
+                    return False
+            frame = frame.f_back
+        return not any(value is tensor for scope in kept for value in scope.values())
+
+    def hand_over(self, method: str) -> None:
+        """Note that a method is called which may hand a tensor to another library."""
+        if method in HANDS_OVER:
+            self.handed_over.append((method, line_of_target()))
+
+    def lifted(self, tensor: torch.Tensor) -> None:
+        """Meet a constant that `torch.tensor` has just made of numbers, tensors or an array.
+
+        It reads the tensors in a list, and no mode sees that: each is read again, as by `.item()`.
+        """
+        if self.handed_over:
+            self.strangers.append(Stranger("outside", line_of_target()))
+        if not torch_private.is_fake(tensor):
+            for element in tensors_inside(tensor, self.alive()):
+                with self:
+                    read(element)
+        self.introduce(tensor, "constant", "constant")
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""

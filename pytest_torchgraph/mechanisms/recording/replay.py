@@ -10,7 +10,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.effects import schema
 from ...convert.effects.aliasing import Storages
 from ...convert.process_groups import mark_names
-from ...graph.model import EffectKind, Source, TensorMeta
+from ...graph.model import EffectKind, NodeKind, Source, TensorMeta
 from ...ops.qualified import op_name
 from .mode import OpRecord, RecordingMode, Value
 
@@ -19,7 +19,7 @@ from .mode import OpRecord, RecordingMode, Value
 class Draft:
     """A node before it has a name."""
 
-    kind: str
+    kind: NodeKind
     op: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Replay:
             return
         path, source = self.place(record)
         draft = Draft(
-            "call_function",
+            "call_method" if isinstance(record.op, str) else "call_function",
             known.name or op_name(record.op),
             args,
             kwargs,

@@ -142,7 +142,7 @@ class Section:
         kwargs = draft.kwargs
         return Node(
             name,
-            "call_function",
+            draft.kind,
             draft.op,
             tuple([self.arg(arg) for arg in draft.args]),
             {key: self.arg(arg) for key, arg in kwargs.items()} if kwargs else {},

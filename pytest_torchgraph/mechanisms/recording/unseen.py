@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from ... import torch_private
 from ...convert import source_lines
 from ...errors import CaptureError
-from .mode import RecordingMode
+from .mode import RecordingMode, line_of_target
 from .writes import UnseenWrites
 
 _COMPUTE_NOTHING = (
@@ -63,6 +64,17 @@ def threads_started(
             threading.setprofile(before)
 
 
+@contextlib.contextmanager
+def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
+    """Note where the target calls what `torch.compiler.precompile.load` gave."""
+
+    def note() -> None:
+        recorder.precompiled.append(line_of_target())
+
+    with torch_private.on_precompiled_call(note):
+        yield
+
+
 def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
     """Refuse what was recorded where a value came from nowhere.
 
@@ -89,7 +101,22 @@ def refuse_unseen(recorder: RecordingMode, threads: list[str]) -> None:
                 f"{at}, by no op that was recorded. A thread that was started meanwhile "
                 f"({started}) may have done it. Write to it in the thread that calls the target"
             )
+    for line in recorder.precompiled:
+        at = "" if line is None else f" at {source_lines.described(line)}"
+        raise CaptureError(
+            f"code of torch.compiler.precompile ran{at}: its kernels run unseen, and would be "
+            "missing in the graphs. Capture the function that it was made from"
+        )
     for stranger in recorder.strangers:
+        if stranger.age == "outside":
+            method, line = recorder.handed_over[0]
+            at = "" if line is None else f" at {source_lines.described(line)}"
+            raise CaptureError(
+                f"something ran unseen, and would be missing in the graphs: "
+                f"{_place(stranger.line)} may hold what another library computed from the tensor "
+                f"that .{method}() handed over{at}. Compute it with torch, or before the capture "
+                "and pass it as an argument"
+            )
         if stranger.age == "before" or (stranger.age == "unknown" and not threads):
             continue
         why = (

@@ -38,8 +38,8 @@ def _double_backward_explained() -> Iterator[None]:
             "the target takes gradients itself, with create_graph=True, as for forces or a "
             "gradient penalty, and torch.compile cannot run a backward through these: a compiled "
             "training step fails in the same way without pytest-torchgraph. via='dispatch' "
-            "captures all of it; via='aot' with backward=False what torch.compile does with the "
-            f"rest. (torch: {error})"
+            "captures all of it, and so does via='aot' where torch traces these gradients, by "
+            f"torch._dynamo.config.trace_autograd_ops = True. (torch: {error})"
         ) from error
 
 

@@ -1,0 +1,81 @@
+"""The tensors whose values `torch.tensor` has just copied into a constant.
+
+`torch.tensor([x.sum(), x.mean()])` reads each element from C++, where no mode is asked. The list
+itself is alive meanwhile: it is the one that holds tensors with the values of the constant.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+_MOST = 4096
+"""Elements of a constant from which on it is not looked at: nobody writes that many as a list."""
+
+
+def tensors_inside(constant: torch.Tensor, known: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors in the list that a constant was made from, in order.
+
+    Args:
+        constant: the constant; of a list of numbers or an array there are none.
+        known: the tensors that are alive.
+    """
+    if constant.dim() == 0 or not 0 < constant.numel() <= _MOST or constant.is_meta:
+        return []
+    scalars = [tensor for tensor in known if tensor.numel() == 1 and not tensor.is_meta]
+    if not scalars:
+        return []
+    numbers = [read(element) for element in constant.flatten().unbind()]
+    # Asking who refers to an object takes as long as a garbage collection: first the values.
+    inner: list[Any] = [t for t in scalars if any(_is_near(read(t), number) for number in numbers)]
+    ours = {id(known), id(scalars), id(inner)}
+    for _ in constant.shape:
+        owners = gc.get_referrers(*inner) if inner else []
+        inner = [o for o in owners if isinstance(o, list | tuple) and id(o) not in ours]
+        ours |= {id(owners), id(inner)}
+        for owner in inner:
+            elements = [*_leaves(owner)]
+            if len(elements) == len(numbers) and _is_made_of(elements, numbers):
+                return [each for each in elements if isinstance(each, torch.Tensor)]
+    return []
+
+
+def read(tensor: torch.Tensor) -> Any:
+    """The value of a tensor of one element, as `.item()` reads it, which warns of gradients."""
+    return torch.ops.aten._local_scalar_dense.default(tensor)  # noqa: SLF001
+
+
+def _is_made_of(elements: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Return True if these are the numbers of a constant, some of them in tensors."""
+    for element, number in zip(elements, numbers, strict=True):
+        is_tensor = isinstance(element, torch.Tensor)
+        if is_tensor and element.numel() != 1:
+            return False
+        if not is_tensor and not isinstance(element, bool | int | float | complex):
+            return False
+        if not _is_near(read(element) if is_tensor else element, number):
+            return False
+    return True
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_near(a: Any, b: Any) -> bool:
+    """Return True if `b` is `a` in the dtype of a constant, which may have few digits."""
+    if isinstance(a, complex) or isinstance(b, complex):
+        return abs(complex(a) - complex(b)) <= 0.01 * abs(complex(a))
+    if isinstance(b, bool):
+        return bool(a) is b
+    if isinstance(b, int) and math.isfinite(a):
+        return int(a) == b
+    return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=0.01, abs_tol=1e-4)

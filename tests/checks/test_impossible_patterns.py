@@ -1,0 +1,280 @@
+"""Patterns of Python functions and classes: refused at each level at which no node can be one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mechanisms.models import example
+from torch import Tensor, nn
+
+from pytest_torchgraph import Capture, Fx, capture, from_fx
+
+HERE = __name__
+VIAS = ("dispatch", "fx", "dynamo", "aot", "export", "compiled_autograd", "inductor")
+LEVELS = dict(zip(VIAS, (*VIAS[:-1], "post_grad"), strict=True)) | {"compiled_autograd": "aot"}
+
+
+def my_norm(x: Tensor) -> Tensor:
+    return x.sin()
+
+
+class Layer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return my_norm(x)
+
+
+class Scale:
+    """A class that is no module."""
+
+
+@torch.library.custom_op("impossible_patterns::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+twice.register_fake(torch.empty_like)
+
+
+@pytest.fixture(scope="module")
+def captures() -> Callable[[str], Capture]:
+    made: dict[str, Capture] = {}
+
+    def by(via: str) -> Capture:
+        if via not in made:
+            made[via] = capture(nn.Sequential(nn.Linear(4, 4), Layer()), example(2, 4), via=via)
+        return made[via]
+
+    return by
+
+
+def checks(captured: Capture, pattern: Any) -> Iterator[Callable[[], Any]]:
+    """The ways in which a user can give a pattern."""
+    yield lambda: captured.assert_no_ops(pattern)
+    yield lambda: captured.assert_op_counts({pattern: 0})
+    yield lambda: captured.count(pattern)
+    yield lambda: captured.find(pattern)
+    yield lambda: captured.program[0].assert_no_ops(pattern)
+    if isinstance(pattern, str) and pattern.isidentifier() is False:
+        yield lambda: captured.assert_no_pattern(f"{pattern} -> *")
+        yield lambda: captured.assert_no_pattern(f"* ~> {pattern}")
+
+
+NEVER: list[tuple[Any, str]] = [
+    (Scale, "a class is traced through: name the ops that its methods run"),
+    ("numpy.*", "no function of Python's own or numpy's is a node: name the ops that torch runs"),
+    ("numpy.matmul", "no function of Python's own or numpy's is a node"),
+    (np.exp, "no function of Python's own or numpy's is a node"),
+    ("len", "no function of Python's own or numpy's is a node"),
+    ("os.path.join", "no function of Python's own or numpy's is a node"),
+    (os.path.join, "no function of Python's own or numpy's is a node"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "hint"), NEVER, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("via", VIAS)
+def test_what_is_a_node_at_no_level_is_refused_at_each(
+    captures: Callable[[str], Capture], via: str, pattern: Any, hint: str
+) -> None:
+    for check in checks(captures(via), pattern):
+        with pytest.raises(ValueError, match=rf"cannot occur in a graph at level '\w+'.*{hint}"):
+            check()
+
+
+@pytest.mark.parametrize("pattern", [Layer, Layer(), f"{HERE}.Layer", f"{HERE}.La*"])
+@pytest.mark.parametrize("via", VIAS)
+def test_a_module_of_the_user_is_a_node_via_fx_alone(
+    captures: Callable[[str], Capture], via: str, pattern: Any
+) -> None:
+    captured = captures(via)
+    if via == "fx":  # where a tracer can keep it as a leaf
+        assert captured.count(pattern) == 0
+        return
+    hint = f"at level '{LEVELS[via]}': a module is traced through: name the ops of its forward"
+    for check in checks(captured, pattern):
+        with pytest.raises(ValueError, match=hint):
+            check()
+
+
+@pytest.mark.parametrize("pattern", [my_norm, f"{HERE}.my_norm", f"{HERE}.my_*"])
+@pytest.mark.parametrize("via", VIAS)
+def test_a_function_of_the_user_is_a_node_via_dynamo_alone(
+    captures: Callable[[str], Capture], via: str, pattern: Any
+) -> None:
+    captured = captures(via)
+    if via == "dynamo":
+        assert captured.count(pattern) == 0
+        return
+    hint = f"at level '{LEVELS[via]}': a Python function is traced through: name the ops"
+    for check in checks(captured, pattern):
+        with pytest.raises(ValueError, match=hint):
+            check()
+
+
+def test_a_function_that_dynamo_keeps_is_counted() -> None:
+    kept = torch.compiler.allow_in_graph(my_norm_kept)
+    captured = capture(lambda x: kept(x) + 1, example(3), via="dynamo")
+    with pytest.raises(AssertionError, match=r"my_norm_kept: found 1"):
+        captured.assert_no_ops(my_norm_kept)
+
+
+def my_norm_kept(x: Tensor) -> Tensor:
+    return x.sin()
+
+
+@torch.fx.wrap
+def wrapped(x: Tensor) -> Tensor:
+    return x.sin()
+
+
+def test_a_function_that_fx_wraps_may_occur(captures: Callable[[str], Capture]) -> None:
+    captures("fx").assert_no_ops(wrapped, f"{HERE}.wrapped")
+    captured = capture(lambda x: wrapped(x) + 1, example(3), via="fx")
+    with pytest.raises(AssertionError, match=r"wrapped: found 1"):
+        captured.assert_no_ops(wrapped)
+
+
+class KeepsLayers(torch.fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, path: str) -> bool:
+        return isinstance(module, Layer) or super().is_leaf_module(module, path)
+
+
+def test_a_module_that_a_tracer_keeps_is_counted() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Layer())
+    captured = capture(model, example(2, 4), via=Fx(tracer=KeepsLayers()))
+    with pytest.raises(AssertionError, match=r"Layer: found 1"):
+        captured.assert_no_ops(Layer)
+
+
+def test_a_graph_that_is_handed_over_may_hold_what_a_pass_put_there() -> None:
+    graph = from_fx(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), Layer())))
+    graph.assert_no_ops(my_norm, Layer)
+    with pytest.raises(ValueError, match="no function of Python's own"):
+        graph.assert_no_ops("len")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        (nn.Linear, r"did you mean torch\.nn\.functional\.linear\?"),
+        (nn.Linear(2, 2), r"did you mean torch\.nn\.functional\.linear\?"),
+        ("torch.nn.LayerNorm", r"did you mean torch\.nn\.functional\.layer_norm\?"),
+        (nn.Conv2d, r"did you mean torch\.conv2d\?"),
+        (nn.LSTM, r"name the ops of its forward"),
+        ("torch.nn.Lin*", r"did you mean torch\.nn\.functional\.linear\?"),
+        ("torch.nn.Linear", r"did you mean torch\.nn\.functional\.linear\?"),
+    ],
+)
+def test_a_module_of_torch_is_refused_via_dynamo(
+    captures: Callable[[str], Capture], pattern: Any, hint: str
+) -> None:
+    captured = captures("dynamo")
+    for check in checks(captured, pattern):
+        with pytest.raises(ValueError, match=rf"'dynamo': a module is traced through: {hint}"):
+            check()
+
+
+@pytest.mark.parametrize("via", [via for via in VIAS if via not in ("fx", "dynamo", "export")])
+def test_torch_functions_are_refused_below_autograd(
+    captures: Callable[[str], Capture], via: str
+) -> None:
+    captured = captures(via)
+    why = "which holds dispatched ops such as aten.mm.default: capture via "
+    for pattern in (
+        "torch.cos",
+        "Tensor.cos",
+        torch.Tensor.cos,
+        "torch.co*",
+        "torch.nn.functional",
+    ):
+        with pytest.raises(ValueError, match=f"{why}'dynamo' or 'fx'"):
+            captured.assert_no_ops(pattern)
+    with pytest.raises(ValueError, match=f"{why}'fx'"):
+        captured.assert_no_ops(nn.Linear)
+    if via != "compiled_autograd":
+        with pytest.raises(ValueError, match=why):
+            captured.assert_no_ops("torch.*")
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_what_computes_sizes_may_occur_at_each_level(
+    captures: Callable[[str], Capture], via: str
+) -> None:
+    sizes = ("operator.floordiv", "operator.*", "math.*", math.floor, "torch.sym_max", "round")
+    captures(via).assert_no_ops(*sizes, "higher_order.cond", twice)
+
+
+def test_a_custom_op_is_a_pattern_via_dynamo_too() -> None:
+    captured = capture(lambda x: twice(x) + 1, example(3), via="dynamo")
+    for pattern in (twice, "impossible_patterns.twice", "impossible_patterns.*"):
+        assert captured.count(pattern) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("torch.nn.functional.conv2d", "torch.conv2d"),
+        ("torch.functional.einsum", "torch.einsum"),
+        (f"{HERE}.example", "mechanisms.models.example"),
+    ],
+)
+def test_an_alias_is_refused_with_the_name_that_nodes_have(
+    captures: Callable[[str], Capture], pattern: str, name: str
+) -> None:
+    with pytest.raises(ValueError, match=f"another name: did you mean {name}"):
+        captures("dynamo").assert_no_ops(pattern)
+
+
+@pytest.mark.parametrize(
+    ("via", "call"),
+    [
+        ("fx", torch.sin),
+        ("fx", lambda x: x.sin()),
+        ("dynamo", torch.sin),
+        ("dynamo", torch.Tensor.sin),
+        ("dynamo", lambda x: x.sin()),
+    ],
+)
+@pytest.mark.parametrize(
+    "pattern", ["torch.sin", torch.sin, "Tensor.sin", torch.Tensor.sin, "torch.si*", "Tensor.si*"]
+)
+def test_a_torch_function_and_the_method_of_its_name_match_each_other(
+    via: str, pattern: Any, call: Callable[[Tensor], Tensor]
+) -> None:
+    captured = capture(lambda x: call(x) + 1, example(3), via=via)
+    assert captured.count(pattern) == 1
+    with pytest.raises(AssertionError, match="found 1"):
+        captured.assert_no_ops(pattern)
+    captured.assert_op_counts({pattern: 1, "operator.add": 1}, exact=True)
+
+
+def test_a_method_without_a_function_of_its_name_has_no_twin() -> None:
+    captured = capture(lambda x: x.view(-1) + 1, example(3), via="dynamo")
+    assert captured.count("Tensor.view") == 1
+    with pytest.raises(ValueError, match=r"'torch\.view' names no op"):
+        captured.count("torch.view")
+
+
+@pytest.mark.parametrize(
+    ("allow", "said"),
+    [
+        ("aten.*", "matches everything, so nothing would be checked"),
+        ("aten.*.*", "matches everything, so nothing would be checked"),
+        (["aten.[a-m]*", "aten.[n-z_]*"], "matches everything, so nothing would be checked"),
+        ("*.default", "matches everything, so nothing would be checked"),
+        (my_norm, "a Python function is traced through"),
+        ("numpy.*", "no function of Python's own or numpy's is a node"),
+        (Layer, "a module is traced through"),
+    ],
+    ids=str,
+)
+def test_what_allows_every_or_no_eager_op_is_refused(
+    captures: Callable[[str], Capture], allow: Any, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        captures("aot").assert_no_eager_ops(allow=allow)

@@ -1,0 +1,231 @@
+"""Values that are read, computed or written below the dispatcher: seen, or the step is refused."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mechanisms.models import example
+from torch import Tensor
+
+from pytest_torchgraph import CaptureError, Graph, capture
+
+HERE = "test_below_dispatcher.py"
+
+
+def by_numpy(x: Tensor) -> Tensor:
+    values = x.detach().numpy()
+    return torch.from_numpy(np.matmul(values, values)) + x
+
+
+def by_asarray(x: Tensor) -> Tensor:
+    return torch.as_tensor(np.asarray(x.detach()) + 1) * x
+
+
+def by_copy(x: Tensor) -> Tensor:
+    return torch.tensor(np.exp(x.detach().numpy())) * x
+
+
+def by_dlpack(x: Tensor) -> Tensor:
+    return torch.from_dlpack(np.exp(np.from_dlpack(x.detach()))) * x
+
+
+def returned(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.exp(x.detach().numpy()))
+
+
+def one_number(x: Tensor) -> Tensor:
+    return torch.tensor(float(x.detach().numpy().sum())) * x
+
+
+OUTSIDE = [by_numpy, by_asarray, by_copy, by_dlpack, returned, one_number]
+
+
+def eager(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A target that calls a function eagerly between two compiled graphs."""
+    disabled = torch.compiler.disable(function)
+    return lambda x: disabled(x.sin()) + 1
+
+
+@pytest.mark.parametrize("function", OUTSIDE, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_what_another_library_computes_is_refused_with_both_lines(
+    via: str, function: Callable[[Tensor], Tensor]
+) -> None:
+    target = function if via == "dispatch" else eager(function)
+    with pytest.raises(CaptureError) as caught:
+        capture(target, example(4, 4), via=via)
+    said = str(caught.value)
+    assert said.startswith("something ran unseen, and would be missing in the graphs: a tensor")
+    assert "may hold what another library computed from the tensor that ." in said
+    assert f"() handed over at mechanisms/{HERE}:" in said or f"{HERE}:" in said
+    assert "Compute it with torch, or before the capture" in said
+
+
+GLOBAL = torch.from_numpy(np.ones(4, dtype=np.float32))
+
+
+class KeepsAnArray(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.from_numpy(np.ones(4, dtype=np.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.sum().numpy()
+        return x * self.table
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_an_array_that_is_kept_is_a_constant(via: str) -> None:
+    closure = torch.from_numpy(np.ones(4, dtype=np.float32))
+
+    def reads(x: Tensor) -> Tensor:
+        x.sum().numpy()
+        return x * GLOBAL * closure
+
+    target = reads if via == "dispatch" else eager(reads)
+    assert capture(target, example(4), via=via).count("aten.mul") == 2
+    assert capture(KeepsAnArray(), example(4), via=via).count("aten.mul") == 1
+
+
+def test_an_array_that_nothing_was_read_for_is_a_constant() -> None:
+    captured = capture(
+        lambda x: x * torch.from_numpy(np.ones(4, dtype=np.float32)), example(4), via="dispatch"
+    )
+    assert captured.count("aten.mul") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("tolist", lambda x: x.sum().tolist()),
+        ("numpy", lambda x: x.sum().numpy()),
+        ("__array__", lambda x: np.asarray(x.sum())),
+    ],
+)
+def test_a_method_that_reads_is_a_node_and_a_sync(method: str, call: Callable[..., Any]) -> None:
+    captured = capture(lambda x: (call(x), x.sin())[1], example(4), via="dispatch")
+    assert dict(captured.op_counts) == {
+        "aten.sum.default": 1,
+        f"Tensor.{method}": 1,
+        "aten.sin.default": 1,
+    }
+    with pytest.raises(AssertionError, match=rf"reads a value back: Tensor\.{method}"):
+        captured.assert_no_syncs()
+    with pytest.raises(AssertionError, match="found 1"):
+        captured.assert_no_ops(f"Tensor.{method}")
+    assert captured.flops == 0
+    text = captured.forward.to_text()
+    assert f"= Tensor.{method}(%sum) !syncs" in text
+    assert Graph.from_text(text) == captured.forward
+    other = capture(lambda x: (call(x.cos()), x.sin())[1], example(4), via="dispatch")
+    assert other != captured
+
+
+def test_a_method_that_nothing_calls_is_a_pattern_all_the_same() -> None:
+    captured = capture(torch.sin, example(4), via="dispatch")
+    captured.assert_no_ops("Tensor.tolist", "Tensor.numpy")
+
+
+def in_a_list(x: Tensor) -> Tensor:
+    return torch.tensor([x.sum().detach(), x.mean().detach()]) * x[:2]
+
+
+def in_nested_lists(x: Tensor) -> Tensor:
+    return torch.tensor([[x.sum().detach(), 1.0], [2.0, x.mean().detach()]]).sum() * x
+
+
+def in_a_new_tensor(x: Tensor) -> Tensor:
+    total, mean = x.detach().sum(), x.detach().mean()
+    return x.new_tensor((total, mean)).sum() * x
+
+
+def in_another_dtype(x: Tensor) -> Tensor:
+    return torch.tensor([x.sum().detach(), x.mean().detach()], dtype=torch.float16).sum() * x
+
+
+LISTS = [in_a_list, in_nested_lists, in_a_new_tensor, in_another_dtype]
+
+
+@pytest.mark.parametrize("function", LISTS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_each_tensor_in_a_list_is_read(via: str, function: Callable[[Tensor], Tensor]) -> None:
+    target = function if via == "dispatch" else eager(function)
+    captured = capture(target, example(4), via=via)
+    assert captured.count("aten._local_scalar_dense") == 2
+    assert captured.count("aten.mean") == 1
+    with pytest.raises(AssertionError, match=r"reads a value back: aten\._local_scalar_dense"):
+        captured.assert_no_syncs()
+
+
+def test_a_list_of_numbers_reads_nothing() -> None:
+    def target(x: Tensor) -> Tensor:
+        total = x.sum() * 0
+        return torch.tensor([0.0, 1.0]).sum() * x * total
+
+    captured = capture(target, example(4), via="dispatch")
+    assert captured.count("aten._local_scalar_dense") == 0
+    captured.assert_no_syncs()
+
+
+def by_pointer(x: Tensor) -> Tensor:
+    filled = torch.empty_like(x)
+    ctypes.memmove(filled.data_ptr(), x.data_ptr(), x.numel() * x.element_size())
+    return filled
+
+
+def by_pointer_and_used(x: Tensor) -> Tensor:
+    filled = x.new_empty(x.shape)
+    ctypes.memmove(filled.data_ptr(), x.data_ptr(), x.numel() * x.element_size())
+    return filled.view(-1).cos()
+
+
+@pytest.mark.parametrize("function", [by_pointer, by_pointer_and_used])
+@pytest.mark.parametrize("via", ["dispatch", "aot", "inductor"])
+def test_memory_that_no_recorded_op_fills_is_refused(
+    via: str, function: Callable[[Tensor], Tensor]
+) -> None:
+    target = function if via == "dispatch" else eager(function)
+    said = r"the tensor of aten\.\w*empty\w*\.default at .*test_below_dispatcher.py:\d+ in by_point"
+    with pytest.raises(CaptureError, match=said):
+        capture(target, example(4), via=via)
+
+
+@torch.library.custom_op("below_dispatcher::fill", mutates_args=("out",))
+def fill(x: Tensor, out: Tensor) -> None:
+    out.copy_(x)
+
+
+def by_an_op(x: Tensor) -> Tensor:
+    filled = torch.empty_like(x)
+    filled[:1].copy_(x[:1])
+    another = torch.empty(x.shape)
+    fill(x, another)
+    third = torch.empty(0)
+    torch.sin(x, out=third.resize_(4))
+    return (
+        torch.cat([filled, another, third, torch.empty(0)]) + torch.zeros_like(torch.empty(16))[:12]
+    )
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_memory_that_an_op_fills_is_no_reason_to_refuse(via: str) -> None:
+    target = by_an_op if via == "dispatch" else eager(by_an_op)
+    with torch.no_grad():
+        assert capture(target, example(4), via=via).count("aten.cat") == 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_memory_that_a_compiled_graph_fills_is_no_reason_to_refuse(grad: bool) -> None:
+    make = torch.compiler.disable(torch.empty_like)
+
+    def target(x: Tensor) -> Tensor:
+        out = make(x.detach())
+        out.copy_(x.detach().sin())
+        return out * x
+
+    assert capture(target, example(4, grad=grad)).count("aten.sin") >= 1
