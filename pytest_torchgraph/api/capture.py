@@ -34,6 +34,7 @@ from ..mechanisms.step.float64 import in_float64
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.lock import exclusive
 from ..mechanisms.step.named_tensors import NamedTensors, callable_of
+from ..mechanisms.step.optimizers import note_all
 from ..mechanisms.step.saved_state import preserve_state
 from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
@@ -183,6 +184,8 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     """Run one step through a mechanism, and put back what it disturbs."""
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
+    if mechanism.name in RESETTING:
+        torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
     with preserve_state(invocation.named) as saved:
         step = Step(invocation, saved)
         try:

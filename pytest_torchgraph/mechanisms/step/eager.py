@@ -13,7 +13,8 @@ import torch.utils._pytree as pytree
 from ...errors import CaptureError
 from .accelerators import autocast
 from .invocation import Invocation
-from .saved_state import RandomState, preserve_state, version
+from .saved_state import RandomState, preserve_state
+from .saved_tensor import version
 from .step import DEPTH, Step, held_by
 
 

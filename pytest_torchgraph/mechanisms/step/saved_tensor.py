@@ -1,0 +1,187 @@
+"""A tensor and a copy of its value, which a step may change and which is put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ... import torch_private
+
+LARGE = 2**20
+"""Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
+LINE = 64
+"""Bytes that are summed up at a time: a cache line, since reading less of one is no faster."""
+EVERY = 17
+"""Of so many lines one is summed up. Odd, so that the columns of a matrix whose rows are a power of
+two long take turns."""
+_AS_INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class SavedTensor:
+    """A tensor, its memory and a copy of its value.
+
+    Values are compared, not only version counters: `.data`, numpy and some kernels write without
+    counting.
+
+    Attributes:
+        tensor: the tensor.
+        left: the value that `restore` found if that was another one, and None before.
+    """
+
+    __slots__ = ("_alias", "_requires_grad", "_storage", "_value", "_version", "left", "tensor")
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+        # A target may assign `.data`; writing the old value into what it assigned would change a
+        # tensor of somebody else.
+        self._alias = tensor.detach()
+        self._value = self._alias.clone()
+        self._requires_grad = tensor.requires_grad
+        self._version = version(tensor)
+        self._storage = _storage(tensor)
+        self.left: torch.Tensor | None = None
+
+    def looks_changed(self) -> bool:
+        """Return True if version or memory are others, or a sum over the bits.
+
+        The sum is there for writes that count no version, as old optimizers make through `.data`.
+        So it need not notice every change of a single element.
+        """
+        tensor, value = self.tensor, self._value
+        if version(tensor) != self._version or _storage(tensor) != self._storage:
+            return True
+        if not self._is_in_place():
+            return True
+        if not _has_bits(tensor):
+            return False
+        if value.nbytes > LARGE:
+            return _bits(tensor) != _bits(value)
+        return not _same_bits(tensor, value)
+
+    def restore(self, *, keep: bool = False) -> None:
+        """Give the tensor its former value, in its former memory.
+
+        Args:
+            keep: keep a copy of a value that is replaced, as `left`.
+        """
+        tensor, value = self.tensor, self._value
+        if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
+            tensor.requires_grad_(self._requires_grad)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            if self._is_in_place():
+                if not _same_bits(tensor, value):
+                    if keep:
+                        self.left = tensor.detach().clone()
+                    tensor.detach().copy_(value)
+            else:
+                if keep:
+                    self.left = tensor.detach().clone()
+                if _is_plain(self._alias) and _has_memory(self._alias):
+                    if not _same_bits(self._alias, value):
+                        self._alias.copy_(value)
+                    value = self._alias
+                tensor.data = value
+        if self._version != -1 and version(tensor) != self._version:
+            # A graph that saved the tensor before stays valid: it holds the same value again.
+            torch_private.get("set_version_counter")((tensor,), (self._version,))
+
+    def _is_in_place(self) -> bool:
+        """Return True if the tensor has the memory and the form that it had."""
+        tensor, alias = self.tensor, self._alias
+        if tensor.layout != alias.layout or tensor.dtype != alias.dtype:
+            return False
+        if not (_is_plain(tensor) and _is_plain(alias)):
+            return tuple(tensor.shape) == tuple(alias.shape)
+        return (
+            tensor.shape == alias.shape
+            and tensor.stride() == alias.stride()
+            and tensor.storage_offset() == alias.storage_offset()
+            and _storage(tensor) == self._storage
+            and _has_memory(tensor)
+        )
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Return the in-place version, -1 for inference tensors, which have none."""
+    return -1 if is_lazy(tensor) or tensor.is_inference() else tensor._version
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return True for a strided tensor with memory of its own, no wrapper of others."""
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+    )
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Return False if the storage was resized, so that the tensor no longer fits into it."""
+    if tensor.is_meta or not tensor.numel():
+        return True
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    end = tensor.storage_offset() + last + 1
+    return tensor.untyped_storage().nbytes() >= end * tensor.itemsize
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor whose values can be compared as they lie in memory."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not torch_private.is_fake(tensor)
+    )
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return True if two tensors are known to be equal bit by bit: 0.0 is not -0.0 here."""
+    if not _has_bits(a):
+        return False
+    a, b = a.detach(), b.detach()
+    try:
+        if a.is_complex():
+            a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+        if a.is_floating_point():
+            ints = _AS_INTS[a.itemsize]
+            a, b = a.view(ints), b.view(ints)
+    except (RuntimeError, KeyError, NotImplementedError):  # a subclass without bits of its own
+        pass
+    return torch.equal(a, b)
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    """Return a sum over the bits, of a large tensor over one of `EVERY` lines."""
+    try:
+        raw = tensor.detach().contiguous()
+        if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
+            raw = raw.view(-1)
+        row = raw.shape[-1] * raw.itemsize
+        for wide in (torch.int64, torch.int32):  # narrow ones are converted first, 12 times slower
+            if row % wide.itemsize == 0:
+                raw = raw.view(wide)
+                break
+        else:
+            raw = raw.view(torch.uint8)
+        if raw.nbytes > LARGE:
+            raw = raw.view(-1)
+            line = LINE // raw.itemsize
+            block = EVERY * line
+            rows = raw[: raw.numel() // block * block].view(-1, block)
+            raw = rows[:, :line]
+        return int(raw.sum())
+    except RuntimeError:  # a dtype or subclass without bits of its own
+        return 0
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    """Return which storage a tensor has; unlike its address, fake tensors have one as well."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
