@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import random
 import reprlib
 import sys
@@ -127,7 +128,7 @@ class PythonState:
                 continue
             if isinstance(value, torch.Tensor):
                 versions[key] = _version(value)
-            elif isinstance(value, _CONTAINERS) or _is_random(value):
+            elif isinstance(value, _CONTAINERS) or _is_generator(value):
                 values[key] = _copied(value)
             elif depth < _DEEP and _is_plain_object(value):
                 self._keep(vars(value), f"{prefix}{key}.", dict(vars(value)), depth + 1)
@@ -137,7 +138,8 @@ class PythonState:
         """Keep what the functions of the target reach by name."""
         for holder in (getattr(target, "__self__", None), target):
             if not isinstance(holder, torch.nn.Module | type) and hasattr(holder, "__dict__"):
-                self._keep(vars(holder), "", dict(vars(holder)))
+                name = f"{holder.__name__}." if inspect.isfunction(holder) else ""
+                self._keep(vars(holder), name, dict(vars(holder)))
         todo: list[Any] = [callable_of(target), vars(type(target)).get("__call__")]
         classes: dict[type, None] = {}
         for _, module in named.all_modules:
@@ -222,9 +224,10 @@ def _is_of_user(cls: type) -> bool:
     return is_user_file(getattr(module, "__file__", None) or "<none>")
 
 
-def _is_random(value: Any) -> bool:
+def _is_generator(value: Any) -> bool:
+    """Return True for a generator of random numbers, or a counter."""
     numpy = sys.modules.get("numpy.random")
-    kinds: tuple[Any, ...] = (random.Random,)
+    kinds: tuple[Any, ...] = (random.Random, itertools.count)
     return isinstance(value, kinds if numpy is None else (*kinds, numpy.Generator))
 
 
@@ -232,8 +235,8 @@ def _is_data(value: Any) -> bool:
     """Return True for a value whose changes can be seen."""
     return (
         type(value) in _SCALARS
-        or isinstance(value, torch.Tensor | _CONTAINERS)
-        or _is_random(value)
+        or isinstance(value, (torch.Tensor, *_CONTAINERS))
+        or _is_generator(value)
     )
 
 
@@ -255,9 +258,8 @@ def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
         return kind, repr(value) if kind in (float, complex) else value
     if isinstance(value, torch.Tensor):
         return "tensor", id(value), _version(value) if version is None else version
-    if _is_random(value):
-        state = value.getstate() if isinstance(value, random.Random) else value.bit_generator.state
-        return "random", repr(state)
+    if _is_generator(value):
+        return kind, _state_of(value)
     if not isinstance(value, _CONTAINERS):
         return kind, id(value)
     if depth >= _DEEP or len(value) > _LONG:
@@ -269,10 +271,20 @@ def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
     return kind, tuple([_mark(item, depth + 1) for item in value])
 
 
+def _state_of(generator: Any) -> str:
+    if isinstance(generator, random.Random):
+        return repr(generator.getstate())
+    return (
+        repr(generator)
+        if isinstance(generator, itertools.count)
+        else str(generator.bit_generator.state)
+    )
+
+
 def _copied(value: Any, depth: int = 0) -> Any:
     """Copy containers and random generators, and share the rest."""
-    if _is_random(value):
-        return copy.deepcopy(value)
+    if _is_generator(value):
+        return copy.copy(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
     if depth >= _DEEP or not isinstance(value, list | dict | set | deque) or len(value) > _LONG:
         return value
     made: Any = copy.copy(value)
@@ -289,6 +301,6 @@ def _shown(value: Any, other: Any = None) -> str:
     if isinstance(value, torch.Tensor):
         name = "another tensor" if isinstance(other, torch.Tensor) else "a tensor"
         return f"{name} of shape {tuple(value.shape)}"
-    if _is_random(value):
-        return f"{'another state of ' if _is_random(other) else ''}a {type(value).__name__}"
+    if _is_generator(value) and not isinstance(value, itertools.count):
+        return f"{'another state of ' if _is_generator(other) else ''}a {type(value).__name__}"
     return reprlib.repr(value)

@@ -121,10 +121,19 @@ class SavedState:
         torch.set_grad_enabled(self.modes[0])
         torch.set_default_dtype(self.modes[1])
 
+    def restored(self) -> list[torch.Tensor]:
+        """The buffers and arguments, which get their former values."""
+        return [saved.tensor for saved in (*self.buffers, *self.arguments)]
+
     def left(self) -> dict[int, torch.Tensor]:
         """The values that buffers and arguments had at the end, by id, if they were others."""
         saved = (*self.buffers, *self.arguments)
         return {id(each.tensor): each.left for each in saved if each.left is not None}
+
+    def release(self) -> None:
+        """Forget the copies: a capture keeps its step, and this with it."""
+        self.parameters, self.buffers, self.arguments = [], [], []
+        self.grads, self.marks = {}, []
 
 
 @contextlib.contextmanager
@@ -154,6 +163,8 @@ def preserve_state(named: NamedTensors) -> Iterator[SavedState]:
             saved.restore(parameters=undo, keep=not undo)
             if isinstance(failed, Exception):
                 _note_what_stays(failed, saved.python.changes())
+            if undo:
+                saved.release()
     if changed:
         stays = saved.python.changes()
         raise CaptureError(

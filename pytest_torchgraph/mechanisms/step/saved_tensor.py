@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.nn.parameter import is_lazy
 
@@ -41,7 +39,7 @@ class SavedTensor:
         self._value = self._alias.clone()
         self._requires_grad = tensor.requires_grad
         self._version = version(tensor)
-        self._storage = _storage(tensor)
+        self._storage = storage_of(tensor)
         self.left: torch.Tensor | None = None
 
     def looks_changed(self) -> bool:
@@ -51,7 +49,7 @@ class SavedTensor:
         So it need not notice every change of a single element.
         """
         tensor, value = self.tensor, self._value
-        if version(tensor) != self._version or _storage(tensor) != self._storage:
+        if version(tensor) != self._version or storage_of(tensor) != self._storage:
             return True
         if not self._is_in_place():
             return True
@@ -99,7 +97,7 @@ class SavedTensor:
             tensor.shape == alias.shape
             and tensor.stride() == alias.stride()
             and tensor.storage_offset() == alias.storage_offset()
-            and _storage(tensor) == self._storage
+            and storage_of(tensor) == self._storage
             and _has_memory(tensor)
         )
 
@@ -179,7 +177,7 @@ def _bits(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _storage(tensor: torch.Tensor) -> Any:
+def storage_of(tensor: torch.Tensor) -> int:
     """Return which storage a tensor has; unlike its address, fake tensors have one as well."""
     try:
         return int(tensor.untyped_storage()._cdata)
