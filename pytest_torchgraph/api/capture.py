@@ -86,9 +86,11 @@ def capture(
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
 
-    Grad mode, autocast and train/eval mode are those of the caller. Afterwards the RNG state,
-    `.grad`, buffers and the tensors among the arguments are what they were, also when the target
-    raises; its exception passes through unchanged. A capture through Dynamo ("dynamo", "aot",
+    Grad mode, autocast and train/eval mode are those of the caller. Afterwards parameters, the RNG
+    state, `.grad`, buffers, the state of optimizers that stepped and the tensors among the
+    arguments are what they were, also if the capture is refused or the target raises. Its exception
+    passes through, with a note if the target changed Python attributes of modules, which are not
+    put back. A capture through Dynamo ("dynamo", "aot",
     "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Via "aot" and
     "inductor" it has also what runs eagerly beside the compiled graphs (`Capture.eager`). A part
     that is compiled already is compiled as the rest of the target, with the capture's backend.
@@ -187,7 +189,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     recorder = EventRecorder() if mechanism.name in COMPILING else None
     if mechanism.name in RESETTING:
         torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
-    with preserve_state(invocation.named) as saved:
+    with preserve_state(invocation.named, sees_writes=mechanism.name == "dispatch") as saved:
         step = Step(invocation, saved)
         try:
             dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -156,6 +157,80 @@ def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> No
     assert not optimizer.state
 
 
+LARGE = (600, 600)
+"""Of so many numbers, 1.4 MB, dispatch copies a parameter only once something may write to it."""
+
+
+@torch.library.custom_op("refusal::sneaky", mutates_args=())
+def sneaky(x: Tensor) -> Tensor:
+    x.mul_(2)
+    return x * 1
+
+
+def in_a_thread(weight: Tensor) -> None:
+    thread = threading.Thread(target=lambda: weight.detach().mul_(2))
+    thread.start()
+    thread.join()
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "in place": lambda weight: weight.detach().mul_(2),
+    "data": lambda weight: weight.data.mul_(2),
+    "through a view": lambda weight: weight.detach().view(-1)[3:5].zero_(),
+    "in a list": lambda weight: torch._foreach_mul_([weight.detach()], 2),
+    "as out": lambda weight: torch.mul(weight.detach(), 2, out=weight.detach()),
+    "memory of others": lambda weight: setattr(weight, "data", torch.zeros(LARGE)),
+    "undeclared": lambda weight: sneaky(weight.detach()),
+    "in a thread": in_a_thread,
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("how", WRITES)
+@pytest.mark.parametrize("shape", [(6, 6), LARGE], ids=["small", "large"])
+def test_a_parameter_that_was_written_to_has_its_value_again(
+    how: str, shape: tuple[int, int], raises: bool
+) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.rand(shape))
+    before, address = model.weight.detach().clone(), model.weight.data_ptr()
+
+    def target(x: Tensor) -> Tensor:
+        y = x * model.weight.sum()
+        WRITES[how](model.weight)
+        if raises:
+            raise LookupError("mine")
+        return y
+
+    with pytest.raises((CaptureError, LookupError)) as refusal:
+        capture(target, example(3), via="dispatch", backward=False)
+    assert refusal.type is (LookupError if raises else CaptureError)
+    assert torch.equal(model.weight, before)
+    assert model.weight.data_ptr() == address
+    assert "Not put back" not in "".join([str(refusal.value), *notes(refusal.value)])
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_large_parameter_that_numpy_wrote_to_is_named(raises: bool) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.rand(LARGE))
+
+    def target(x: Tensor) -> Tensor:
+        model.weight.detach().numpy()[:] = 2
+        if raises:
+            raise LookupError("mine")
+        return x * 2
+
+    with pytest.raises((CaptureError, LookupError)) as refusal:
+        capture(target, example(3), via="dispatch", backward=False)
+    said = "".join([str(refusal.value), *notes(refusal.value)])
+    assert "Not put back: weight, which something wrote to that is no op, such as numpy" in said
+
+
 def test_gradients_that_were_there_have_their_values_again() -> None:
     model = mlp()
     model(example(4, 8)).sum().backward()
@@ -244,7 +319,7 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
 
     with pytest.raises(CaptureError, match=r"not put back: `calls` was 0, is ") as refusal:
         capture(train, example(4, 8), via=via)
-    said = "\n".join([str(refusal.value), *getattr(refusal.value, "__notes__", ())])
+    said = "\n".join([str(refusal.value), *notes(refusal.value)])
     assert "such as writing files, is not undone" in said
     assert "`seen` was []" in said
     assert "`fresh` was not there, is True" in said
@@ -252,7 +327,7 @@ def test_python_values_that_stay_changed_are_named(via: str) -> None:
     with pytest.raises(LookupError) as raised:
         capture(model, example(4, 8), via=via)
     assert str(raised.value) == "'mine'" or str(raised.value) == "mine"
-    assert any("`calls` was " in note for note in raised.value.__notes__)
+    assert any("`calls` was " in note for note in notes(raised.value))
 
 
 def test_nothing_is_noted_where_nothing_stays() -> None:
@@ -260,7 +335,7 @@ def test_nothing_is_noted_where_nothing_stays() -> None:
     model.forward = lambda x: 1 / 0  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError) as raised:
         capture(model, example(4, 8), via="dispatch")
-    assert not getattr(raised.value, "__notes__", ())
+    assert not notes(raised.value)
 
 
 @pytest.mark.parametrize("via", ["aot", "dynamo", "inductor", "compiled_autograd"])

@@ -98,7 +98,11 @@ class PythonState:
         for path, module in named.all_modules:
             # A large model has hundreds of modules, and each capture comes through here.
             values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
-            self._keep(vars(module), f"{path}." if path else "", values)
+            prefix = f"{path}." if path else ""
+            if _SCALARS.issuperset(map(type, values.values())):
+                self._kept.append(_Kept(vars(module), prefix, values, {}))
+            else:
+                self._keep(vars(module), prefix, values)
         if target is not None:
             self._look_beyond(target, named)
 

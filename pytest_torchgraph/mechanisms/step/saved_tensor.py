@@ -24,23 +24,50 @@ class SavedTensor:
     Values are compared, not only version counters: `.data`, numpy and some kernels write without
     counting.
 
+    Args:
+        tensor: the tensor.
+        copied: False leaves the copy to `copy`, which is to be called before the first write.
+
     Attributes:
         tensor: the tensor.
         left: the value that `restore` found if that was another one, and None before.
     """
 
-    __slots__ = ("_alias", "_requires_grad", "_storage", "_value", "_version", "left", "tensor")
+    __slots__ = (
+        "_alias",
+        "_is_plain",
+        "_requires_grad",
+        "_storage",
+        "_sum",
+        "_value",
+        "_version",
+        "left",
+        "tensor",
+    )
 
-    def __init__(self, tensor: torch.Tensor):
+    def __init__(self, tensor: torch.Tensor, *, copied: bool = True):
+        # Each capture makes one for every parameter, so this is short on calls.
         self.tensor = tensor
         # A target may assign `.data`; writing the old value into what it assigned would change a
         # tensor of somebody else.
         self._alias = tensor.detach()
-        self._value = self._alias.clone()
+        self._value = self._alias.clone() if copied else None
+        self._sum = 0 if copied else _bits(tensor)
         self._requires_grad = tensor.requires_grad
-        self._version = version(tensor)
-        self._storage = storage_of(tensor)
+        self._version = -1 if tensor.is_inference() else tensor._version
+        self._is_plain = _is_plain(tensor)
+        self._storage = 0 if self._is_plain else storage_of(tensor)
         self.left: torch.Tensor | None = None
+
+    def copy(self) -> None:
+        """Copy the value, which is about to be written to."""
+        if self._value is None:
+            self._value = self._alias.clone()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if there is another value now, and no copy of the former one."""
+        return self._value is None and _bits(self.tensor) != self._sum
 
     def looks_changed(self) -> bool:
         """Return True if version or memory are others, or a sum over the bits.
@@ -49,18 +76,22 @@ class SavedTensor:
         So it need not notice every change of a single element.
         """
         tensor, value = self.tensor, self._value
-        if version(tensor) != self._version or storage_of(tensor) != self._storage:
+        if (-1 if tensor.is_inference() else tensor._version) != self._version:
             return True
         if not self._is_in_place():
             return True
-        if not _has_bits(tensor):
-            return False
+        if value is None:
+            return _bits(tensor) != self._sum
         if value.nbytes > LARGE:
-            return _bits(tensor) != _bits(value)
-        return not _same_bits(tensor, value)
+            return _has_bits(tensor) and _bits(tensor) != _bits(value)
+        if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
+            return False  # the commonest case, by one call; NaN is not equal to itself
+        return _has_bits(tensor) and not _same_bits(tensor, value)
 
     def restore(self, *, keep: bool = False) -> None:
         """Give the tensor its former value, in its former memory.
+
+        A value that was never copied is taken to be there still.
 
         Args:
             keep: keep a copy of a value that is replaced, as `left`.
@@ -70,15 +101,15 @@ class SavedTensor:
             tensor.requires_grad_(self._requires_grad)
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
             if self._is_in_place():
-                if not _same_bits(tensor, value):
+                if value is not None and not _same_bits(tensor, value):
                     if keep:
                         self.left = tensor.detach().clone()
                     tensor.detach().copy_(value)
             else:
                 if keep:
                     self.left = tensor.detach().clone()
-                if _is_plain(self._alias) and _has_memory(self._alias):
-                    if not _same_bits(self._alias, value):
+                if value is None or (self._is_plain and _fits(self._alias)):
+                    if value is not None and not _same_bits(self._alias, value):
                         self._alias.copy_(value)
                     value = self._alias
                 tensor.data = value
@@ -89,17 +120,13 @@ class SavedTensor:
     def _is_in_place(self) -> bool:
         """Return True if the tensor has the memory and the form that it had."""
         tensor, alias = self.tensor, self._alias
-        if tensor.layout != alias.layout or tensor.dtype != alias.dtype:
+        if tensor.dtype != alias.dtype:
             return False
-        if not (_is_plain(tensor) and _is_plain(alias)):
-            return tuple(tensor.shape) == tuple(alias.shape)
-        return (
-            tensor.shape == alias.shape
-            and tensor.stride() == alias.stride()
-            and tensor.storage_offset() == alias.storage_offset()
-            and storage_of(tensor) == self._storage
-            and _has_memory(tensor)
-        )
+        if self._is_plain:
+            return tensor.layout is torch.strided and tensor.is_set_to(alias) and _fits(tensor)
+        if tensor.layout != alias.layout or storage_of(tensor) != self._storage:
+            return False
+        return tuple(tensor.shape) == tuple(alias.shape)
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -117,13 +144,15 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _has_memory(tensor: torch.Tensor) -> bool:
+def _fits(tensor: torch.Tensor) -> bool:
     """Return False if the storage was resized, so that the tensor no longer fits into it."""
+    nbytes = tensor.untyped_storage().nbytes()
+    if nbytes >= tensor.nbytes and tensor.is_contiguous() and not tensor.storage_offset():
+        return True
     if tensor.is_meta or not tensor.numel():
         return True
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    end = tensor.storage_offset() + last + 1
-    return tensor.untyped_storage().nbytes() >= end * tensor.itemsize
+    return nbytes >= (tensor.storage_offset() + last + 1) * tensor.itemsize
 
 
 def _has_bits(tensor: torch.Tensor) -> bool:
