@@ -155,35 +155,42 @@ def difference(
 
 
 def _of_structure(eager: Outcome, captured: Outcome) -> Difference | None:
-    """A container, or a leaf that is a tensor in one run alone, else one that is missing."""
-    left = {**captured.outputs, **captured.others}
-    right = {**eager.outputs, **eager.others}
-    for path in left.keys() & right.keys():
-        kinds = _kind(path, eager), _kind(path, captured)
-        if kinds[0] != kinds[1]:
+    """A container or a leaf of another type, else one that is missing."""
+    left, right = _types(captured), _types(eager)
+    for path, kind in left.items():
+        other = right.get(path, kind)
+        if _full_name(kind) != _full_name(other):
+            names = _named(kind), _named(other)
+            if names[0] == names[1]:
+                names = _full_name(kind), _full_name(other)
             return Difference(
-                f"{path} differs from the eager run: {kinds[1]}, and {kinds[0]} eagerly"
+                f"{path} differs from the eager run: {names[0]}, and {names[1]} eagerly"
             )
     if left.keys() != right.keys():
-        only = [path for path in (*left, *right) if (path in left) != (path in right)]
+        only = [path for path in {**left, **right} if (path in left) != (path in right)]
         return Difference(f"outputs: only one of the two runs gave {', '.join(only[:5])}")
     return None
 
 
-def _kind(path: str, outcome: Outcome) -> str:
-    """What is at a path of an output, in words: a tensor, or the type of something else."""
-    if path in outcome.others:
-        value = outcome.others[path]
-        name = str(value) if _is_container(value) else type(value).__name__
-    else:
-        name = "tensor"
+def _types(outcome: Outcome) -> dict[str, type]:
+    """The type of all leaves and containers of an output, by path."""
+    return {
+        **dict.fromkeys(outcome.outputs, torch.Tensor),
+        **{path: type(value) for path, value in outcome.others.items()},
+        **outcome.containers,
+    }
+
+
+def _full_name(kind: type) -> str:
+    """The name of a type; one that a function makes is another object in each run."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _named(kind: type) -> str:
+    name = "tensor" if kind is torch.Tensor else kind.__name__
     if name == "NoneType":
         return "None"
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
-
-
-def _is_container(value: Any) -> bool:
-    return type(value).__name__ == "Container" and hasattr(value, "kind")
 
 
 def _of_values(eager: Outcome, captured: Outcome) -> Difference | None:
@@ -209,8 +216,6 @@ def _shown(value: Any) -> str:
 
 def _is_same(a: Any, b: Any) -> bool:
     """Return True for equal values of one type; NaN equals NaN, objects without `==` their type."""
-    if type(a) is not type(b):
-        return False
     if callable(a) and not isinstance(a, type):
         return getattr(a, "__qualname__", "") == getattr(b, "__qualname__", "")
     by_identity: Any = object.__eq__

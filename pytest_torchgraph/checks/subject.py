@@ -28,7 +28,12 @@ class Outcome(Protocol):
 
     @property
     def others(self) -> Mapping[str, Any]:
-        """The other leaves of its output, and each container, by path."""
+        """The other leaves of its output, by path."""
+        ...
+
+    @property
+    def containers(self) -> Mapping[str, type]:
+        """The types of lists, dicts and other objects with leaves in them, by path."""
         ...
 
     @property

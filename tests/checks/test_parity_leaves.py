@@ -177,6 +177,14 @@ def test_a_buffer_that_has_another_value_is_found(name: str, via: str) -> None:
     capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
 
 
+def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
+    def target(x: Tensor) -> Any:
+        made = namedtuple("made", "y")
+        return made(x.sin())
+
+    capture(target, torch.ones(3), via="dispatch").assert_matches_eager()
+
+
 def test_a_buffer_that_one_run_alone_makes_is_found() -> None:
     class Makes(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import enum
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -21,14 +21,10 @@ _PLAIN: dict[type, type] = {immutable_list: list, immutable_dict: dict}
 """Types that torch.fx puts in the place of others, in the output of a graph that it interprets."""
 
 
-@dataclass(frozen=True)
-class Container:
+class _Container(NamedTuple):
     """A list, a dict or another object in an output, whose items are leaves of their own."""
 
     kind: type
-
-    def __str__(self) -> str:
-        return self.kind.__name__
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,8 @@ class Outcome:
 
     Attributes:
         outputs: the tensors of its output, by their path in it, as `output['logits']`.
-        others: the other leaves, and each container, by path.
+        others: the other leaves, by path.
+        containers: the types of lists, dicts and other objects with leaves in them, by path.
         requires_grad: the paths of the tensors that require grad.
         grads: the gradients, by the name of the parameter or argument.
         state: buffers and tensor arguments as they were at the end: `buffer norm.running_mean`.
@@ -46,6 +43,7 @@ class Outcome:
 
     outputs: Mapping[str, torch.Tensor]
     others: Mapping[str, Any]
+    containers: Mapping[str, type]
     requires_grad: frozenset[str]
     grads: Mapping[str, torch.Tensor]
     state: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -80,14 +78,17 @@ def outcome_of(step: Step) -> Outcome:
 
     outputs: dict[str, torch.Tensor] = {}
     others: dict[str, Any] = {}
+    containers: dict[str, type] = {}
     requiring = set()
     for path, leaf in _leaves(step.output, "output"):
         if isinstance(leaf, torch.Tensor):
             outputs[path] = kept(leaf)
             if leaf.requires_grad:
                 requiring.add(path)
+        elif isinstance(leaf, _Container):
+            containers[path] = leaf.kind
         elif (array := _as_tensor(leaf)) is not None:
-            outputs[path], others[path] = array, Container(type(leaf))
+            outputs[path], containers[path] = array, type(leaf)
         else:
             others[path] = leaf
     grads = {
@@ -96,7 +97,7 @@ def outcome_of(step: Step) -> Outcome:
         if leaf.grad is not None and id(leaf) in names
     }
     state = {label: tensor if id(tensor) in own else kept(tensor) for label, tensor in _state(step)}
-    return Outcome(outputs, others, frozenset(requiring), grads, state, _numpy_state())
+    return Outcome(outputs, others, containers, frozenset(requiring), grads, state, _numpy_state())
 
 
 def _state(step: Step) -> Iterator[tuple[str, torch.Tensor]]:
@@ -125,7 +126,7 @@ def _leaves(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
             return
         children = [(f"{path}[{key!r}]", item) for key, item in held.items()]
         inner += 1
-    yield path, Container(_PLAIN.get(type(value), type(value)))
+    yield path, _Container(_PLAIN.get(type(value), type(value)))
     for name, item in children:
         yield from _leaves(item, name, inner)
 

@@ -94,7 +94,7 @@ class SavedTensor:
         A value that was never copied is taken to be there still.
 
         Args:
-            keep: keep a copy of a value that is replaced, as `left`.
+            keep: keep a copy of a value that is replaced, as `left`, and not the former one.
         """
         tensor, value = self.tensor, self._value
         if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
@@ -113,6 +113,8 @@ class SavedTensor:
                         self._alias.copy_(value)
                     value = self._alias
                 tensor.data = value
+        if keep:
+            self._value = None  # so that there are never two copies of all
         if self._version != -1 and version(tensor) != self._version:
             # A graph that saved the tensor before stays valid: it holds the same value again.
             torch_private.get("set_version_counter")((tensor,), (self._version,))
