@@ -122,10 +122,10 @@ class SavedTensor:
     def _is_in_place(self) -> bool:
         """Return True if the tensor has the memory and the form that it had."""
         tensor, alias = self.tensor, self._alias
-        if tensor.dtype != alias.dtype:
+        if tensor.dtype != alias.dtype or tensor.device != alias.device:
             return False
         if self._is_plain:
-            return tensor.layout is torch.strided and tensor.is_set_to(alias) and _fits(tensor)
+            return tensor.layout is torch.strided and _is_set_to(tensor, alias) and _fits(tensor)
         if tensor.layout != alias.layout or storage_of(tensor) != self._storage:
             return False
         return tuple(tensor.shape) == tuple(alias.shape)
@@ -144,6 +144,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_nested
         and not tensor.is_quantized
     )
+
+
+def _is_set_to(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return True if two strided tensors are the same part of the same memory."""
+    if a.device.type in ("cpu", "cuda"):
+        return a.is_set_to(b)  # one call; other backends may lack the op, as meta does
+    form = a.shape == b.shape and a.stride() == b.stride()
+    return form and a.storage_offset() == b.storage_offset() and storage_of(a) == storage_of(b)
 
 
 def _fits(tensor: torch.Tensor) -> bool:
