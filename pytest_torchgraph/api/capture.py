@@ -29,13 +29,15 @@ from ..mechanisms.fx import Fx
 from ..mechanisms.islands.islands import Islands
 from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.device_copy import to_device
-from ..mechanisms.step.eager import EagerRun, Outcome, outcome_of
+from ..mechanisms.step.eager import EagerRun
 from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
 from ..mechanisms.step.float64 import in_float64
 from ..mechanisms.step.invocation import Invocation
 from ..mechanisms.step.lock import exclusive
 from ..mechanisms.step.named_tensors import NamedTensors, callable_of
-from ..mechanisms.step.saved_state import preserve_state
+from ..mechanisms.step.optimizers import note_all
+from ..mechanisms.step.outcome import Outcome, outcome_of
+from ..mechanisms.step.saved_state import RandomState, preserve_state
 from ..mechanisms.step.step import Step
 from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
@@ -85,9 +87,11 @@ def capture(
 ) -> Capture:
     """Run `target(*args, **kwargs)` once, and its backward, and return the graphs.
 
-    Grad mode, autocast and train/eval mode are those of the caller. Afterwards the RNG state,
-    `.grad`, buffers and the tensors among the arguments are what they were, also when the target
-    raises; its exception passes through unchanged. A capture through Dynamo ("dynamo", "aot",
+    Grad mode, autocast and train/eval mode are those of the caller. Afterwards parameters, the RNG
+    state, `.grad`, buffers, the state of optimizers that stepped and the tensors among the
+    arguments are what they were, also if the capture is refused or the target raises. Its exception
+    passes through, with a note if the target changed Python attributes of modules, which are not
+    put back. A capture through Dynamo ("dynamo", "aot",
     "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Via "aot" and
     "inductor" it has also what runs eagerly beside the compiled graphs (`Capture.eager`). A part
     that is compiled already is compiled as the rest of the target, with the capture's backend.
@@ -152,7 +156,7 @@ def capture(
                 if not fake:
                     note_meta_device(error, placed)
                 raise
-    comparison = None if fake else _comparison(ran)
+    comparison = None if fake else _comparison(mechanism, ran)
     header = Header(mechanism.name, torch.__version__.partition("+")[0])
     kind = None if place is None else place.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
@@ -184,7 +188,9 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     """Run one step through a mechanism, and put back what it disturbs."""
     meshes = torch_private.meshes_of(invocation.named.all_tensors())
     recorder = EventRecorder() if mechanism.name in COMPILING else None
-    with preserve_state(invocation.named) as saved:
+    if mechanism.name in RESETTING:
+        torch.compiler.assume_constant_result(note_all)  # type: ignore[no-untyped-call]
+    with preserve_state(invocation.named, sees_writes=mechanism.name == "dispatch") as saved:
         step = Step(invocation, saved)
         try:
             dimensions = dimensions_named(lambda: dimensions_of_meshes(meshes))
@@ -195,30 +201,33 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
                 tell_whose(error, invocation, saved, mechanism.name)
             raise
         outcome = outcome_of(step)
+    outcome = outcome.finished(saved)
     return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
-def _comparison(ran: _Ran) -> Comparison:
+def _comparison(mechanism: Mechanism, ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
-    if ran.captured.incomparable:
-        refuse = _incomparable(ran.captured.incomparable)
-        return Comparison(refuse, refuse, refuse)
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
     def captured() -> Outcome:
+        if ran.captured.incomparable:
+            raise CaptureError(ran.captured.incomparable)
         if comparable is None:
             return outcome
         return again.run(lambda s: comparable.capture(s, CanonicalNames()))
 
-    return Comparison(again.run, captured, lambda: again.run(in_float64))
-
-
-def _incomparable(reason: str) -> Callable[[], Outcome]:
-    def refuse() -> Outcome:
-        raise CaptureError(reason)
-
-    return refuse
+    return Comparison(
+        eager=again.run,
+        captured=captured,
+        in_float64=lambda: again.run(in_float64),
+        inside=again.inside,
+        python=again.python,
+        before=step.saved.python,
+        generators=lambda: RandomState(step.invocation.named.generators),
+        compiles=mechanism.name in COMPILING,
+        traces=mechanism.name in RESETTING,
+    )
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:

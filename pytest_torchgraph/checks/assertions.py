@@ -302,11 +302,19 @@ class Assertions(OpChecks):
         syncs.assert_no_transfers(self, self._eager_is_recorded, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
-        """Assert that outputs and gradients are those of an eager run from the same state.
+        """Assert that the captured run did what an eager run from the same state does.
 
-        NaN equals NaN in the same place, since a masked row of a softmax is NaN; an output or a
-        gradient that is NaN throughout would hide any mistake, and fails. An infinity is a value,
-        and equals one of the same sign.
+        Compared are all leaves of the output (tensors within the tolerance, others by type and
+        `==`, containers by type), which tensors require grad, the gradients, and the values that
+        buffers and tensor arguments have after the call. NaN equals NaN in the same place, since a
+        masked row of a softmax is NaN. An infinity equals one of the same sign.
+
+        If something differs, the target runs eagerly a few times more, to find a cause that can be
+        proven: a custom op with hidden state or undeclared writes, a fake implementation with
+        another dtype, shape or strides than the op, `np.random` (torch.compile draws from torch's
+        generator), and Python values that change from call to call. Without any of these, code that
+        was compiled is judged against a run in float64; if the difference is rounding, the message
+        has the tolerance for it.
 
         Args:
             rtol, atol: tolerances: a number; a mapping by device type (`{"cpu": 0, "cuda": 1e-3}`),
@@ -314,12 +322,11 @@ class Assertions(OpChecks):
                 dtype that is not there, is what `torch.testing.assert_close` has for it.
 
         Raises:
-            AssertionError: naming the first output or gradient that differs, with the largest
-                difference, how much that is of the largest value, and whether it is rounding: for
-                that the target runs once more, in float64 where it can; or if all gradients are
-                zero, a tensor is NaN throughout, or no output has an element, which would hide any
-                mistake in them.
-            CaptureError: for a capture without a run to compare with, or on the meta device.
+            AssertionError: with the first thing that differs and its causes; "nothing compared" if
+                no floating-point output of either run is above `atol`, or no gradient; if a tensor
+                is NaN throughout, all gradients are zero or no output has an element.
+            CaptureError: for a capture without a run to compare with, or on the meta device; if a
+                parameter, buffer or argument has changed since the capture.
             ValueError: for a mapping by device type without the capture's.
         """
         __tracebackhide__ = True

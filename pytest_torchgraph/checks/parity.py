@@ -1,20 +1,27 @@
-"""A captured run beside an eager one: outputs and gradients."""
+"""A captured run beside an eager one: outputs, gradients, and what both leave behind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import enum
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
-from .rounding import Difference, explained
+from .causes import causes_of
+from .rounding import Difference, explained, sized
 from .subject import Comparison, Outcome
-from .tolerances import Tolerance, is_all_nan, tolerances
+from .tolerances import Tolerance, absolute, is_all_nan, tolerances
 
 if TYPE_CHECKING:
     from .subject import Subject
+
+_SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
+"""Kinds of which there is one object for each value; of others two are never equal by identity."""
+_ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
 
 
 def assert_matches_eager(
@@ -28,10 +35,35 @@ def assert_matches_eager(
             "there is no run to compare with: the capture was loaded from a file, or made with "
             "fake=True, by watch() or of one of several ranks"
         )
-    expected, outcome = comparison.eager(), comparison.captured()
+    outcome = comparison.captured()
+    kept = comparison.python()
+    expected = comparison.eager()
     found = difference(expected, outcome, rtol, atol)
     if found is not None:
-        raise AssertionError("\n".join([found.problem, *explained(found, comparison)]))
+        changed = kept.changes()
+
+        def differ(eager: Outcome, other: Outcome, *, exact: bool = True) -> Difference | None:
+            return difference(eager, other, *((0, 0) if exact else (rtol, atol)))
+
+        causes = causes_of(comparison, expected, outcome, changed, differ)
+        rounds = explained(found, comparison, expected) if causes.may_be_rounding else ()
+        raise AssertionError("\n".join([found.problem, *sized(found), *causes.lines, *rounds]))
+    _refuse_empty(outcome)
+    outputs, grads = outcome.outputs, outcome.grads
+    nan = [name for name, output in outputs.items() if is_all_nan(output)]
+    nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
+    if nan:
+        is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
+        raise AssertionError(
+            f"{_few(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
+            "the target inputs and parameters that it computes numbers from"
+        )
+    _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
+    _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
+
+
+def _refuse_empty(outcome: Outcome) -> None:
+    """Refuse outputs without an element, and gradients that are all zero."""
     outputs, grads = outcome.outputs, outcome.grads
     if outputs and not any(output.numel() for output in outputs.values()):
         has = "has" if len(outputs) == 1 else "have"
@@ -44,14 +76,55 @@ def assert_matches_eager(
             f"all {len(grads)} gradients are zero, so nothing is known about them: choose a "
             "loss_fn that depends on the output"
         )
-    nan = [name for name, output in outputs.items() if is_all_nan(output)]
-    nan += [f"gradient of {name}" for name, grad in grads.items() if is_all_nan(grad)]
-    if nan:
-        is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
-        raise AssertionError(
-            f"{_few(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
-            "the target inputs and parameters that it computes numbers from"
-        )
+
+
+def _refuse_small(
+    what: str,
+    eager: Mapping[str, torch.Tensor],
+    captured: Mapping[str, torch.Tensor],
+    rtol: Tolerance,
+    atol: Tolerance,
+) -> None:
+    """Refuse values that zeros would agree with just as well.
+
+    Raises:
+        AssertionError: if no value of a floating-point tensor of both runs is above its tolerance.
+    """
+    floats = [
+        (name, tensor)
+        for tensors in (eager, captured)
+        for name, tensor in tensors.items()
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel()
+    ]
+    largest, at, limit = 0.0, "", 0.0
+    for name, tensor in floats:
+        size, allowed = _largest(tensor), absolute(rtol, atol, tensor)
+        if not size <= allowed:  # NaN is no small value
+            return
+        if size >= largest:
+            largest, at, limit = size, name, allowed
+    if not floats:
+        return
+    label = at if what == "outputs" else f"the gradient of {at}"
+    values = "all floating-point outputs" if what == "outputs" else "all gradients"
+    allows = f"are at most the absolute tolerance, {limit:.3g}"
+    if math.isinf(limit):
+        allows = "are within a relative tolerance of 1 or more"
+    remedy = (
+        "give the target inputs for which it returns larger values"
+        if what == "outputs"
+        else "choose a loss_fn with larger gradients, such as a sum in the place of a mean"
+    )
+    raise AssertionError(
+        f"nothing compared: {values} {allows}, so zeros in their place would pass as well (the "
+        f"largest value, {largest:.3g}, is in {label}). Pass a smaller tolerance, such as "
+        f"assert_matches_eager(atol=0), or {remedy}"
+    )
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    values = _dense(tensor.values() if tensor.is_nested else tensor)
+    return float(values.abs().max())
 
 
 def _few(names: Iterable[str], most: int = 5) -> str:
@@ -67,28 +140,118 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance
 ) -> Difference | None:
-    """The first tensor that differs; None where all are close.
+    """The first thing that differs; None where all is the same, tensors within the tolerance.
 
     Raises:
         CaptureError: for tensors on the meta device.
     """
-    for what, left, right in (
-        ("outputs", captured.outputs, eager.outputs),
-        ("gradients", captured.grads, eager.grads),
-    ):
-        if left.keys() != right.keys():
-            only = sorted(left.keys() ^ right.keys())
-            return Difference(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
-        for name, tensor in left.items():
-            label = name if what == "outputs" else f"gradient of {name}"
-            if tensor.is_meta:
-                raise CaptureError(f"{label} is on the meta device: it has no values to compare")
-            relative, absolute = tolerances(rtol, atol, tensor)
-            try:
-                torch.testing.assert_close(
-                    tensor, right[name], rtol=relative, atol=absolute, equal_nan=True
-                )
-            except AssertionError as error:
-                problem = f"{label} differs from the eager run:\n{error}"
-                return Difference(problem, what == "outputs", name, right[name], tensor)
+    return (
+        _of_structure(eager, captured)
+        or _of_tensors("outputs", eager.outputs, captured.outputs, rtol, atol)
+        or _of_values(eager, captured)
+        or _of_tensors("gradients", eager.grads, captured.grads, rtol, atol)
+        or _of_tensors("state", eager.state, captured.state, rtol, atol)
+    )
+
+
+def _of_structure(eager: Outcome, captured: Outcome) -> Difference | None:
+    """A container or a leaf of another type, else one that is missing."""
+    left, right = _types(captured), _types(eager)
+    for path, kind in left.items():
+        other = right.get(path, kind)
+        if _full_name(kind) != _full_name(other):
+            names = _named(kind), _named(other)
+            if names[0] == names[1]:
+                names = _full_name(kind), _full_name(other)
+            return Difference(
+                f"{path} differs from the eager run: {names[0]}, and {names[1]} eagerly"
+            )
+    if left.keys() != right.keys():
+        only = [path for path in {**left, **right} if (path in left) != (path in right)]
+        return Difference(f"outputs: only one of the two runs gave {', '.join(only[:5])}")
+    return None
+
+
+def _types(outcome: Outcome) -> dict[str, type]:
+    """The type of all leaves and containers of an output, by path."""
+    return {
+        **dict.fromkeys(outcome.outputs, torch.Tensor),
+        **{path: type(value) for path, value in outcome.others.items()},
+        **outcome.containers,
+    }
+
+
+def _full_name(kind: type) -> str:
+    """The name of a type; one that a function makes is another object in each run."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _named(kind: type) -> str:
+    name = "tensor" if kind is torch.Tensor else kind.__name__
+    if name == "NoneType":
+        return "None"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _of_values(eager: Outcome, captured: Outcome) -> Difference | None:
+    """A leaf that is no tensor, or a tensor that requires grad in one run alone."""
+    for path, value in captured.others.items():
+        expected = eager.others.get(path, _ABSENT)
+        if not _is_same(value, expected):
+            return Difference(
+                f"{path} differs from the eager run: {_shown(value)}, and {_shown(expected)} "
+                "eagerly"
+            )
+    for path in captured.outputs:
+        if (path in captured.requires_grad) != (path in eager.requires_grad):
+            has = "requires grad" if path in captured.requires_grad else "does not require grad"
+            other = "does not" if path in captured.requires_grad else "does"
+            return Difference(f"{path} differs from the eager run: it {has}, and {other} eagerly")
+    return None
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.200} ({type(value).__name__})"
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Return True for equal values of one type; NaN equals NaN, objects without `==` their type."""
+    if callable(a) and not isinstance(a, type):
+        return getattr(a, "__qualname__", "") == getattr(b, "__qualname__", "")
+    by_identity: Any = object.__eq__
+    if type(a).__eq__ is by_identity and not isinstance(a, _SINGLE):
+        return True
+    if isinstance(a, float | complex) and a != a:
+        return bool(b != b)
+    try:
+        return bool(a == b)
+    except Exception:  # of several values at once, as an array of objects
+        return repr(a) == repr(b)
+
+
+def _of_tensors(
+    what: str,
+    eager: Mapping[str, torch.Tensor],
+    captured: Mapping[str, torch.Tensor],
+    rtol: Tolerance,
+    atol: Tolerance,
+) -> Difference | None:
+    if what != "outputs" and captured.keys() != eager.keys():
+        only = sorted(captured.keys() ^ eager.keys())
+        return Difference(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
+    for name, tensor in captured.items():
+        if what == "state" and (tensor is eager[name] or tensor.is_meta):
+            continue
+        label = f"gradient of {name}" if what == "gradients" else name
+        if tensor.is_meta:
+            raise CaptureError(f"{label} is on the meta device: it has no values to compare")
+        relative, allowed = tolerances(rtol, atol, tensor)
+        try:
+            torch.testing.assert_close(
+                tensor, eager[name], rtol=relative, atol=allowed, equal_nan=True
+            )
+        except AssertionError as error:
+            after = " after the call" if what == "state" else ""
+            problem = f"{label} differs from the eager run{after}:\n{error}"
+            return Difference(problem, what, name, eager[name], tensor)
     return None

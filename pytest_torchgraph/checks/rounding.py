@@ -14,6 +14,9 @@ from .subject import Comparison, Outcome
 _ALIKE = 10
 """How many times as far from float64 as eager a run may be, and be as good: eager's is one sample
 of the rounding errors there may be."""
+_ROUNDING = 10_000
+"""How many times the resolution, of the largest value, a run may be from float64 for that to be
+rounding. A step that does something else in float64 is as far from it both times."""
 _BEYOND = 100
 """How many times as far is more than another order of the same operations does."""
 
@@ -24,37 +27,42 @@ class Difference:
 
     Attributes:
         problem: what is to be said of it.
-        is_output: whether the tensor is an output, not a gradient.
+        what: what differs: "outputs", "gradients" or "state".
         name: its name.
         eager, captured: its values; None where only one run gave it.
     """
 
     problem: str
-    is_output: bool = False
+    what: str = "outputs"
     name: str = ""
     eager: torch.Tensor | None = None
     captured: torch.Tensor | None = None
 
 
-def explained(found: Difference, comparison: Comparison) -> Iterator[str]:
-    """The lines that say how large a difference is, and whether it is rounding.
-
-    The step runs once more in float64, where it can: rounding leaves eager as far from that as the
-    captured run.
-    """
-    eager, captured = found.eager, found.captured
-    if eager is None or captured is None or not _has_rounding(eager, captured):
+def sized(found: Difference) -> Iterator[str]:
+    """The line that says how large a difference is."""
+    sizes = _sizes(found)
+    if sizes is None or found.eager is None:
         return
-    off, scale = _distance(captured, eager), _largest(eager)
-    if not (math.isfinite(off) and math.isfinite(scale)) or not scale:
-        return
-    resolution = torch.finfo(eager.dtype).eps
-    name = str(eager.dtype).removeprefix("torch.")
+    off, scale, resolution = sizes
+    name = str(found.eager.dtype).removeprefix("torch.")
     yield (
         f"The largest difference, {off:.3g}, is {off / scale:.2g} of the largest value, "
         f"{scale:.6g}: {off / scale / resolution:,.3g} times the resolution of {name} "
         f"({resolution:.2g})."
     )
+
+
+def explained(found: Difference, comparison: Comparison, expected: Outcome) -> Iterator[str]:
+    """The lines that say whether a difference is rounding, with the tolerance if it is.
+
+    The step runs once more in float64, where it can: rounding leaves eager as far from that as the
+    captured run. It is for a step that does the same each time it runs eagerly.
+    """
+    eager, captured, sizes = found.eager, found.captured, _sizes(found)
+    if eager is None or captured is None or sizes is None:
+        return
+    off, scale, resolution = sizes
     exact = _in_float64(found, comparison)
     if exact is None or exact.shape != eager.shape:
         return
@@ -65,15 +73,42 @@ def explained(found: Difference, comparison: Comparison) -> Iterator[str]:
         f"Against the same step in float64 the eager run is off by {of_eager:.3g}, the captured "
         f"run by {of_captured:.3g}"
     )
-    if of_captured <= _ALIKE * of_eager:
+    is_small = max(of_eager, of_captured) <= _ROUNDING * resolution * scale
+    if of_captured <= _ALIKE * of_eager and is_small:
+        advice = f"A tolerance says so: assert_matches_eager(atol={_above(off)})."
+        if hidden := _hidden_by(float(_above(off)), expected):
+            advice = (
+                f"A tolerance for it would be above all {hidden}: scale the loss_fn, so that "
+                "outputs and gradients are of a size."
+            )
         yield (
-            f"{judged}: compiled code rounds in another order, and is about as exact. A tolerance "
-            f"says so: assert_matches_eager(atol={_above(off)})."
+            f"{judged}: compiled code rounds in another order, and is about as exact (within "
+            f"{_ALIKE} times). {advice}"
         )
     elif of_captured >= _BEYOND * of_eager:
         yield f"{judged}: that is more than rounding in another order."
     else:
         yield f"{judged}."
+
+
+def _hidden_by(atol: float, expected: Outcome) -> str:
+    """Which of outputs and gradients have no value above a tolerance, "" if both do."""
+    for what, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
+        floats = [t for t in tensors.values() if _has_rounding(t, t) or t.dtype is torch.float64]
+        if floats and all(not t.numel() or _largest(t) <= atol for t in floats):
+            return what
+    return ""
+
+
+def _sizes(found: Difference) -> tuple[float, float, float] | None:
+    """The largest difference, the largest value and the resolution of its dtype."""
+    eager, captured = found.eager, found.captured
+    if eager is None or captured is None or not _has_rounding(eager, captured):
+        return None
+    off, scale = _distance(captured, eager), _largest(eager)
+    if not (math.isfinite(off) and math.isfinite(scale)) or not scale:
+        return None
+    return off, scale, torch.finfo(eager.dtype).eps
 
 
 def _has_rounding(*tensors: torch.Tensor) -> bool:
@@ -91,7 +126,8 @@ def _in_float64(found: Difference, comparison: Comparison) -> torch.Tensor | Non
     """The tensor as the step gives it in float64, None where it cannot be run so."""
     with contextlib.suppress(Exception):  # a kernel without float64, a check of dtypes, ...
         outcome: Outcome = comparison.in_float64()
-        return (outcome.outputs if found.is_output else outcome.grads).get(found.name)
+        values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}
+        return values[found.what].get(found.name)
     return None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
@@ -26,8 +27,70 @@ class Outcome(Protocol):
         ...
 
     @property
+    def others(self) -> Mapping[str, Any]:
+        """The other leaves of its output, by path."""
+        ...
+
+    @property
+    def containers(self) -> Mapping[str, type]:
+        """The types of lists, dicts and other objects with leaves in them, by path."""
+        ...
+
+    @property
+    def requires_grad(self) -> frozenset[str]:
+        """The paths of the tensors that require grad."""
+        ...
+
+    @property
     def grads(self) -> Mapping[str, torch.Tensor]:
         """The gradients, by name."""
+        ...
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """Buffers and tensor arguments at the end, by label."""
+        ...
+
+    @property
+    def numpy(self) -> Any:
+        """The state of numpy's global generator at the end."""
+        ...
+
+
+class PythonChange(Protocol):
+    """A value that the target keeps in Python, and that changed; `str` says from what to what."""
+
+    @property
+    def before(self) -> Any:
+        """The value that was there."""
+        ...
+
+    def mark(self) -> Any:
+        """Return something that differs where the value that is there now does."""
+        ...
+
+    def value(self) -> Any:
+        """Return the value that is there now."""
+        ...
+
+    def put(self, value: Any) -> None:
+        """Put another value there."""
+        ...
+
+
+class PythonValues(Protocol):
+    """What a target kept in Python at one moment."""
+
+    def changes(self) -> Sequence[PythonChange]:
+        """List the values that are others now."""
+        ...
+
+
+class Generators(Protocol):
+    """The state of all random number generators at one moment."""
+
+    def restore(self) -> None:
+        """Set the generators to this state."""
         ...
 
 
@@ -38,11 +101,23 @@ class Comparison(NamedTuple):
         eager: the target by itself.
         captured: the captured run, or one like it that draws the same random numbers.
         in_float64: the target by itself in float64, which judges where the two differ.
+        inside: the target by itself, inside a context that a function makes.
+        python: gives what the target keeps in Python.
+        before: what it kept there before the capture.
+        generators: gives the state of the random number generators.
+        compiles: True if torch.compile made what ran.
+        traces: True if what ran was traced with the fake implementations of ops.
     """
 
     eager: Callable[[], Outcome]
     captured: Callable[[], Outcome]
     in_float64: Callable[[], Outcome]
+    inside: Callable[[Callable[[], AbstractContextManager[Any]]], Outcome]
+    python: Callable[[], PythonValues]
+    before: PythonValues
+    generators: Callable[[], Generators]
+    compiles: bool
+    traces: bool
 
 
 class Subject(Protocol):

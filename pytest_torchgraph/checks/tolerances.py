@@ -35,6 +35,14 @@ def tolerances(
     return relative, absolute
 
 
+def absolute(rtol: Tolerance, atol: Tolerance, tensor: torch.Tensor) -> float:
+    """Return the size up to which zero in the place of a value is within the tolerance."""
+    relative, allowed = tolerances(rtol, atol, tensor)
+    if relative is None or allowed is None:
+        relative, allowed = torch_private.get("default_tolerances")(tensor.dtype)
+    return math.inf if relative >= 1 else float(allowed)
+
+
 def is_all_nan(tensor: torch.Tensor) -> bool:
     """True for a tensor that has values, all of them NaN."""
     if tensor.is_nested or tensor.layout is not torch.strided or not tensor.numel():

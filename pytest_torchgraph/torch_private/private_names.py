@@ -193,6 +193,11 @@ NAMES = {
         "2.0",
         "recording what runs beside compiled graphs",
     ),
+    "without_modes": PrivateName(
+        "torch.utils._python_dispatch:_disable_current_modes",
+        "2.0",
+        "putting an optimizer's state back",
+    ),
     "function_modes": PrivateName(
         "torch.overrides:_get_current_function_mode_stack", "2.0", "saying why code was recompiled"
     ),

@@ -39,7 +39,7 @@ def message(captured: Capture, **tolerance: Any) -> str:
 def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
     torch.manual_seed(0)
     model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
-    captured = capture(model, x, loss_fn=lambda output: (output * 1e4).sum())
+    captured = capture(model, x, loss_fn=lambda output: (output * 1e3).sum())
     said = message(captured)
     assert re.search(
         r"The largest difference, \S+, is \S+ of the largest value, \S+: \S+ times", said
@@ -51,6 +51,29 @@ def test_rounding_is_called_rounding_and_the_tolerance_is_named() -> None:
     assert advice is not None
     # It is of the first gradient that differs; others may differ by more.
     captured.assert_matches_eager(rtol=1e-3, atol=10 * float(advice[1]))
+
+
+def test_no_tolerance_is_advised_that_would_hide_the_outputs() -> None:
+    torch.manual_seed(0)
+    model, x = Rounding(), torch.randn(2, 3, 16, 16) * 100
+    said = message(capture(model, x, loss_fn=lambda output: (output * 1e6).sum()))
+    assert "above all outputs: scale the loss_fn" in said
+    assert "assert_matches_eager(atol=" not in said
+
+
+@pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
+def test_no_tolerance_is_advised_where_nothing_was_compiled(via: str) -> None:
+    class Off(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ x.T
+
+    torch.manual_seed(0)
+    captured = capture(Off(), torch.randn(32, 32), via=via, backward=False)
+    Off.forward = lambda self, x: (x.T.contiguous().T @ x.T) * (1 + 2e-5)  # type: ignore[method-assign]
+    said = message(captured, rtol=0, atol=1e-7)
+    assert "times the resolution of float32" in said
+    assert "rounds in another order" not in said
+    assert "assert_matches_eager(atol=" not in said
 
 
 def planted(x: Tensor, weight: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ...errors import CaptureError
 from ...ops.levels import Level
 from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
+from ...syncs.model import STARTS
 from ..protocol import Built, Captured
 from ..recording.collector import collector_paused
 from ..recording.unfilled import Unfilled, refuse_unfilled
@@ -50,9 +50,13 @@ class Dispatch:
         compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
             raise CaptureError(f"{_REFUSED} ({compiled})")
-        recorder = DispatchRecorder(named)
+        recorder = DispatchRecorder(named, step.saved)
         seen = RecordedCalls()
-        note = functools.partial(note_method, seen, recorder)
+
+        def note(method: str) -> None:
+            if method == STARTS:
+                step.saved.copy_all()
+            note_method(seen, recorder, method)
 
         @contextlib.contextmanager
         def forward() -> Iterator[None]:

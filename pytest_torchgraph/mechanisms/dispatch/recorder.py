@@ -13,8 +13,10 @@ import torch
 from ... import torch_private
 from ...convert.effects import schema
 from ...convert.source_lines import Line, is_user_file
+from ...ops.views import KNOWN_NAMESPACES
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
+from ..step.saved_state import SavedState
 
 _inference_mode_is_on = torch.is_inference_mode_enabled
 _NONE: dict[str, Any] = {}
@@ -44,10 +46,17 @@ class _RunningHooks:
 
 
 class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
-    """Records forward and backward ops of one step."""
+    """Records forward and backward ops of one step.
 
-    def __init__(self, named: NamedTensors):
+    Args:
+        named: the tensors and modules that have names.
+        saved: what is told of each op that may write.
+    """
+
+    def __init__(self, named: NamedTensors, saved: SavedState):
         super().__init__(named)
+        self._saved = saved
+        self._writing: dict[Any, bool] = {}
         self.forward: list[OpRecord] = []
         self.backward: list[OpRecord] = []
         self.records = self.forward
@@ -136,6 +145,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             self.lifted(args[0])
         if self._hooks is not None:
             self._after_hooks()
+        if self._saved.unwritten and self._may_write(func):
+            self._saved.before_write(args, *(kwargs or _NONE).values())
         encoded = self.encode_all(args)
         if kwargs:
             named = {key: self.encode(arg) for key, arg in kwargs.items()}
@@ -171,6 +182,15 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
         self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
+
+    def _may_write(self, func: Any) -> bool:
+        """True for an op that writes to an argument, or is a custom one, which may not say so."""
+        known = self._writing.get(func)
+        if known is None:
+            is_mutable = getattr(getattr(func, "_schema", None), "is_mutable", True)
+            known = bool(is_mutable or getattr(func, "namespace", "") not in KNOWN_NAMESPACES)
+            self._writing[func] = known
+        return known
 
     def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)

@@ -4,61 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from ...errors import CaptureError
 from .accelerators import autocast
 from .invocation import Invocation
-from .saved_state import RandomState, preserve_state, version
-from .step import DEPTH, Step, held_by
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The results of one step.
-
-    Attributes:
-        outputs: the tensors of its output, by their path in it, as `output['logits']`.
-        grads: the gradients, by the name of the parameter or argument.
-    """
-
-    outputs: dict[str, torch.Tensor]
-    grads: dict[str, torch.Tensor]
-
-
-def outcome_of(step: Step) -> Outcome:
-    """The outcome of a step that has just run, before gradients are put back."""
-    named = step.invocation.named
-    with_grad = [leaf for leaf in step.leaves if leaf.grad is not None]
-    names = {id(tensor): name for name, tensor in [*named.inputs, *named.all_parameters]}
-    if any(id(leaf) not in names for leaf in with_grad):  # the target may have made modules
-        named.look()
-        names.update((id(parameter), name) for name, parameter in named.all_parameters)
-    return Outcome(
-        {path: tensor.detach() for path, tensor in _named_outputs(step.output)},
-        {
-            names[id(leaf)]: leaf.grad.detach()
-            for leaf in with_grad
-            if leaf.grad is not None and id(leaf) in names
-        },
-    )
-
-
-def _named_outputs(
-    output: Any, prefix: str = "output", depth: int = 0
-) -> Iterator[tuple[str, torch.Tensor]]:
-    of_known_names = isinstance(output, dict) and hasattr(output, "__dict__")
-    leaves, _ = pytree.tree_flatten_with_path(dict(output) if of_known_names else output)
-    for path, leaf in leaves:
-        name = prefix + pytree.keystr(path)
-        if isinstance(leaf, torch.Tensor):
-            yield name, leaf
-        elif depth <= DEPTH:
-            yield from _named_outputs(held_by(leaf), name, depth + 1)
+from .outcome import Outcome, outcome_of
+from .python_state import PythonState
+from .saved_state import RandomState, preserve_state
+from .saved_tensor import version
+from .step import Step
 
 
 class EagerRun:
@@ -71,11 +29,7 @@ class EagerRun:
         self.invocation = invocation
         self.random = random
         self.modes = _Modes()
-        named = invocation.named
-        self.versions = [
-            (name, tensor, version(tensor))
-            for name, tensor in [*named.inputs, *named.all_parameters]
-        ]
+        self.versions = {name: (tensor, version(tensor)) for name, tensor in self._tensors()}
 
     def run(self, how: Callable[[Step], object] = Step.run) -> Outcome:
         """Run it.
@@ -84,20 +38,45 @@ class EagerRun:
             how: what runs the step, if not the target by itself.
 
         Raises:
-            CaptureError: if a parameter or an argument has changed since the capture.
+            CaptureError: if a parameter, a buffer or an argument has changed since the capture.
         """
-        for name, tensor, seen in self.versions:
-            if version(tensor) != seen:
+        self.invocation.named.look()  # the target may have made modules
+        for name, tensor in self._tensors():
+            before, seen = self.versions.get(name, (tensor, version(tensor)))
+            if before is not tensor or seen != version(tensor):
                 raise CaptureError(
                     f"{name} has changed since the capture, so an eager run would start from "
                     "another state: call assert_matches_eager() right after graph_capture()"
                 )
-        self.invocation.named.look()  # the target may have made modules
         with preserve_state(self.invocation.named) as saved, self.modes.again():
             step = Step(self.invocation, saved)
             self.random.restore()
             how(step)
-            return outcome_of(step)
+            outcome = outcome_of(step)
+        return outcome.finished(saved)
+
+    def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> Outcome:
+        """Run the target by itself, inside a context."""
+
+        def how(step: Step) -> None:
+            with context():
+                step.run()
+
+        return self.run(how)
+
+    def python(self) -> PythonState:
+        """Return what the target keeps in Python, as it is now."""
+        return PythonState(self.invocation.named, self.invocation.target)
+
+    def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What a run starts from: arguments, parameters and buffers by their names."""
+        named = self.invocation.named
+        yield from named.inputs
+        yield from named.all_parameters
+        for path, module in named.all_modules:
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    yield f"{path}.{name}" if path else name, buffer
 
 
 class _Modes:

@@ -1,0 +1,310 @@
+"""What a target keeps in Python: attributes of modules and objects, closures, globals.
+
+Tensors are put back after a step. Python values are only looked at, before and after, so that a
+message can name those that changed.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import random
+import reprlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import CellType
+from typing import Any, NamedTuple
+
+import torch
+
+from ...convert.source_lines import is_user_file
+from .named_tensors import NamedTensors, callable_of
+
+_OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"}
+"""Attributes that every module has."""
+_SCALARS = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device))
+_CONTAINERS = (list, dict, set, tuple, deque)
+_DEEP, _LONG = 3, 200
+"""How deep containers and objects are looked into, and how many items a container may have."""
+_FUNCTIONS = 200
+"""How many of the user's functions are looked at for globals and closures."""
+_GONE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
+"""In place of a value that is not there."""
+
+
+class Change(NamedTuple):
+    """A Python value that is another one than before.
+
+    Attributes:
+        name: as the target calls it: `layers.0.calls`.
+        was, now: both values, shortened.
+        owner, key: where it is kept: a key of a `__dict__`, a class's attribute, a cell.
+        before: the value that was there, its containers copied.
+    """
+
+    name: str
+    was: str
+    now: str
+    owner: Any
+    key: str
+    before: Any
+
+    def __str__(self) -> str:
+        return f"`{self.name}` was {self.was}, is {self.now}"
+
+    def mark(self) -> Any:
+        """Return something that differs where the value that is there now does."""
+        return _mark(_read(self.owner, self.key))
+
+    def value(self) -> Any:
+        """Return the value that is there now."""
+        return _read(self.owner, self.key)
+
+    def put(self, value: Any) -> None:
+        """Put another value there."""
+        if value is _GONE:
+            self.owner.pop(self.key, None)
+        elif isinstance(self.owner, CellType):
+            self.owner.cell_contents = value
+        elif isinstance(self.owner, type):
+            setattr(self.owner, self.key, value)
+        else:
+            self.owner[self.key] = value
+
+
+class _Kept(NamedTuple):
+    """The values of one owner, at one moment."""
+
+    owner: Any
+    prefix: str
+    values: dict[str, Any]
+    versions: dict[str, int]
+
+
+class PythonState:
+    """The Python values that a target keeps, at one moment.
+
+    Args:
+        named: the modules of the target.
+        target: if given, all that its functions reach is looked at: globals, closures, classes.
+    """
+
+    def __init__(self, named: NamedTensors, target: Callable[..., Any] | None = None):
+        self._kept: list[_Kept] = []
+        self._owners: set[int] = set()
+        self._globals: dict[int, set[str]] = {}
+        for path, module in named.all_modules:
+            # A large model has hundreds of modules, and each capture comes through here.
+            values = {k: v for k, v in vars(module).items() if k not in _OF_TORCH}
+            prefix = f"{path}." if path else ""
+            if _SCALARS.issuperset(map(type, values.values())):
+                self._kept.append(_Kept(vars(module), prefix, values, {}))
+            else:
+                self._keep(vars(module), prefix, values)
+        if target is not None:
+            self._look_beyond(target, named)
+
+    def changes(self) -> list[Change]:
+        """List the values that are others now."""
+        found = []
+        for owner, prefix, values, versions in self._kept:
+            for key, was in values.items():
+                now = _read(owner, key)
+                if now is was and type(was) in _SCALARS:
+                    continue
+                if _mark(was, version=versions.get(key)) != _mark(now):
+                    found.append(_change(f"{prefix}{key}", was, now, owner, key))
+            if isinstance(owner, dict) and "_parameters" in owner:
+                for key in owner.keys() - values.keys() - _OF_TORCH:
+                    found.append(_change(f"{prefix}{key}", _GONE, owner[key], owner, key))
+        return found
+
+    def _keep(self, owner: Any, prefix: str, values: dict[str, Any], depth: int = 0) -> None:
+        """Keep the values of an owner, and those of the objects among them."""
+        if id(owner) in self._owners:
+            return
+        self._owners.add(id(owner))
+        versions: dict[str, int] = {}
+        for key, value in values.items():
+            if type(value) in _SCALARS:
+                continue
+            if isinstance(value, torch.Tensor):
+                versions[key] = _version(value)
+            elif isinstance(value, _CONTAINERS) or _is_generator(value):
+                values[key] = _copied(value)
+            elif depth < _DEEP and _is_plain_object(value):
+                self._keep(vars(value), f"{prefix}{key}.", dict(vars(value)), depth + 1)
+        self._kept.append(_Kept(owner, prefix, values, versions))
+
+    def _look_beyond(self, target: Callable[..., Any], named: NamedTensors) -> None:
+        """Keep what the functions of the target reach by name."""
+        for holder in (getattr(target, "__self__", None), target):
+            if not isinstance(holder, torch.nn.Module | type) and hasattr(holder, "__dict__"):
+                name = f"{holder.__name__}." if inspect.isfunction(holder) else ""
+                self._keep(vars(holder), name, dict(vars(holder)))
+        todo: list[Any] = [callable_of(target), vars(type(target)).get("__call__")]
+        classes: dict[type, None] = {}
+        for _, module in named.all_modules:
+            todo.append(type(module).forward)
+            classes.update(dict.fromkeys(type(module).__mro__))
+        seen: set[int] = set()
+        while todo and len(seen) < _FUNCTIONS:
+            function = inspect.unwrap(_function_of(todo.pop(0)))
+            code = getattr(function, "__code__", None)
+            if code is None or id(function) in seen or not is_user_file(code.co_filename):
+                continue
+            seen.add(id(function))
+            if vars(function):
+                self._keep(vars(function), f"{function.__name__}.", dict(vars(function)))
+            for value in self._of_function(function):
+                if isinstance(value, type):
+                    classes[value] = None
+                else:
+                    todo.append(value)
+        for cls in classes:
+            if _is_of_user(cls):
+                own = {k: v for k, v in vars(cls).items() if k[:2] != "__" and _is_data(v)}
+                self._keep(cls, f"{cls.__name__}.", own)
+
+    def _of_function(self, function: Any) -> Iterator[Any]:
+        """Keep the cells and globals that a function reads; give functions and classes of them."""
+        code, values = function.__code__, function.__globals__
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+            value = _read(cell, name)
+            if _is_data(value) or _is_plain_object(value):
+                self._keep(cell, "", {name: value})
+            yield value
+        known = self._globals.setdefault(id(values), set())
+        for name in _names_in(code):
+            if name in values and name not in known:
+                known.add(name)
+                value = values[name]
+                if _is_data(value) or _is_plain_object(value):
+                    self._owners.discard(id(values))
+                    self._keep(values, "", {name: value})
+                yield value
+
+
+def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> Change:
+    """Describe a change, of a dict the first key whose value changed."""
+    before = was
+    while isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
+        inner = next((k for k in was if _mark(was[k]) != _mark(now[k])), None)
+        if inner is None:
+            break
+        name, was, now = f"{name}[{inner!r}]", was[inner], now[inner]
+    return Change(name, _shown(was), _shown(now, was), owner, key, before)
+
+
+def _read(owner: Any, key: str) -> Any:
+    """Return the value that an owner has now."""
+    if isinstance(owner, CellType):
+        try:
+            return owner.cell_contents
+        except ValueError:
+            return _GONE
+    values = vars(owner) if isinstance(owner, type) else owner
+    return values.get(key, _GONE)
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function that runs when a value is called, else the value."""
+    value = getattr(value, "func", value)  # of a partial
+    return getattr(value, "__func__", value)
+
+
+def _names_in(code: Any) -> Iterator[str]:
+    """The names that code, and code inside of it, looks up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            yield from _names_in(constant)
+
+
+def _is_of_user(cls: type) -> bool:
+    module = sys.modules.get(cls.__module__)
+    return is_user_file(getattr(module, "__file__", None) or "<none>")
+
+
+def _is_generator(value: Any) -> bool:
+    """Return True for a generator of random numbers, or a counter."""
+    numpy = sys.modules.get("numpy.random")
+    kinds: tuple[Any, ...] = (random.Random, itertools.count)
+    return isinstance(value, kinds if numpy is None else (*kinds, numpy.Generator))
+
+
+def _is_data(value: Any) -> bool:
+    """Return True for a value whose changes can be seen."""
+    return (
+        type(value) in _SCALARS
+        or isinstance(value, (torch.Tensor, *_CONTAINERS))
+        or _is_generator(value)
+    )
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Return True for an object of the user's whose attributes can be looked at."""
+    if callable(value) or not hasattr(value, "__dict__") or inspect.ismodule(value):
+        return False
+    return _is_of_user(type(value))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _mark(value: Any, depth: int = 0, version: int | None = None) -> Any:
+    """Return something that differs where the value does."""
+    kind = type(value)
+    if kind in _SCALARS:  # NaN is not equal to itself, and True is equal to 1
+        return kind, repr(value) if kind in (float, complex) else value
+    if isinstance(value, torch.Tensor):
+        return "tensor", id(value), _version(value) if version is None else version
+    if _is_generator(value):
+        return kind, _state_of(value)
+    if not isinstance(value, _CONTAINERS):
+        return kind, id(value)
+    if depth >= _DEEP or len(value) > _LONG:
+        return kind, len(value)
+    if isinstance(value, dict):
+        return kind, tuple([(repr(k), _mark(v, depth + 1)) for k, v in value.items()])
+    if isinstance(value, set):
+        return kind, frozenset([repr(item) for item in value])
+    return kind, tuple([_mark(item, depth + 1) for item in value])
+
+
+def _state_of(generator: Any) -> str:
+    if isinstance(generator, random.Random):
+        return repr(generator.getstate())
+    return (
+        repr(generator)
+        if isinstance(generator, itertools.count)
+        else str(generator.bit_generator.state)
+    )
+
+
+def _copied(value: Any, depth: int = 0) -> Any:
+    """Copy containers and random generators, and share the rest."""
+    if _is_generator(value):
+        return copy.copy(value) if isinstance(value, itertools.count) else copy.deepcopy(value)
+    if depth >= _DEEP or not isinstance(value, list | dict | set | deque) or len(value) > _LONG:
+        return value
+    made: Any = copy.copy(value)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            made[key] = _copied(item, depth + 1)
+    elif isinstance(value, list | deque):
+        for number, item in enumerate(value):
+            made[number] = _copied(item, depth + 1)
+    return made
+
+
+def _shown(value: Any, other: Any = None) -> str:
+    if isinstance(value, torch.Tensor):
+        name = "another tensor" if isinstance(other, torch.Tensor) else "a tensor"
+        return f"{name} of shape {tuple(value.shape)}"
+    if _is_generator(value) and not isinstance(value, itertools.count):
+        return f"{'another state of ' if _is_generator(other) else ''}a {type(value).__name__}"
+    return reprlib.repr(value)

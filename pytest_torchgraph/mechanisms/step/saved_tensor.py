@@ -1,0 +1,224 @@
+"""A tensor and a copy of its value, which a step may change and which is put back."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ... import torch_private
+
+LARGE = 2**20
+"""Of tensors with more bytes than this only a part is summed up, to see whether they changed."""
+LINE = 64
+"""Bytes that are summed up at a time: a cache line, since reading less of one is no faster."""
+EVERY = 17
+"""Of so many lines one is summed up. Odd, so that the columns of a matrix whose rows are a power of
+two long take turns."""
+_AS_INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class SavedTensor:
+    """A tensor, its memory and a copy of its value.
+
+    Values are compared, not only version counters: `.data`, numpy and some kernels write without
+    counting.
+
+    Args:
+        tensor: the tensor.
+        copied: False leaves the copy to `copy`, which is to be called before the first write.
+
+    Attributes:
+        tensor: the tensor.
+        left: the value that `restore` found if that was another one, and None before.
+    """
+
+    __slots__ = (
+        "_alias",
+        "_is_plain",
+        "_requires_grad",
+        "_storage",
+        "_sum",
+        "_value",
+        "_version",
+        "left",
+        "tensor",
+    )
+
+    def __init__(self, tensor: torch.Tensor, *, copied: bool = True):
+        # Each capture makes one for every parameter, so this is short on calls.
+        self.tensor = tensor
+        # A target may assign `.data`; writing the old value into what it assigned would change a
+        # tensor of somebody else.
+        self._alias = tensor.detach()
+        self._value = self._alias.clone() if copied else None
+        self._sum = 0 if copied else _bits(tensor)
+        self._requires_grad = tensor.requires_grad
+        self._version = -1 if tensor.is_inference() else tensor._version
+        self._is_plain = _is_plain(tensor)
+        self._storage = 0 if self._is_plain else storage_of(tensor)
+        self.left: torch.Tensor | None = None
+
+    def copy(self) -> None:
+        """Copy the value, which is about to be written to."""
+        if self._value is None:
+            self._value = self._alias.clone()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if there is another value now, and no copy of the former one."""
+        return self._value is None and _bits(self.tensor) != self._sum
+
+    def looks_changed(self) -> bool:
+        """Return True if version or memory are others, or a sum over the bits.
+
+        The sum is there for writes that count no version, as old optimizers make through `.data`.
+        So it need not notice every change of a single element.
+        """
+        tensor, value = self.tensor, self._value
+        if (-1 if tensor.is_inference() else tensor._version) != self._version:
+            return True
+        if not self._is_in_place():
+            return True
+        if value is None:
+            return _bits(tensor) != self._sum
+        if value.nbytes > LARGE:
+            return _has_bits(tensor) and _bits(tensor) != _bits(value)
+        if self._is_plain and not value.is_meta and torch.equal(self._alias, value):
+            return False  # the commonest case, by one call; NaN is not equal to itself
+        return _has_bits(tensor) and not _same_bits(tensor, value)
+
+    def restore(self, *, keep: bool = False) -> None:
+        """Give the tensor its former value, in its former memory.
+
+        A value that was never copied is taken to be there still.
+
+        Args:
+            keep: keep a copy of a value that is replaced, as `left`, and not the former one.
+        """
+        tensor, value = self.tensor, self._value
+        if tensor.is_leaf and tensor.requires_grad != self._requires_grad:
+            tensor.requires_grad_(self._requires_grad)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            if self._is_in_place():
+                if value is not None and not _same_bits(tensor, value):
+                    if keep:
+                        self.left = tensor.detach().clone()
+                    tensor.detach().copy_(value)
+            else:
+                if keep:
+                    self.left = tensor.detach().clone()
+                if value is None or (self._is_plain and _fits(self._alias)):
+                    if value is not None and not _same_bits(self._alias, value):
+                        self._alias.copy_(value)
+                    value = self._alias
+                tensor.data = value
+        if keep:
+            self._value = None  # so that there are never two copies of all
+        if self._version != -1 and version(tensor) != self._version:
+            # A graph that saved the tensor before stays valid: it holds the same value again.
+            torch_private.get("set_version_counter")((tensor,), (self._version,))
+
+    def _is_in_place(self) -> bool:
+        """Return True if the tensor has the memory and the form that it had."""
+        tensor, alias = self.tensor, self._alias
+        if tensor.dtype != alias.dtype or tensor.device != alias.device:
+            return False
+        if self._is_plain:
+            return tensor.layout is torch.strided and _is_set_to(tensor, alias) and _fits(tensor)
+        if tensor.layout != alias.layout or storage_of(tensor) != self._storage:
+            return False
+        return tuple(tensor.shape) == tuple(alias.shape)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Return the in-place version, -1 for inference tensors, which have none."""
+    return -1 if is_lazy(tensor) or tensor.is_inference() else tensor._version
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return True for a strided tensor with memory of its own, no wrapper of others."""
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+    )
+
+
+def _is_set_to(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return True if two strided tensors are the same part of the same memory."""
+    if a.device.type in ("cpu", "cuda"):
+        return a.is_set_to(b)  # one call; other backends may lack the op, as meta does
+    form = a.shape == b.shape and a.stride() == b.stride()
+    return form and a.storage_offset() == b.storage_offset() and storage_of(a) == storage_of(b)
+
+
+def _fits(tensor: torch.Tensor) -> bool:
+    """Return False if the storage was resized, so that the tensor no longer fits into it."""
+    nbytes = tensor.untyped_storage().nbytes()
+    if nbytes >= tensor.nbytes and tensor.is_contiguous() and not tensor.storage_offset():
+        return True
+    if tensor.is_meta or not tensor.numel():
+        return True
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return nbytes >= (tensor.storage_offset() + last + 1) * tensor.itemsize
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    """Return True for a tensor whose values can be compared as they lie in memory."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not torch_private.is_fake(tensor)
+    )
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return True if two tensors are known to be equal bit by bit: 0.0 is not -0.0 here."""
+    if not _has_bits(a):
+        return False
+    a, b = a.detach(), b.detach()
+    try:
+        if a.is_complex():
+            a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+        if a.is_floating_point():
+            ints = _AS_INTS[a.itemsize]
+            a, b = a.view(ints), b.view(ints)
+    except (RuntimeError, KeyError, NotImplementedError):  # a subclass without bits of its own
+        pass
+    return torch.equal(a, b)
+
+
+def _bits(tensor: torch.Tensor) -> int:
+    """Return a sum over the bits, of a large tensor over one of `EVERY` lines."""
+    try:
+        raw = tensor.detach().contiguous()
+        if raw.dim() == 0 or raw.shape[-1] * raw.itemsize % 8:
+            raw = raw.view(-1)
+        row = raw.shape[-1] * raw.itemsize
+        for wide in (torch.int64, torch.int32):  # narrow ones are converted first, 12 times slower
+            if row % wide.itemsize == 0:
+                raw = raw.view(wide)
+                break
+        else:
+            raw = raw.view(torch.uint8)
+        if raw.nbytes > LARGE:
+            raw = raw.view(-1)
+            line = LINE // raw.itemsize
+            block = EVERY * line
+            rows = raw[: raw.numel() // block * block].view(-1, block)
+            raw = rows[:, :line]
+        return int(raw.sum())
+    except RuntimeError:  # a dtype or subclass without bits of its own
+        return 0
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return which storage a tensor has; unlike its address, fake tensors have one as well."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0

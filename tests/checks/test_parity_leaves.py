@@ -1,0 +1,290 @@
+"""`assert_matches_eager` compares each leaf of the output, and what both runs leave behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_torchgraph import CaptureError, capture
+
+
+def captured() -> bool:
+    """Whether ops are being recorded by dispatch: what is planted here, eager runs do not have."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+@dataclasses.dataclass
+class Held:
+    y: Tensor
+    label: str
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Slotted:
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+Pair = namedtuple("Pair", "a b")  # one without types
+Other = namedtuple("Other", "a b")
+
+
+def either(wrong: Any, right: Any) -> Callable[[Tensor], Any]:
+    return lambda x: (x.sin(), wrong if captured() else right)
+
+
+PLANTED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "int": (either(1, 2), r"output[1] differs from the eager run: 1 (int), and 2 (int) eagerly"),
+    "float": (either(1.0, 1.5), "output[1] differs from the eager run: 1.0 (float), and 1.5"),
+    "float by one bit": (either(0.1 + 0.2, 0.3), "output[1] differs from the eager run: 0.30000"),
+    "nan": (either(float("nan"), 1.0), "output[1] differs from the eager run: nan (float), and"),
+    "complex": (either(1j, 2j), "output[1] differs from the eager run: 1j (complex)"),
+    "str": (either("a", "b"), "output[1] differs from the eager run: 'a' (str), and 'b' (str)"),
+    "bytes": (either(b"a", b"b"), "output[1] differs from the eager run: b'a'"),
+    "bool for an int": (either(True, 1), "output[1] differs from the eager run: a bool, and an "),
+    "int for a float": (either(1, 1.0), "output[1] differs from the eager run: an int, and a "),
+    "None": (either(None, 0), "output[1] differs from the eager run: None, and an int eagerly"),
+    "dtype": (either(torch.int8, torch.int16), "run: torch.int8 (dtype), and torch.int16"),
+    "device": (either(torch.device("cpu"), torch.device("meta")), "device(type='cpu')"),
+    "size": (either((2, 3), torch.Size((2, 3))), "run: a tuple, and a Size eagerly"),
+    "enum": (either(Colour.RED, Colour.BLUE), "<Colour.RED: 1> (Colour), and <Colour.BLUE: 2>"),
+    "set": (either({1}, {2}), "{1} (set), and {2} (set) eagerly"),
+    "function": (either(len, abs), "<built-in function len> (builtin_function_or_method), and"),
+    "type": (either(int, float), "<class 'int'> (type), and <class 'float'> (type) eagerly"),
+    "tuple for a list": (
+        lambda x: (x.sin(),) if captured() else [x.sin()],
+        "output differs from the eager run: a tuple, and a list eagerly",
+    ),
+    "inner list": (
+        lambda x: {"a": [(x.sin(),) if captured() else [x.sin()]]},
+        "output['a'][0] differs from the eager run: a tuple, and a list eagerly",
+    ),
+    "namedtuple": (
+        lambda x: (Pair if captured() else Other)(x.sin(), 1),
+        "output differs from the eager run: a Pair, and an Other eagerly",
+    ),
+    "kind of dict": (
+        lambda x: (dict if captured() else OrderedDict)(y=x.sin()),
+        "output differs from the eager run: a dict, and an OrderedDict eagerly",
+    ),
+    "empty container": (
+        lambda x: (x.sin(), () if captured() else []),
+        "output[1] differs from the eager run: a tuple, and a list eagerly",
+    ),
+    "one item more": (
+        lambda x: [x.sin(), 1] if captured() else [x.sin()],
+        "outputs: only one of the two runs gave output[1]",
+    ),
+    "key": (
+        lambda x: {"y": x.sin(), "a" if captured() else "b": 1},
+        "outputs: only one of the two runs gave output['a'], output['b']",
+    ),
+    "field of a dataclass": (
+        lambda x: Held(x.sin(), "a" if captured() else "b"),
+        "output['label'] differs from the eager run: 'a' (str), and 'b' (str) eagerly",
+    ),
+    "slot": (
+        lambda x: (x.sin(), Slotted(1 if captured() else 2)),
+        "output[1]['count'] differs from the eager run: 1 (int), and 2 (int) eagerly",
+    ),
+    "number for a tensor": (
+        lambda x: (x.sin(), 1.0 if captured() else torch.ones(())),
+        "output[1] differs from the eager run: a float, and a tensor eagerly",
+    ),
+    "array": (
+        lambda x: (x.sin(), np.ones(3) * (1 if captured() else 2)),
+        "output[1] differs from the eager run:\nTensor-likes are not close!",
+    ),
+    "array for a tensor": (
+        lambda x: (x.sin(), np.ones(3) if captured() else torch.ones(3).double()),
+        "output[1] differs from the eager run: a ndarray, and a tensor eagerly",
+    ),
+    "requires_grad lost": (
+        lambda x: x.sin().detach() if captured() else x.sin(),
+        "output differs from the eager run: it does not require grad, and does eagerly",
+    ),
+    "requires_grad gained": (
+        lambda x: (x.sin(), x.cos() if captured() else x.cos().detach()),
+        "output[1] differs from the eager run: it requires grad, and does not eagerly",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_difference_that_is_of_no_tensor_is_found(name: str) -> None:
+    target, message = PLANTED[name]
+    x = torch.ones(3, requires_grad=True)
+    made = capture(target, x, via="dispatch", backward=False)
+    with pytest.raises(AssertionError, match=re.escape(message)) as failure:
+        made.assert_matches_eager()
+    assert "tolerance says so" not in str(failure.value)
+
+
+def test_leaves_that_are_equal_pass() -> None:
+    def target(x: Tensor) -> Any:
+        return {
+            "y": [x.sin(), (1, 2.5, float("nan"), "a", None, torch.int8, x.shape)],
+            "held": Held(x.cos(), "a"),
+            "object": object(),
+            "function": lambda: None,
+            "array": np.array([1.0, float("nan")]),
+            "objects": np.array([object, None]),
+            "set": {1, 2},
+        }
+
+    for via in ("dispatch", "aot"):
+        capture(target, torch.ones(3), via=via).assert_matches_eager()
+
+
+class Statistics(nn.Module):
+    """Writes a buffer, replaces one and counts in a third."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("last", torch.zeros(4))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.wrong = wrong
+
+    def forward(self, x: Tensor) -> Tensor:
+        off = {self.wrong: 1 if captured() or torch.compiler.is_compiling() else 0}
+        self.mean.add_(2 + off.get("mean", 0))
+        self.last = self.last + 2 + off.get("last", 0)
+        self.count += 1 + off.get("count", 0)
+        return x * 2
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+@pytest.mark.parametrize("name", ["mean", "last", "count"])
+def test_a_buffer_that_has_another_value_is_found(name: str, via: str) -> None:
+    with pytest.raises(AssertionError, match=f"buffer {name} differs from the eager run after"):
+        capture(Statistics(name), torch.ones(4), via=via).assert_matches_eager()
+    capture(Statistics(), torch.ones(4), via=via).assert_matches_eager()
+
+
+def test_a_type_that_is_made_in_each_run_is_the_same_type() -> None:
+    def target(x: Tensor) -> Any:
+        made = namedtuple("made", "y")
+        return made(x.sin())
+
+    capture(target, torch.ones(3), via="dispatch").assert_matches_eager()
+
+
+def test_a_buffer_that_one_run_alone_makes_is_found() -> None:
+    class Makes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if captured():
+                self.register_buffer("made", torch.ones(3))
+            return x * 2
+
+    with pytest.raises(AssertionError, match="only one of the two runs gave buffer made"):
+        capture(Makes(), torch.ones(3), via="dispatch").assert_matches_eager()
+
+
+WRITES: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "argument": (lambda x: x.mul_(3 if captured() else 2).sum() + 1, torch.ones(3), "argument x"),
+    "in a dict": (
+        lambda batch: batch["x"].mul_(3 if captured() else 2).sum() + 1,
+        {"x": torch.ones(3)},
+        "argument batch.x",
+    ),
+    "in one run alone": (
+        lambda x: (x.add_(1) if captured() else x).shape[0] * torch.ones(3),
+        torch.ones(3),
+        "argument x",
+    ),
+    "through a view": (
+        lambda x: (x[:1].zero_() if captured() else x[:1] * 1).sum() + 1,
+        torch.ones(3),
+        "argument x",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_an_argument_that_has_another_value_is_found(name: str) -> None:
+    target, argument, label = WRITES[name]
+    found = capture(
+        lambda **kwargs: target(*kwargs.values()),
+        via="dispatch",
+        **{label.split()[1].partition(".")[0]: argument},
+    )
+    with pytest.raises(AssertionError, match=f"{label} differs from the eager run after|output"):
+        found.assert_matches_eager(rtol=0, atol=0)
+    leaf = argument["x"] if isinstance(argument, dict) else argument
+    assert torch.equal(leaf, torch.ones(3))
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_an_output_in_the_memory_of_an_argument_has_its_own_value(via: str) -> None:
+    """It was compared after the argument had its former value again: 1 with 1."""
+
+    def target(x: Tensor) -> Tensor:
+        other = captured() or torch.compiler.is_compiling()
+        return x.mul_(3 if other else 2)
+
+    with pytest.raises(AssertionError, match="output differs from the eager run"):
+        capture(target, torch.ones(3), via=via).assert_matches_eager()
+    capture(lambda x: x.mul_(3), torch.ones(3), via=via).assert_matches_eager()
+
+
+def test_a_buffer_that_has_changed_since_is_refused() -> None:
+    model = nn.BatchNorm1d(4)
+    x = torch.randn(3, 4)
+    made = capture(model, x)
+    made.assert_matches_eager()
+    model(x)
+    with pytest.raises(CaptureError, match="num_batches_tracked has changed since the capture"):
+        made.assert_matches_eager()
+
+
+# -- nothing compared ------------------------------------------------------------------------------
+
+SMALL: dict[str, tuple[Callable[[Tensor], Any], dict[str, Any], str]] = {
+    "below torch's": (lambda x: x * 1e-7, {}, r"at most the absolute tolerance, 1e-05"),
+    "zero": (lambda x: x * 0, {}, r"the largest value, 0, is in output\)"),
+    "below a large one": (lambda x: (x, x * 5), {"atol": 1e9}, r"absolute tolerance, 1e\+09"),
+    "beside an int": (lambda x: (x * 1e-7, (x > 0).long(), 3), {}, r"is in output\[0\]\)"),
+    "complex": (lambda x: torch.complex(x, x) * 1e-7, {}, "1.41e-07, is in output"),
+    "by dtype": (lambda x: x.double(), {"rtol": 0, "atol": {torch.float64: 2}}, "tolerance, 2,"),
+    "relative": (lambda x: x * 5, {"rtol": 1.0}, "within a relative tolerance of 1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_values_below_the_tolerance_are_nothing_compared(name: str) -> None:
+    target, tolerance, message = SMALL[name]
+    made = capture(target, torch.ones(3), via="dispatch")
+    with pytest.raises(AssertionError, match=rf"\Anothing compared: all floating.*{message}"):
+        made.assert_matches_eager(**tolerance)
+
+
+def test_gradients_below_the_tolerance_are_nothing_compared() -> None:
+    x = torch.randn(512, 512, requires_grad=True)
+    made = capture(lambda x: x.sin(), x, via="dispatch", loss_fn=lambda y: y.mean())
+    with pytest.raises(AssertionError, match=r"nothing compared: all gradients .*gradient of x\)"):
+        made.assert_matches_eager()
+    made.assert_matches_eager(atol=0)
+
+
+def test_one_value_above_the_tolerance_is_enough() -> None:
+    x = torch.ones(3, requires_grad=True)
+    capture(lambda x: (x * 1e-7, x), x, via="dispatch").assert_matches_eager()
+    capture(lambda x: x > 0, x, via="dispatch", backward=False).assert_matches_eager()
+    infinite = capture(lambda x: x * 1e-7 / 0, x, via="dispatch", backward=False)
+    infinite.assert_matches_eager()

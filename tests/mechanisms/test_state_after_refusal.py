@@ -1,0 +1,350 @@
+"""A refused capture, and a target that raises, leave nothing changed, or say what they leave."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.models import MECHANISMS, Mlp, example, mlp
+from subjects.models import SUBJECTS
+from torch import Tensor, nn
+
+from pytest_torchgraph import CaptureError, capture
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, 0.1),
+}
+
+
+@pytest.fixture(autouse=True)
+def _torchs_own_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class Training:
+    """A model with its optimizer, and a step that trains it."""
+
+    def __init__(
+        self, model: nn.Module, make: Callable[[Any], torch.optim.Optimizer], ends: str = ""
+    ) -> None:
+        self.model = model
+        self.optimizer = make([p for p in model.parameters() if p.requires_grad])
+        self.ends = ends
+
+    def step(self, *args: Any, **kwargs: Any) -> Tensor:
+        self.optimizer.zero_grad()
+        output = self.model(*args, **kwargs)
+        if self.ends == "forward":
+            raise LookupError("mine")
+        loss = sum(t.square().sum() for t in tensors(output) if t.requires_grad)
+        loss.backward()  # type: ignore[union-attr]
+        self.optimizer.step()
+        if self.ends == "step":
+            raise LookupError("mine")
+        return loss.detach()  # type: ignore[union-attr]
+
+    def state(self) -> dict[str, Tensor]:
+        """All bits that a step may change."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        state = {name: tensor.detach().clone() for name, tensor in named}
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                state[f"{name}.grad"] = parameter.grad.clone()
+        for number, values in enumerate(self.optimizer.state.values()):
+            for name, value in values.items():
+                if isinstance(value, Tensor):
+                    state[f"{number}.{name}"] = value.detach().clone()
+        state["rng"] = torch.get_rng_state()
+        return state
+
+
+def tensors(output: Any) -> list[Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(output)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    """The names of what is not bitwise the same."""
+    return (before.keys() ^ after.keys()) | {
+        name
+        for name in before.keys() & after.keys()
+        if before[name].numpy().tobytes() != after[name].numpy().tobytes()
+    }
+
+
+TRAINED = [
+    pytest.param(
+        via,
+        optimizer,
+        stepped,
+        ends,
+        marks=[pytest.mark.slow] * (via == "inductor" and optimizer == "sgd"),
+        id=f"{via}-{optimizer}-{stepped} steps-{ends or 'returns'}",
+    )
+    for via in MECHANISMS
+    for optimizer, stepped in (("sgd", 0), ("adamw", 2), ("sgd", 2), ("adamw", 0))
+    for ends in ("", "forward", "step")
+    if via == "dispatch" or (ends != "forward" and (optimizer, stepped) != ("sgd", 2))
+    if via in ("dispatch", "aot") or (optimizer, stepped) != ("adamw", 0)
+]
+
+
+@pytest.mark.parametrize(("via", "optimizer", "stepped", "ends"), TRAINED)
+def test_a_training_step_is_undone_bit_by_bit(
+    via: str, optimizer: str, stepped: int, ends: str
+) -> None:
+    make = OPTIMIZERS[optimizer]
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    training = Training(model, make)
+    x = example(3, 4)
+    for _ in range(stepped):
+        training.step(x)
+    training.ends = ends
+    kept = [id(value) for values in training.optimizer.state.values() for value in values.values()]
+    before, settings = training.state(), settings_of(training.optimizer)
+    with pytest.raises((CaptureError, LookupError)) as refusal:
+        capture(training.step, x, via=via)
+    if via not in ("fx", "export"):
+        assert refusal.type is (LookupError if ends else CaptureError)
+    assert changed(before, training.state()) == set()
+    assert settings_of(training.optimizer) == settings
+    now = [id(value) for values in training.optimizer.state.values() for value in values.values()]
+    assert now == kept
+    training.ends = ""
+    training.step(x)  # it goes on as if nothing had been
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_training_step_of_a_subject_is_undone_bit_by_bit(
+    name: str, make: Callable[[Any], torch.optim.Optimizer]
+) -> None:
+    subject = SUBJECTS[name]()
+    training = Training(subject.model, make)
+    training.step(*subject.args, **subject.kwargs)
+    before = training.state()
+    with pytest.raises(CaptureError, match="changed its parameters"):
+        capture(training.step, *subject.args, via="dispatch", **subject.kwargs)
+    assert changed(before, training.state()) == set()
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> None:
+    weights = [torch.ones(3, requires_grad=True) for _ in range(2)]
+    optimizer = torch.optim.SGD(weights, 0.1, momentum=0.9)
+
+    def train(x: Tensor) -> Tensor:
+        for weight in weights:
+            weight.grad = torch.ones(3)
+        optimizer.step()
+        return x * 2
+
+    holder = [[[[[train]]]]]  # deeper than modules and tensors are looked for
+    with pytest.raises(CaptureError, match=r"changed its parameters \(parameter 0 of SGD"):
+        capture(lambda x: holder[0][0][0][0][0](x), example(3), via=via, backward=False)
+    assert all(torch.equal(weight, torch.ones(3)) for weight in weights)
+    assert not optimizer.state
+
+
+LARGE = (600, 600)
+"""Of so many numbers, 1.4 MB, dispatch copies a parameter only once something may write to it."""
+
+
+@torch.library.custom_op("refusal::sneaky", mutates_args=())
+def sneaky(x: Tensor) -> Tensor:
+    x.mul_(2)
+    return x * 1
+
+
+def in_a_thread(weight: Tensor) -> None:
+    thread = threading.Thread(target=lambda: weight.detach().mul_(2))
+    thread.start()
+    thread.join()
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "in place": lambda weight: weight.detach().mul_(2),
+    "data": lambda weight: weight.data.mul_(2),
+    "through a view": lambda weight: weight.detach().view(-1)[3:5].zero_(),
+    "in a list": lambda weight: torch._foreach_mul_([weight.detach()], 2),
+    "as out": lambda weight: torch.mul(weight.detach(), 2, out=weight.detach()),
+    "memory of others": lambda weight: setattr(weight, "data", torch.zeros(LARGE)),
+    "undeclared": lambda weight: sneaky(weight.detach()),
+    "in a thread": in_a_thread,
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("how", WRITES)
+@pytest.mark.parametrize("shape", [(6, 6), LARGE], ids=["small", "large"])
+def test_a_parameter_that_was_written_to_has_its_value_again(
+    how: str, shape: tuple[int, int], raises: bool
+) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.rand(shape))
+    before, address = model.weight.detach().clone(), model.weight.data_ptr()
+
+    def target(x: Tensor) -> Tensor:
+        y = x * model.weight.sum()
+        WRITES[how](model.weight)
+        if raises:
+            raise LookupError("mine")
+        return y
+
+    with pytest.raises((CaptureError, LookupError)) as refusal:
+        capture(target, example(3), via="dispatch", backward=False)
+    assert refusal.type is (LookupError if raises else CaptureError)
+    assert torch.equal(model.weight, before)
+    assert model.weight.data_ptr() == address
+    assert "Not put back" not in "".join([str(refusal.value), *notes(refusal.value)])
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_large_parameter_that_numpy_wrote_to_is_named(raises: bool) -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.rand(LARGE))
+
+    def target(x: Tensor) -> Tensor:
+        model.weight.detach().numpy()[:] = 2
+        if raises:
+            raise LookupError("mine")
+        return x * 2
+
+    with pytest.raises((CaptureError, LookupError)) as refusal:
+        capture(target, example(3), via="dispatch", backward=False)
+    said = "".join([str(refusal.value), *notes(refusal.value)])
+    assert "Not put back: weight, which something wrote to that is no op, such as numpy" in said
+
+
+def test_gradients_that_were_there_have_their_values_again() -> None:
+    model = mlp()
+    model(example(4, 8)).sum().backward()
+    grads = [p.grad for p in model.parameters()]
+    before = [grad.clone() for grad in grads if grad is not None]
+
+    def clear(x: Tensor) -> Tensor:
+        for grad in grads:
+            assert grad is not None
+            grad.zero_()
+        model.zero_grad()
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError):
+        capture(clear, example(4, 8), via="dispatch")
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
+        assert parameter.grad is grad
+    assert all(torch.equal(g, v) for g, v in zip(grads, before, strict=True) if g is not None)
+
+
+class Assigns(nn.Module):
+    """Trains by assigning `.data`, to a tensor of somebody else."""
+
+    def __init__(self, average: Tensor) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2, bias=False)
+        self.average = [average]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        self.fc.weight.data = self.average[0]
+        return y
+
+
+def test_a_parameter_that_was_given_other_memory_has_its_own_again() -> None:
+    average = torch.full((2, 2), 5.0)
+    model = Assigns(average)
+    before, address = model.fc.weight.detach().clone(), model.fc.weight.data_ptr()
+    with pytest.raises(CaptureError, match="changed its parameters"):
+        capture(model, example(3, 2), via="dispatch", backward=False)
+    assert torch.equal(model.fc.weight, before)
+    assert model.fc.weight.data_ptr() == address
+    assert torch.equal(average, torch.full((2, 2), 5.0))
+
+
+def test_a_sign_of_zero_comes_back() -> None:
+    x = torch.zeros(3)
+    capture(lambda x: x.neg_() + 1, x, via="dispatch")
+    assert not torch.signbit(x).any()
+
+
+def test_a_parameter_that_is_nan_is_not_changed() -> None:
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, float("nan"))
+    capture(model, example(3, 2), via="dispatch")
+
+
+class Counted(Mlp):
+    """Keeps Python values, and raises when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.seen: list[int] = []
+        self.raises = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(len(x))
+        self.fresh = True
+        if self.raises:
+            raise LookupError("mine")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo"])
+def test_python_values_that_stay_changed_are_named(via: str) -> None:
+    model = Counted()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(x: Tensor) -> Tensor:
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(CaptureError, match=r"not put back: `calls` was 0, is ") as refusal:
+        capture(train, example(4, 8), via=via)
+    said = "\n".join([str(refusal.value), *notes(refusal.value)])
+    assert "such as writing files, is not undone" in said
+    assert "`seen` was []" in said
+    assert "`fresh` was not there, is True" in said
+    model.raises = True
+    with pytest.raises(LookupError) as raised:
+        capture(model, example(4, 8), via=via)
+    assert str(raised.value) == "'mine'" or str(raised.value) == "mine"
+    assert any("`calls` was " in note for note in notes(raised.value))
+
+
+def test_nothing_is_noted_where_nothing_stays() -> None:
+    model = Counted()
+    model.forward = lambda x: 1 / 0  # type: ignore[method-assign,assignment]
+    with pytest.raises(ZeroDivisionError) as raised:
+        capture(model, example(4, 8), via="dispatch")
+    assert not notes(raised.value)
+
+
+@pytest.mark.parametrize("via", ["aot", "dynamo", "inductor", "compiled_autograd"])
+def test_the_mark_of_torch_compile_on_a_module_is_taken_away(via: str) -> None:
+    model = mlp()
+    before = set(vars(model))
+    capture(model, example(4, 8), via=via)
+    assert set(vars(model)) == before
+    torch.compile(model)
+    marked = set(vars(model))
+    capture(model, example(4, 8), via=via)
+    assert set(vars(model)) == marked
