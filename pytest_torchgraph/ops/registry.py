@@ -75,6 +75,15 @@ def is_in_place(op: str) -> bool:
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
+def is_replaced(op: str) -> bool:
+    """Whether an in-place op is replaced by another one in a functional graph.
+
+    An op of the user's that has no functional form stays, in a wrapper.
+    """
+    packet = ".".join(op.split(".")[:2]).removesuffix("_")
+    return any(not is_in_place(other) for other in matching(packet))
+
+
 def function_exists(pattern: str) -> bool:
     """Whether a dotted name leads to an object, or a glob matches at least one function.
 
@@ -83,6 +92,8 @@ def function_exists(pattern: str) -> bool:
     if pattern.startswith("higher_order."):
         known = torch_private.get("higher_order_ops")
         return any(matches(f"higher_order.{name}", pattern) for name in known)
+    if pattern.startswith("triton."):
+        return any(matches(f"triton.{name}", pattern) for name in torch_private.triton_kernels())
     if "*" not in pattern and "?" not in pattern:
         return _leads_somewhere(pattern)
     import torch

@@ -89,7 +89,14 @@ from .observers import (
     torch_function_modes,
     traced_files,
 )
-from .ops import is_composite, registered_ops
+from .ops import (
+    is_composite,
+    registered_ops,
+    triton_constants,
+    triton_function,
+    triton_kernel_name,
+    triton_kernels,
+)
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     CONFIGS,
@@ -183,6 +190,10 @@ __all__ = [
     "structured_trace",
     "torch_function_modes",
     "traced_files",
+    "triton_constants",
+    "triton_function",
+    "triton_kernel_name",
+    "triton_kernels",
     "uncompiled",
     "unwrap_inline",
     "wait",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from .private_names import get
 
 
@@ -13,3 +16,34 @@ def registered_ops() -> list[str]:
 def is_composite(schema_name: str) -> bool:
     """Whether an op is decomposed before it is dispatched (CompositeImplicitAutograd)."""
     return bool(get("has_kernel")(schema_name, "CompositeImplicitAutograd"))
+
+
+def triton_kernel_name(index: Any) -> str | None:
+    """The name of the function of a Triton kernel, by its number in the table of this process.
+
+    None for an unknown number.
+    """
+    return triton_function(get("triton_kernels").id_to_kernel.get(index))
+
+
+def triton_kernels() -> set[str]:
+    """The names of the Triton kernels that graphs of this process call, or loaded modules hold."""
+    kernels = {triton_function(kernel) for kernel in get("triton_kernels").id_to_kernel.values()}
+    for module in list(sys.modules.values()):
+        for value in list(getattr(module, "__dict__", {}).values()):
+            if str(type(value).__module__).startswith("triton.runtime"):
+                kernels.add(triton_function(value))
+    return {name for name in kernels if name is not None}
+
+
+def triton_function(kernel: Any) -> str | None:
+    """The name of the function of a Triton kernel; `None` if it has none."""
+    while kernel is not None and hasattr(kernel, "fn"):  # what tunes it, then the kernel itself
+        kernel = kernel.fn
+    name = getattr(kernel, "__name__", None)
+    return None if name is None else str(name)
+
+
+def triton_constants(index: Any) -> dict[str, Any]:
+    """The constant arguments of a call of a Triton kernel, by their number in that table."""
+    return dict(get("triton_kernels").constant_args.get(index, {}))
