@@ -93,7 +93,7 @@ class Call:
         return tuple(taken)
 
 
-def calls(graphs: Iterable[Graph], *, projections: bool = False) -> Iterator[Call]:
+def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]:
     """The calls of graphs and of the bodies that they run.
 
     A node that several calls run comes once. The nodes of a body follow those of the graph around
@@ -101,12 +101,12 @@ def calls(graphs: Iterable[Graph], *, projections: bool = False) -> Iterator[Cal
 
     Args:
         graphs: the graphs.
-        projections: whether these are calls, too (see `model.is_projection`).
+        uncounted: whether projections (see `model.is_projection`) and wrappers come, too.
     """
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
-            for node, op in _ops(graph, projections):
+            for node, op in _ops(graph, uncounted):
                 yield Call(node, graph, op, times, contexts)
 
 
@@ -121,19 +121,21 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     return OpCounts(counts)
 
 
-def _ops(graph: Graph, projections: bool = False) -> Iterator[tuple[Node, str]]:
+def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[Node, str]]:
     """The calls of a graph, each with the op that it counts as."""
     for node in graph.nodes:
         op = node.op
         if not node.is_call:
             continue
-        if op == "operator.getitem" and not projections and projects(graph, node):
+        if op == "operator.getitem" and not uncounted and projects(graph, node):
             continue
         if not op.startswith(PREFIX):
             yield node, op
             continue
         op = executed(node).op
-        if op != CONTROL_DEPS:
+        if uncounted and op != node.op:
+            yield node, node.op
+        if op != CONTROL_DEPS or uncounted:
             yield node, op
         for name in ops_named(node):
             yield node, name

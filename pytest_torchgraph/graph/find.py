@@ -18,7 +18,7 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
     """The nodes whose op matches a pattern, in all graphs and their bodies, each once.
 
     Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
-    matches no other call.
+    matches no other call; ops that wrap another op only by a pattern that names wrappers alone.
 
     Args:
         op: see `ops.patterns.pattern_name`.
@@ -51,27 +51,18 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
         refuse_hidden(call)
         if matches(call.op, pattern):
             found.append(call)
-    if not found and "getitem" in pattern:
-        found = [call for call in calls(graphs, projections=True) if matches(call.op, pattern)]
+    if not found and ("getitem" in pattern or _names_wrappers(pattern)):
+        found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
     if not found:
         compiled = [graph for graph in graphs if not graph.eager]
         refuse_impossible(pattern, (graph.level for graph in compiled or graphs))
-        refuse_wrapper(pattern)
     return [call for call in found if call in selected] if selected else found
 
 
-def refuse_wrapper(pattern: str) -> None:
-    """Refuse a pattern that matches nothing but wrappers, which never count.
-
-    Raises:
-        ValueError: if it can match nothing else.
-    """
+def _names_wrappers(pattern: str) -> bool:
+    """Return True if a pattern matches ops that wrap another op, and no other higher-order op."""
     names = {op for op in HIGHER_ORDER if matches(op, pattern)}
-    if names and names <= WRAPPERS:
-        raise ValueError(
-            f"{pattern!r} matches no op that counts: {min(names)} wraps another op, which counts "
-            "in its place: name the op inside"
-        )
+    return bool(names) and names <= WRAPPERS
 
 
 def refuse_hidden(call: Call) -> None:

@@ -67,7 +67,8 @@ def test_ops_in_bodies_and_wrappers_are_counted(name: str) -> None:
         else:
             assert op in WRAPPERS
             assert op not in graph.op_counts
-            with pytest.raises(ValueError, match="name the op inside"):
+            assert {node.op for node in graph.find(op)} == {op}
+            with pytest.raises(AssertionError, match=op):
                 graph.assert_no_ops(op)
 
 
