@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
+from ..graph.census import calls
 from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
-from ..graph.ops import calls
 from ..graph.schedule import ScheduledCall
 from ..ops.levels import Level
 from ..watching.graphs import PrintedGraphs
@@ -78,10 +78,10 @@ class Contents:
     def eager_ops(self) -> Sequence[EagerOp] | None:
         """Each run of an op in them; None where it is not known that these are all."""
         found = [
-            EagerOp(node.op, graph.name, node.module)
+            EagerOp(call.op, graph.name, call.node.module)
             for graph in self.eager or ()
             for _ in range(graph.runs)
-            for node in calls((graph,))
+            for call in calls((graph,))
         ]
         return found or None
 

@@ -57,13 +57,25 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
 
 
 def _level(obj: torch.fx.GraphModule | torch.fx.Graph) -> Level:
-    graph = obj.graph if isinstance(obj, torch.fx.GraphModule) else obj
-    calls = [node for node in graph.nodes if node.op.startswith("call_")]
+    modules = obj.modules() if isinstance(obj, torch.fx.GraphModule) else ()
+    graphs = [each.graph for each in modules if isinstance(each, torch.fx.GraphModule)]
+    graphs = graphs or [obj.graph if isinstance(obj, torch.fx.GraphModule) else obj]
+    calls = [node for graph in graphs for node in graph.nodes if node.op.startswith("call_")]
     dispatched = [
         isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)
         for node in calls
     ]
-    return "aot" if any(dispatched) and not any(n.op == "call_module" for n in calls) else "fx"
+    return "aot" if any(dispatched) and not any(map(_calls_module, calls)) else "fx"
+
+
+def _calls_module(node: torch.fx.Node) -> bool:
+    """Whether a node calls a module that is no graph itself."""
+    owner = node.graph.owning_module
+    if node.op != "call_module":
+        return False
+    return owner is None or not isinstance(
+        owner.get_submodule(str(node.target)), torch.fx.GraphModule
+    )
 
 
 def load(path: str | Path) -> Capture:

@@ -9,9 +9,9 @@ from ..checks.assertions import Assertions
 from ..checks.compilation import need_graphs
 from ..checks.eager import need_no_gaps
 from ..errors import CaptureError
+from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
 from ..graph.model import Detail, Graph, GraphKind
-from ..graph.ops import count_ops
 from ..graph.schedule import in_schedule
 from ..graph.text.format import Header, format_document, with_runs
 from ..ops.levels import Level

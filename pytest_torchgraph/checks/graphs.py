@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..graph.census import calls
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
-from ..graph.ops import calls
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -32,7 +32,7 @@ def assert_graph_count(capture: Subject, forward: Any, backward: Any, total: Any
             wrong.append(f"  {word}: expected {format_bounds(low, high)}, found {len(graphs)}")
     if wrong:
         there = [
-            f"  {graph.name}: {graph.kind}, {sum(1 for _ in calls([graph]))} ops"
+            f"  {graph.name}: {graph.kind}, {sum(call.times for call in calls([graph]))} ops"
             for graph in capture.graphs
         ]
         raise AssertionError(

@@ -19,6 +19,8 @@ import torch
 import torch.fx
 
 from .. import torch_private
+from ..graph.census import returned_by
+from ..graph.higher_order import GRAPH_MODULE
 from ..graph.model import Arg, Effect, Graph, GraphKind, Node, Ref, Result, Source, SubgraphRef
 from ..graph.module_paths import module_of
 from ..ops.levels import Level
@@ -31,6 +33,7 @@ from .canonical_names import CanonicalNames, NodeNamer
 from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
 from .process_groups import mark_names
+from .regions import Regions
 
 
 @dataclass
@@ -157,6 +160,7 @@ class GraphConverter:
         self.handed_on = {node for node in self.fx.find_nodes(op="placeholder") if _handed_on(node)}
         self._tracker = EffectTracker(self.names)
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
+        self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
@@ -234,14 +238,19 @@ class GraphConverter:
         op, target = self.op(node)
         self.names[node] = self.name(node, path, op, target)
         effects, after = self.effects(node)
-        args, kwargs = mark_names(node.target, normalize.arguments(node), node.kwargs)
+        args, kwargs = mark_names(node.target, *normalize.arguments(node))
+        result = self.result(node)
+        called: tuple[Arg, ...] = ()
+        if op == GRAPH_MODULE:  # as of torch.fx.passes.split_module: its graph is a body
+            called = (SubgraphRef(self.body(node)),)
+            result = result or returned_by(self.subgraphs[str(node.target)])
         return Node(
             self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            tuple([self.arg(arg) for arg in args]),
+            called + tuple([self.arg(arg) for arg in args]),
             {key: self.arg(arg) for key, arg in kwargs.items()},
-            self.result(node),
+            result,
             path,
             self.source(node),
             target,
@@ -257,6 +266,8 @@ class GraphConverter:
             return "get_attr", "" if anonymous else target
         if node.op == "call_module":
             target = str(node.target)
+            if self.is_body(node):
+                return GRAPH_MODULE, target
             called = self.owner.get_submodule(target) if self.owner is not None else None
             if called is None:
                 return "torch.nn.Module", target
@@ -276,7 +287,7 @@ class GraphConverter:
 
     def is_projection(self, node: torch.fx.Node) -> bool:
         """Whether the node takes one output of an op that has several."""
-        if len(node.args) != 2 or type(node.args[1]) is not int:
+        if len(node.args) != 2 or type(node.args[1]) not in (int, str):
             return False
         producer = node.args[0]
         if not isinstance(producer, torch.fx.Node):
@@ -286,7 +297,11 @@ class GraphConverter:
         return isinstance(self.results.get(producer), tuple)
 
     def module_path(self, node: torch.fx.Node) -> str:
-        """`Node.module`; of an op that torch notes none for, the one that it runs for."""
+        """`Node.module`; of a call of a shared region the layer that it stands for."""
+        return self._regions.path(node, self.noted_path(node))
+
+    def noted_path(self, node: torch.fx.Node) -> str:
+        """The module that torch notes for a node; without one, the module that it runs for."""
         if normalize.sums_gradients(node, self.kind):
             return self.path_of_sum(node)
         meta = rng_states.meta_of(node)
@@ -358,7 +373,7 @@ class GraphConverter:
         return self.canon.constant(value)
 
     def is_body(self, node: torch.fx.Node) -> bool:
-        """Whether a get_attr gives the body of a higher-order op."""
+        """Whether a get_attr gives the body of a higher-order op, or a module is a graph."""
         if self.owner is None:
             return False
         value: Any = self.owner
@@ -367,7 +382,7 @@ class GraphConverter:
         return isinstance(getattr(value, "graph", None), torch.fx.Graph)
 
     def body(self, node: torch.fx.Node) -> str:
-        """The name of the body that a get_attr gives; it is converted where it is met first."""
+        """The name of the body that a node refers to; it is converted where it is met first."""
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None

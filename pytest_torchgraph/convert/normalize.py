@@ -7,16 +7,19 @@ op that computes the same stays; `graph.equality.canonical` unifies those, for c
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import torch
 import torch.fx
 
 from .. import torch_private
-from ..graph.model import GraphKind
+from ..graph.model import Atom, GraphKind
 
 COMPARISONS = {f"__{name}__": f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 """Operators that Dynamo wrote as calls of methods before torch 2.13."""
+
+_TRITON = re.compile(r"triton_kernel_wrapper_(functional|mutation)\Z")
 
 BACKEND_FLAGS = {
     "aten::layer_norm": "cudnn_enable",
@@ -34,16 +37,35 @@ def operator_name(node: torch.fx.Node) -> str | None:
     return None
 
 
-def arguments(node: torch.fx.Node) -> tuple[Any, ...]:
-    """The positional arguments of a call, without those that are no part of the model.
+def arguments(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, without those that are no part of the model.
 
-    Left out are
+    A Triton kernel stands in place of its number in a table of the process. Left out are
 
     - a flag of the process (`BACKEND_FLAGS`), with the defaults before it, which torch writes only
       because the flag follows;
     - the key of an `invoke_subgraph`'s body in torch's cache: a number, which would change in all
       calls of a graph when one is added.
     """
+    target = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator) and _TRITON.match(target._name):
+        return _of_kernel(dict(node.kwargs))
+    return _positional(node), dict(node.kwargs)
+
+
+def _of_kernel(kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a Triton kernel: its name, its constants, and the others as they are."""
+    name = torch_private.triton_kernel_name(kwargs.get("kernel_idx"))
+    if name is None:  # from another process: the census refuses it
+        return (), kwargs
+    constants = torch_private.triton_constants(kwargs.get("constant_args_idx"))
+    own = {
+        name: arg for name, arg in kwargs.items() if name not in ("kernel_idx", "constant_args_idx")
+    }
+    return (Atom(f"triton.{name}"),), {"constants": constants, **own}
+
+
+def _positional(node: torch.fx.Node) -> tuple[Any, ...]:
     target = node.target
     if target is torch.ops.higher_order.invoke_subgraph and isinstance(node.args[1], str):
         return node.args[0], *node.args[2:]

@@ -11,11 +11,11 @@ from typing import Any
 
 from ..ops.names import matches
 from ..ops.patterns import pattern_name
+from .census import Call, calls
 from .failures import UnexpectedOps, failed
-from .find import find
+from .find import find_calls, times
 from .model import Graph, Node
-from .ops import calls, op_of
-from .select import Selection, nodes_of, tensors
+from .select import Selection, inside, nodes_of, tensors
 
 
 def assert_op_counts(
@@ -39,19 +39,21 @@ def assert_op_counts(
     problems: list[str] = []
     unexpected: list[Node] = []
     for op, (low, high) in limits.items():
-        nodes = find(graphs, op, selected)
-        too_many = high is not None and len(nodes) > high
+        found = find_calls(graphs, op, selected)
+        count = times(found, selected)
+        too_many = high is not None and count > high
         if too_many:
-            unexpected += nodes
-        if too_many or len(nodes) < low:
+            unexpected += [call.node for call in found]
+        if too_many or count < low:
             problems.append(
-                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {len(nodes)}"
+                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {count}"
             )
-            problems += [f"      {line}" for line in format_locations(nodes)]
+            problems += [f"      {line}" for line in format_places(found, selected)]
     if exact:
         for name, others in _unmatched(graphs, expected, selected):
-            problems.append(f"  {name}: matched by no pattern (exact=True), found {len(others)}")
-            unexpected += others
+            count = times(others, selected)
+            problems.append(f"  {name}: matched by no pattern (exact=True), found {count}")
+            unexpected += [call.node for call in others]
     if problems:
         title = f"op counts differ{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title) if unexpected else None
@@ -61,16 +63,16 @@ def assert_op_counts(
 
 def _unmatched(
     graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
-) -> list[tuple[str, list[Node]]]:
-    """The ops that no expected pattern matches, with their nodes, sorted by name."""
+) -> list[tuple[str, list[Call]]]:
+    """The ops that no expected pattern matches, with their calls, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
-    found: dict[str, list[Node]] = {}
-    for node in calls(graphs):
-        if not selected or node in selected:
-            found.setdefault(op_of(node), []).append(node)
+    found: dict[str, list[Call]] = {}
+    for call in calls(graphs):
+        if not selected or call in selected:
+            found.setdefault(call.op, []).append(call)
     return [
-        (op, nodes)
-        for op, nodes in sorted(found.items())
+        (op, ops)
+        for op, ops in sorted(found.items())
         if not any(matches(op, pattern) for pattern in patterns)
     ]
 
@@ -86,11 +88,11 @@ def assert_no_ops(
     problems: list[str] = []
     unexpected: list[Node] = []
     for op in ops:
-        nodes = find(graphs, op, selected)
-        unexpected += nodes
-        if nodes:
-            problems.append(f"  {pattern_name(op)}: found {len(nodes)}")
-            problems += [f"      {line}" for line in format_locations(nodes)]
+        found = find_calls(graphs, op, selected)
+        if count := times(found, selected):
+            unexpected += [call.node for call in found]
+            problems.append(f"  {pattern_name(op)}: found {count}")
+            problems += [f"      {line}" for line in format_places(found, selected)]
     if problems:
         title = f"ops that should not be there{f' ({selected})' if selected else ''}"
         shows = UnexpectedOps(graphs, unexpected, title)
@@ -185,12 +187,27 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     Args:
         limit: how many places are listed; the rest is counted, so that a message stays readable.
     """
-    lines: dict[str, int] = {}
-    for node in nodes:
-        place = f"%{node.name}"
-        if node.source is not None:
-            place = f"{node.module or '(no module)'}  {node.source}: {node.source.code}"
-        lines[place] = lines.get(place, 0) + 1
+    lines = Counter(_place(node, node.module) for node in nodes)
+    return _listed(lines, limit)
+
+
+def format_places(found: Sequence[Call], selected: Selection | None, limit: int = 5) -> list[str]:
+    """`format_locations` of calls, one line for each place and module."""
+    lines: Counter[str] = Counter()
+    for call in found:
+        for module, count in call.modules.items():
+            if not (selected and selected.module) or inside(module, selected.module):
+                lines[_place(call.node, module)] += count
+    return _listed(lines, limit)
+
+
+def _place(node: Node, module: str) -> str:
+    if node.source is None:
+        return f"%{node.name}"
+    return f"{module or '(no module)'}  {node.source}: {node.source.code}"
+
+
+def _listed(lines: Mapping[str, int], limit: int) -> list[str]:
     shown = [
         line + (f"  ({count} times)" if count > 1 else "")
         for line, count in list(lines.items())[:limit]
@@ -209,7 +226,10 @@ def format_op_counts(
         limit: how many ops are listed; the rest is counted, so that a message stays readable.
         selected: which ops; None for all.
     """
-    there = Counter(node.op for node in calls(graphs) if not selected or node in selected)
+    there: Counter[str] = Counter()
+    for call in calls(graphs):
+        if not selected or call in selected:
+            there[call.op] += selected.times(call) if selected else call.times
     counts = sorted(there.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {count:4} {op}" for op, count in counts[:limit]]
     if len(counts) > limit:

@@ -19,6 +19,7 @@ from ..ops.collectives import (
 from ..ops.dtypes import item_size
 from ..ops.levels import ATEN_LEVELS
 from ..ops.no_work import NO_WORK
+from .census import runs
 from .collective_table import (
     format_collectives,
     format_over,
@@ -27,6 +28,7 @@ from .collective_table import (
     format_wait,
 )
 from .cost.saved import producer_of, viewed_by
+from .higher_order import executed
 from .model import Graph, Node, Ref, Source, TensorMeta, is_projection
 from .select import tensors
 
@@ -97,16 +99,14 @@ class Collectives(tuple[Collective, ...]):
 
 
 def collectives_of(graphs: Iterable[Graph]) -> tuple[Collective, ...]:
-    """The collectives of graphs and of their bodies, in the order of the nodes.
+    """The collectives of graphs and of the bodies that they run, in the order in which they run.
 
     Raises:
         CaptureError: for a graph of torch functions in which a `DTensor` is redistributed, and one
             that calls a hook, a module that communicates, or the backward of an
             `autograd.Function`.
     """
-    return tuple(
-        each for top in graphs for graph in top.walk() for each in _of_graph(graph, top.name)
-    )
+    return tuple(each for graph in graphs for each in _of_graph(graph, graph.name))
 
 
 def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
@@ -124,20 +124,24 @@ def _of_graph(graph: Graph, name: str) -> Iterator[Collective]:
                 f"%{node.name} ({node.op}) runs a backward in Python, and what that communicates "
                 "is in no graph: capture via 'dispatch', 'aot' or 'inductor'"
             )
-        kinds = _kinds(node)
+        call = executed(node)
+        kinds = _kinds(call)
         if kinds:
             waits = _first_waits(graph, counted) if waits is None else waits
             until = waits.get(node.name)
             between = None if until is None else counted[position + 1 : until]
-            peers = peers_of(node.op, node.args, len(kinds))
-            parts = zip(kinds, _moved(graph, node, kinds), peers, strict=True)
+            peers = peers_of(call.op, call.args, len(kinds))
+            parts = zip(kinds, _moved(graph, call, kinds), peers, strict=True)
             for kind, moved, peer in parts:
                 yield _collective(graph, node, kind, moved, name, between, peer)
+        for run in runs(graph, node):
+            for _ in range(run.counted):
+                yield from _of_graph(run.body, name)
 
 
 def communicates(node: Node) -> bool:
     """Whether an op is a collective; waiting for one is none."""
-    return bool(_kinds(node))
+    return bool(_kinds(executed(node)))
 
 
 def _kinds(node: Node) -> tuple[str, ...]:

@@ -5,35 +5,76 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import CaptureError
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
+from .census import Call, calls
+from .higher_order import HIGHER_ORDER, WRAPPERS, hides
 from .model import Graph, Node
-from .ops import calls, op_of
-from .select import Selection, nodes_of
+from .select import Selection
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
-    """The nodes whose op matches a pattern, in all graphs and their bodies.
+    """The nodes whose op matches a pattern, in all graphs and their bodies, each once.
 
     Projections (see `model.is_projection`) are found only by a pattern that names `getitem` and
-    matches no other call.
+    matches no other call; ops that wrap another op only by a pattern that names wrappers alone.
 
     Args:
         op: see `ops.patterns.pattern_name`.
         selected: what the nodes have to be like besides; None for anything.
 
     Raises:
+        CaptureError: if an op runs code that is in no graph.
         ValueError: if no node matches, and none could at the level of these graphs; where there
             are compiled ones beside eager ones, at theirs.
     """
+    found = find_calls(graphs, op, selected)
+    return tuple({id(call.node): call.node for call in found}.values())
+
+
+def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> int:
+    """How often a matching op runs; for what is matched, and the errors, see `find`."""
+    return times(find_calls(graphs, op, selected), selected)
+
+
+def times(found: Sequence[Call], selected: Selection | None = None) -> int:
+    """How often calls run."""
+    return sum(selected.times(call) if selected else call.times for call in found)
+
+
+def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[Call]:
+    """The calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
-    found = tuple(node for node in calls(graphs) if matches(op_of(node), pattern))
-    if not found and "getitem" in pattern:
-        found = tuple(
-            node for node in nodes_of(graphs) if node.is_call and matches(op_of(node), pattern)
-        )
+    found = []
+    for call in calls(graphs):
+        refuse_hidden(call)
+        if matches(call.op, pattern):
+            found.append(call)
+    if not found and ("getitem" in pattern or _names_wrappers(pattern)):
+        found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
     if not found:
         compiled = [graph for graph in graphs if not graph.eager]
         levels = (graph.level for graph in compiled or graphs)
         refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
-    return tuple(node for node in found if node in selected) if selected else found
+    return [call for call in found if call in selected] if selected else found
+
+
+def _names_wrappers(pattern: str) -> bool:
+    """Return True if a pattern matches ops that wrap another op, and no other higher-order op."""
+    names = {op for op in HIGHER_ORDER if matches(op, pattern)}
+    return bool(names) and names <= WRAPPERS
+
+
+def refuse_hidden(call: Call) -> None:
+    """Refuse a call that runs code which is in no graph.
+
+    Raises:
+        CaptureError: with the op and the place.
+    """
+    if hides(call.node):
+        where = f" ({call.node.source})" if call.node.source is not None else ""
+        raise CaptureError(
+            f"the ops that {call.op} runs are not in the graph: %{call.node.name}{where} calls "
+            f"code that is not traced, so nothing can be said about the ops of {call.graph.name}"
+        )

@@ -277,15 +277,15 @@ class Graph(OpChecks):
 
     @cached_property
     def op_counts(self) -> OpCounts:
-        """How often each op occurs, bodies of higher-order ops included.
+        """How often each op runs, bodies of higher-order ops included.
 
-        An op counts once for each place where it stands: in a body once, however often a loop runs
-        the body and however many calls share it.
+        In a body an op counts once per call of the body, in `map` and `scan` once per row, and in
+        a `while_loop` once. An op that wraps another op is not counted: the op inside is.
 
         The `getitem` nodes with which fx takes one output of a multi-output op are left out: they
         belong to their producer and compute nothing. Indexing a tensor is counted.
         """
-        from .ops import count_ops
+        from .census import count_ops
 
         return count_ops((self,))
 
@@ -461,5 +461,5 @@ def is_projection(node: Node, producer: Node | None) -> bool:
         and producer is not None
         and (isinstance(producer.result, tuple) or producer.op.startswith("higher_order."))
         and len(node.args) == 2
-        and isinstance(node.args[1], int)
+        and isinstance(node.args[1], int | str)  # a string of the results of a Triton kernel
     )

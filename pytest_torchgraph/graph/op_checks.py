@@ -60,8 +60,16 @@ class OpChecks:
         module: str | None = None,
         device: Any = None,
     ) -> int:
-        """How many nodes match; the same rules as `find`."""
-        return len(self.find(op, dtype=dtype, module=module, device=device))
+        """How often a matching op runs; the same rules as `find`.
+
+        Each graph counts once. In a body an op counts once per call of the body, and in `map` and
+        `scan` once per row.
+        """
+        from .find import count
+        from .select import selection
+
+        graphs = self._to_check()
+        return count(graphs, op, selection(graphs, dtype, module, device))
 
     def assert_op_counts(
         self,

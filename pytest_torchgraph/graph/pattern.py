@@ -6,19 +6,20 @@
 
 `a -> b`: b uses the result of a itself; projections (`getitem` of an op with several results) are
 looked through. `a ~> b`: b uses it at any distance. An op that reads what another one wrote in
-place uses that one's result. Edges do not lead into the bodies of higher-order ops.
+place uses that one's result. Bodies of higher-order ops are looked through: what a body takes is
+what its call is given, and the result of the call is what the body returns.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..ops.names import matches
+from .dataflow import Dataflow, Use
 from .find import find
-from .model import Graph, Node, is_projection
-from .ops import op_of
+from .model import Graph, Node
 
 _ARROW = re.compile(r"(->|~>)")
 
@@ -29,11 +30,13 @@ class Match:
 
     Attributes:
         nodes: the nodes; the last one is of the right-hand side.
-        graph: the graph, or body of a higher-order op, that they are in.
+        graph: the graph, or body of a higher-order op, that the last node is in.
+        times: how often the last node runs like this in one run of the outermost graph.
     """
 
     nodes: tuple[Node, ...]
     graph: Graph
+    times: int = 1
 
     def __str__(self) -> str:
         return " .. ".join(f"%{node.name}" for node in self.nodes)
@@ -82,66 +85,36 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
     `~>` the nearest, and of equally near ones the last in the order of the graph.
 
     Raises:
+        CaptureError: for a higher-order op whose bodies cannot be followed.
         ValueError: for an op that is in none of the graphs, and could not be in one.
     """
     for part in pattern.parts:
         for op in part:
             find(graphs, op)
-    return tuple(
-        match for top in graphs for graph in top.walk() for match in _in_graph(graph, pattern)
-    )
+    return tuple(match for graph in graphs for match in matches_in(Dataflow(graph), pattern))
 
 
-def operands(graph: Graph, node: Node) -> Iterator[Node]:
-    """The nodes whose results a node uses, in order, projections looked through, each once."""
-    seen: set[str] = set()
-    written = tuple(ref.name for ref in reversed(node.after))
-    names = [*written, *reversed(node.refs)]
-    while names:
-        name = names.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        used = graph.by_name[name]
-        refs = used.refs if used.op == "operator.getitem" else ()
-        if refs and is_projection(used, graph.by_name.get(refs[0])):
-            names.append(refs[0])
-        elif name not in written or any(effect.kind == "mutates" for effect in used.effects):
-            yield used
-
-
-def _in_graph(graph: Graph, pattern: Pattern) -> Iterator[Match]:
-    calls = [node for node in graph.nodes if node.is_call]
-    ops = {op_of(node) for node in calls}
+def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
+    """The matches in a graph and its bodies."""
+    ops = {op for use in flow.uses for op in use.ops}
     parts = [{op for op in ops if _matches(op, part)} for part in pattern.parts]
-    found: dict[str, tuple[Node, ...]] = {
-        node.name: (node,) for node in calls if op_of(node) in parts[0]
-    }
-    uses = _Uses(graph)
+    found: dict[int, tuple[int, ...]] = {number: (number,) for number in _of_ops(flow, parts[0])}
     for arrow, part in zip(pattern.arrows, parts[1:], strict=True):
         if not found:
             return
-        wanted = [node for node in calls if op_of(node) in part]
-        if arrow == "->":
-            found = _direct(uses, wanted, found)
-        else:
-            found = _at_any_distance(uses, wanted, found)
-    yield from (Match(nodes, graph) for nodes in found.values())
+        extend = _direct if arrow == "->" else _at_any_distance
+        found = extend(flow.uses, _of_ops(flow, part), found)
+    by_node: dict[int, Match] = {}
+    for number, path in found.items():
+        use = flow.uses[number]
+        nodes = tuple(node for each in path if (node := flow.uses[each].node) is not None)
+        first = by_node.setdefault(id(use.node), Match(nodes, use.graph, 0))
+        by_node[id(use.node)] = replace(first, times=first.times + use.times)
+    yield from by_node.values()
 
 
-class _Uses:
-    """The `operands` of the nodes of a graph by name, each worked out once."""
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self._known: dict[str, list[str]] = {}
-
-    def of(self, node: Node) -> list[str]:
-        """The names of the operands of a node."""
-        known = self._known.get(node.name)
-        if known is None:
-            known = self._known[node.name] = [each.name for each in operands(self.graph, node)]
-        return known
+def _of_ops(flow: Dataflow, ops: Collection[str]) -> list[int]:
+    return [number for number, use in enumerate(flow.uses) if any(each in ops for each in use.ops)]
 
 
 def _matches(op: str, alternatives: Sequence[str]) -> bool:
@@ -149,34 +122,34 @@ def _matches(op: str, alternatives: Sequence[str]) -> bool:
 
 
 def _direct(
-    uses: _Uses, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
-) -> dict[str, tuple[Node, ...]]:
-    extended: dict[str, tuple[Node, ...]] = {}
-    for node in wanted:
-        left = next((name for name in uses.of(node) if name in found), None)
+    uses: Sequence[Use], wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    extended: dict[int, tuple[int, ...]] = {}
+    for number in wanted:
+        left = next((used for used in uses[number].uses if used in found), None)
         if left is not None:
-            extended[node.name] = (*found[left], node)
+            extended[number] = (*found[left], number)
     return extended
 
 
 def _at_any_distance(
-    uses: _Uses, wanted: Sequence[Node], found: Mapping[str, tuple[Node, ...]]
-) -> dict[str, tuple[Node, ...]]:
-    names = {node.name for node in wanted}
-    extended: dict[str, tuple[Node, ...]] = {}
-    nearest: dict[str, tuple[int, int, str]] = {}  # distance, minus position, and name
-    for position, node in enumerate(uses.graph.nodes):
-        ways = [
-            (distance + 1, place, name)
-            for used in uses.of(node)
-            if used in nearest
-            for distance, place, name in (nearest[used],)
-        ]
-        best = min(ways, default=None)
-        if best is not None and node.name in names:
-            extended[node.name] = (*found[best[2]], node)
-        if node.name in found:
-            nearest[node.name] = (0, -position, node.name)
-        elif best is not None:
-            nearest[node.name] = best
-    return extended
+    uses: Sequence[Use], wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+) -> dict[int, tuple[int, ...]]:
+    nearest = {number: (0, -number, number) for number in found}
+
+    def best(operands: Iterable[int]) -> tuple[int, int, int] | None:
+        ways = (nearest[used] for used in operands if used in nearest)
+        way = min(ways, default=None)
+        return None if way is None else (way[0] + 1, *way[1:])
+
+    changed = True
+    while changed:  # again only where a loop hands a value back
+        changed = False
+        for number, use in enumerate(uses):
+            if number not in found:
+                way = best(use.leads)
+                if way is not None and (number not in nearest or way < nearest[number]):
+                    nearest[number] = way
+                    changed = True
+    ways = ((number, best(uses[number].uses)) for number in wanted)
+    return {number: (*found[way[2]], number) for number, way in ways if way is not None}

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..words import counted
+from .census import calls, runs
 from .checks import bounds, device_of, format_bounds, format_locations, need_a_limit, need_any_graph
-from .diff.group import subgraph_names
+from .dataflow import Dataflow
 from .failures import UnexpectedOps, failed
+from .find import count as count_of
 from .find import find
 from .model import Graph, Node
-from .ops import calls
-from .pattern import Match, Pattern, find_pattern, operands, parse
+from .pattern import Match, Pattern, find_pattern, parse
 from .select import nodes_of
 
 MOST = 5
@@ -31,12 +32,13 @@ def assert_pattern(
     low, high = (1, None) if count is None else bounds(count, device_of(graphs, device))
     need_a_limit("assert_pattern", [(low, high)])
     found = find_pattern(graphs, parsed)
-    if len(found) < low:
-        lines = [f"{pattern}: expected {format_bounds(low, high)}, found {len(found)}"]
+    times = _times(found)
+    if times < low:
+        lines = [f"{pattern}: expected {format_bounds(low, high)}, found {times}"]
         lines += _listed(found)
         lines += _instead(graphs, parsed, found)
         raise AssertionError("\n".join(lines))
-    if high is not None and len(found) > high:
+    if high is not None and times > high:
         raise _unexpected(graphs, f"{pattern}: expected {format_bounds(low, high)}", found)
 
 
@@ -50,15 +52,19 @@ def assert_no_pattern(graphs: Sequence[Graph], pattern: str) -> None:
         raise _unexpected(graphs, f"{pattern}: expected none", found)
 
 
+def _times(found: Sequence[Match]) -> int:
+    return sum(match.times for match in found)
+
+
 def _unexpected(graphs: Sequence[Graph], title: str, found: Sequence[Match]) -> AssertionError:
-    lines = [f"{title}, found {len(found)}", *_listed(found)]
+    lines = [f"{title}, found {_times(found)}", *_listed(found)]
     nodes = list(dict.fromkeys(node for match in found for node in match.nodes))
     return failed("\n".join(lines), UnexpectedOps(graphs, nodes, title))
 
 
 def _listed(found: Sequence[Match]) -> Iterator[str]:
     for match in found[:MOST]:
-        yield f"  {match}"
+        yield f"  {match}" + (f"  ({match.times} times)" if match.times > 1 else "")
         yield from (f"      {line}" for line in format_locations(match.nodes))
     if found[MOST:]:
         yield f"  ... and {len(found) - MOST} more"
@@ -67,21 +73,22 @@ def _listed(found: Sequence[Match]) -> Iterator[str]:
 def _instead(graphs: Sequence[Graph], pattern: Pattern, found: Sequence[Match]) -> Iterator[str]:
     """What there is of each part, and what the nodes of the right-hand side use."""
     for part in pattern.parts:
-        nodes = [node for op in part for node in find(graphs, op)]
-        yield f"there is {len(nodes)} times {' | '.join(part)}"
-    yield from _how_far(graphs, pattern, len(found))
+        yield f"there is {sum(count_of(graphs, op) for op in part)} times {' | '.join(part)}"
+    yield from _how_far(graphs, pattern, _times(found))
     matched = {id(match.nodes[-1]) for match in found}
     used: Counter[str] = Counter()
     places: dict[str, list[Node]] = {}
-    for top in graphs:
-        for graph in top.walk():
-            for node in {id(n): n for op in pattern.parts[-1] for n in find([graph], op)}.values():
-                if id(node) in matched or node.name not in graph.by_name:
-                    continue
-                ops = [each.op for each in operands(graph, node)]
-                words = f"{node.op} uses {', '.join(dict.fromkeys(ops)) or 'nothing'}"
-                used[words] += 1
-                places.setdefault(words, []).append(node)
+    wanted = {id(node) for op in pattern.parts[-1] for node in find(graphs, op)} - matched
+    for graph in graphs:
+        flow = Dataflow(graph)
+        for use in flow.uses:
+            if use.node is None or id(use.node) not in wanted:
+                continue
+            operands = [flow.uses[number] for number in use.uses]
+            ops = [op for operand in operands for op in operand.names]
+            words = f"{' and '.join(use.ops)} uses {', '.join(dict.fromkeys(ops)) or 'nothing'}"
+            used[words] += use.times
+            places.setdefault(words, []).append(use.node)
     for words, times in used.most_common(MOST):
         yield f"  {words}" + (f"  ({times} times)" if times > 1 else "")
         yield from (f"      {line}" for line in format_locations(places[words], 2))
@@ -95,14 +102,14 @@ def _how_far(graphs: Sequence[Graph], pattern: Pattern, found: int) -> Iterator[
     """
     for count in range(len(pattern.parts) - 1, 1, -1) if not found else ():
         begin = replace(pattern, parts=pattern.parts[:count], arrows=pattern.arrows[: count - 1])
-        if times := len(find_pattern(graphs, begin)):
+        if times := _times(find_pattern(graphs, begin)):
             parts = [" | ".join(part) for part in begin.parts]
             arrows = [f" {arrow} " for arrow in (*begin.arrows, "")]
             words = "".join(f"{part}{arrow}" for part, arrow in zip(parts, arrows, strict=True))
             yield f"there is {times} times {words.strip()}"
             break
     far = replace(pattern, arrows=("~>",) * len(pattern.arrows))
-    if far != pattern and (times := len(find_pattern(graphs, far))) > found:
+    if far != pattern and (times := _times(find_pattern(graphs, far))) > found:
         yield f"with ~> for -> (at any distance) it is found {counted(times, 'time')}"
 
 
@@ -132,8 +139,8 @@ def assert_order(graphs: Sequence[Graph], first: Any, second: Any) -> None:
             raise failed("\n".join(lines), UnexpectedOps(graphs, [early, late], title))
     if not together:
         places = [
-            f"  {graph.name}: {sum(1 for n in calls([graph]) if id(n) in firsts)} of {first}, "
-            f"{sum(1 for n in calls([graph]) if id(n) in seconds)} of {second}"
+            f"  {graph.name}: {sum(c.times for c in calls([graph]) if id(c.node) in firsts)} of "
+            f"{first}, {sum(c.times for c in calls([graph]) if id(c.node) in seconds)} of {second}"
             for graph in graphs
         ]
         raise AssertionError(
@@ -146,30 +153,29 @@ def _order(
 ) -> tuple[bool, tuple[Node, Node] | None]:
     """Whether nodes of both kinds have an order, and a second one with a first one behind it.
 
-    What is in two bodies of one op, such as the branches of a `cond`, has none.
+    What is in two bodies of one op, such as the branches of a `cond`, has none. A body that runs
+    again, as that of a loop, comes after itself.
 
     Args:
         firsts, seconds: the nodes by their `id`.
     """
-    bodies = {body.name: body for body in graph.subgraphs}
     comparable, before, after = False, False, None
     for node in graph.nodes:
-        called = (
-            [bodies[name] for name in subgraph_names((node.args, node.kwargs)) if name in bodies]
-            if bodies
-            else []
-        )
-        inside = [node, *nodes_of(called)]
+        called = runs(graph, node)
+        inside = [node, *nodes_of(run.body for run in called)]
         one = next((each for each in inside if id(each) in firsts), None)
         other = next((each for each in inside if id(each) in seconds), None)
         if one is not None and after is not None:
             return True, (after, one)
         comparable = comparable or (before and other is not None)
-        for body in called if one is not None and other is not None else ():
-            orders, wrong = _order(body, firsts, seconds)
-            if wrong is not None:
-                return True, wrong
-            comparable = comparable or orders
+        if one is not None and other is not None:
+            for run in called:
+                if run.times != 1 and one is not node and other is not node:
+                    return True, (other, one)
+                orders, wrong = _order(run.body, firsts, seconds)
+                if wrong is not None:
+                    return True, wrong
+                comparable = comparable or orders
         before = before or one is not None
         after = after or other
     return comparable, None

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..device_types import KNOWN
 from ..ops.dtypes import dtype_name
+from .census import Call, calls
 from .model import Graph, Node, Result, TensorMeta
 
 _WITHOUT_INDEX = ("cpu", "meta")
@@ -37,12 +38,18 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.dtype or self.module or self.device)
 
-    def __contains__(self, node: Node) -> bool:
-        if self.module and not inside(node.module, self.module):
+    def __contains__(self, call: Call) -> bool:
+        if self.module and not any(inside(module, self.module) for module in call.modules):
             return False
         if not self.dtype and not self.device:
             return True
-        return any(self._has(tensor) for tensor in tensors(node.result))
+        return any(self._has(tensor) for tensor in tensors(call.result))
+
+    def times(self, call: Call) -> int:
+        """How often a call that is chosen runs in the module."""
+        if not self.module:
+            return call.times
+        return sum(times for module, times in call.modules.items() if inside(module, self.module))
 
     def _has(self, tensor: TensorMeta) -> bool:
         on = tensor.device or ""
@@ -116,6 +123,9 @@ def _module(module: Any, graphs: Sequence[Graph]) -> str:
     if not isinstance(module, str):
         raise TypeError(f"{module!r} is no path of a module: pass a string, as 'encoder.layer.*'")
     known = {path for node in nodes_of(graphs) for path in ancestors(node.module)}
+    if any(graph.subgraphs for graph in graphs):  # a body may stand for several modules
+        called = (path for call in calls(graphs) for path in call.modules)
+        known.update(path for module in called for path in ancestors(module))
     if not any(fnmatchcase(path, module) for path in known):
         close = difflib.get_close_matches(module, sorted(known), n=3)
         top = sorted(path for path in known if "." not in path)

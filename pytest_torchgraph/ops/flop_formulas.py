@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from .. import torch_private
+from .qualified import op_name
 
 _CPU_ATTENTION = {
     "aten._scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
@@ -43,9 +44,9 @@ _COMPOSED = re.compile(
 def _formulas() -> dict[str, Any]:
     """torch's formulas by the names of their ops without overload."""
     return {
-        str(packet).replace("::", "."): formula
-        for packet, formula in flop_registry.items()
-        if isinstance(packet, torch._ops.OpOverloadPacket)
+        op_name(target): formula
+        for target, formula in flop_registry.items()
+        if isinstance(target, torch._ops.OpOverloadPacket | torch._ops.HigherOrderOperator)
     }
 
 

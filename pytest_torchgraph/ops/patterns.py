@@ -111,7 +111,7 @@ def _problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
                 f"{pattern!r} cannot occur in a graph at level {level!r}, which holds torch "
                 "functions: capture via 'aot', or use capture.at('aot')"
             )
-    if registry.higher_order(pattern):
+    if registry.unregistered(pattern):
         return ""
     return _python_problem(op, pattern, level, traced)
 
@@ -166,7 +166,9 @@ def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
             f"{pattern!r} cannot occur in a graph at level {level!r}: it is a composite op, which "
             f"is decomposed before{hint}"
         )
-    if level == "aot" and all(registry.is_in_place(op) for op in known):
+    if level == "aot" and all(
+        registry.is_in_place(op) and registry.is_replaced(op) for op in known
+    ):
         instead = f": did you mean {packet.rstrip('_')}?" if packet.endswith("_") else ""
         return (
             f"{pattern!r} cannot occur in a graph at level 'aot', which is functional: ops that "

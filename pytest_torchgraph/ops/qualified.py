@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from .. import torch_private
+
 _PUBLIC = (torch, torch.nn.functional, torch.special, torch.linalg, torch.fft)
 """Modules under which a torch function is named, whichever private module defines it."""
 
@@ -27,6 +29,8 @@ def op_name(target: Any) -> str:
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target._name}"
+    if str(type(target).__module__).startswith("triton.runtime"):
+        return f"triton.{torch_private.triton_function(target)}"
     if isinstance(target, types.BuiltinFunctionType | types.MethodDescriptorType):
         return _builtin_name(target)
     return _callable_name(target)

@@ -65,8 +65,19 @@ def is_in_place(op: str) -> bool:
     return (in_place and packet != "copy_") or overload.endswith("out")
 
 
-def higher_order(pattern: str) -> bool:
-    """Return True if a higher-order op matches a pattern."""
+def is_replaced(op: str) -> bool:
+    """Whether an in-place op is replaced by another one in a functional graph.
+
+    An op of the user's that has no functional form stays, in a wrapper.
+    """
+    packet = ".".join(op.split(".")[:2]).removesuffix("_")
+    return any(not is_in_place(other) for other in matching(packet))
+
+
+def unregistered(pattern: str) -> bool:
+    """Return True if a higher-order op, or a Triton kernel that is loaded, matches a pattern."""
+    if pattern.startswith("triton."):
+        return any(matches(f"triton.{name}", pattern) for name in torch_private.triton_kernels())
     return any(
         matches(f"higher_order.{name}", pattern) for name in torch_private.get("higher_order_ops")
     )

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..graph.census import calls
 from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
-from ..graph.ops import calls
 from ..watching.breaks import SKIPPED
 from .calls import Call, copied_by, may_sync_or_copy, symbols_in, sync_kind
 from .methods import METHODS
@@ -69,7 +69,7 @@ def eager_calls(graphs: Sequence[Graph], ops: Iterable[EagerOp]) -> RecordedCall
     nodes = {}
     for graph in graphs:
         results = {node.name: node.result for node in graph.nodes}
-        nodes[graph.name] = itertools.cycle([_call(node, results) for node in calls((graph,))])
+        nodes[graph.name] = itertools.cycle([_call(call.node, results) for call in calls((graph,))])
     recorded = RecordedCalls()
     for op in ops:
         call = next(nodes[op.graph])

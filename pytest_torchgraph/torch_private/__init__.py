@@ -89,7 +89,15 @@ from .observers import (
     torch_function_modes,
     traced_files,
 )
-from .ops import is_composite, name_of_custom_op, registered_ops
+from .ops import (
+    is_composite,
+    name_of_custom_op,
+    registered_ops,
+    triton_constants,
+    triton_function,
+    triton_kernel_name,
+    triton_kernels,
+)
 from .private_names import NAMES, PrivateName, get, probe, replaced
 from .restore import (
     CONFIGS,
@@ -185,6 +193,10 @@ __all__ = [
     "structured_trace",
     "torch_function_modes",
     "traced_files",
+    "triton_constants",
+    "triton_function",
+    "triton_kernel_name",
+    "triton_kernels",
     "uncompiled",
     "unwrap_inline",
     "wait",

@@ -210,6 +210,11 @@ NAMES = {
         "recording ops as they run",
     ),
     "higher_order_ops": PrivateName("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
+    "triton_kernels": PrivateName(
+        "torch._higher_order_ops.triton_kernel_wrap:kernel_side_table",
+        "2.3",
+        "the names of Triton kernels",
+    ),
     "op_names": PrivateName("torch._C:_dispatch_get_all_op_names", "1.10", "judging op patterns"),
     "has_kernel": PrivateName(
         "torch._C:_dispatch_has_kernel_for_dispatch_key", "1.8", "judging op patterns"

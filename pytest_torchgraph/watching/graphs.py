@@ -26,9 +26,9 @@ from ..convert.printed import (
 )
 from ..convert.printed.results import PrintedNames
 from ..convert.source_lines import relative
+from ..graph.census import calls
 from ..graph.model import Graph, GraphKind
 from ..graph.numbering import numbered
-from ..graph.ops import calls
 from ..graph.schedule import ScheduledCall
 from ..ops.levels import LEVELS, Level
 from .compilations import Compilation

@@ -9,7 +9,7 @@ import pytest
 from graph.build import document, graph
 
 from pytest_torchgraph.graph import Graph, OpCounts
-from pytest_torchgraph.graph.ops import count_ops
+from pytest_torchgraph.graph.census import count_ops
 from pytest_torchgraph.ops.names import base_name, matches
 
 SAMPLE = graph(

@@ -16,6 +16,8 @@ _INPLACE = frozenset(
     for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
 )
 """The functions of Python's in-place operators, as `operator.iadd` for `+=`."""
+_KERNEL = "triton_kernel_wrapper_mutation"
+"""A Triton kernel that writes its operands."""
 _VIEWS = frozenset(
     "view view_as reshape transpose t permute expand expand_as squeeze unsqueeze narrow select "
     "chunk split unbind flatten unflatten swapaxes movedim diagonal detach as_strided getitem "
@@ -40,6 +42,8 @@ def written(node: torch.fx.Node) -> list[torch.fx.Node]:
     arguments: list[Any]
     if isinstance(node.target, torch._ops.OpOverload):
         arguments = schema.written(node.target, tuple(node.args), dict(node.kwargs))
+    elif str(node.target) == _KERNEL:
+        arguments = [node.kwargs.get("kwargs")]  # torch does not say which of them it writes
     else:
         word = node.target if isinstance(node.target, str) else ""
         inplace = (

@@ -39,11 +39,11 @@ def saved_by_node(graph: Graph) -> dict[str, int | None] | None:
     """
     if graph.level not in SAVING_LEVELS:
         return None
-    return {node.name: _bytes(node) for node in owners_of_saved(graph)}
+    return {node.name: _bytes(node, graph) for node in owners_of_saved(graph)}
 
 
-def _bytes(node: Node) -> int | None:
+def _bytes(node: Node, graph: Graph) -> int | None:
     try:
-        return storage_bytes(node)
+        return storage_bytes(node, graph)
     except CaptureError:
         return None

@@ -7,41 +7,20 @@ CPU, which torch leaves out, is counted by the formula of flash attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import CaptureError
 from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.levels import FLOP_LEVELS
-from ..model import (
-    Atom,
-    Graph,
-    Node,
-    Ref,
-    Result,
-    SubgraphRef,
-    Symbol,
-    TensorMeta,
-)
-from ..ops import run_by
+from ..census import Homes, Move, move_path, runs
+from ..higher_order import KINDS, PLAIN, declared_arguments, executed, ops_named
+from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta
 from ..sizes import advice
 
-_BRANCHES = "higher_order.cond"
-CALLED_ONCE = frozenset(
-    {
-        "higher_order.invoke_subgraph",
-        "higher_order.tag_activation_checkpoint",
-        "higher_order.wrap_activation_checkpoint",
-        "higher_order.wrap",
-        "higher_order.wrap_with_set_grad_enabled",
-        "higher_order.wrap_with_autocast",
-        "higher_order.with_effects",
-        "higher_order.hints_wrapper",
-        "higher_order.autograd_function_apply",
-    }
-)
-"""Higher-order ops that run each of their bodies once."""
+_FREE = PLAIN - {"higher_order.inline_asm_elementwise"}
+"""Higher-order ops without a body that do no work."""
 
 
 @dataclass
@@ -61,9 +40,16 @@ class Flops:
         """The number of all of them."""
         return sum(self.by_module.values())
 
-    def add(self, other: Flops, times: int = 1) -> None:
-        """Add those of other ops."""
+    def add(self, other: Flops, times: int = 1, move: Move | None = None) -> None:
+        """Add those of other ops.
+
+        Args:
+            other: the others.
+            times: how often they run.
+            move: of a body, the modules that it was traced in and is called for.
+        """
         for module, flops in other.by_module.items():
+            module = module if move is None else move_path(module, *move)
             self.by_module[module] = self.by_module.get(module, 0) + flops * times
         for op, count in other.unknown.items():
             self.unknown[op] = self.unknown.get(op, 0) + count
@@ -82,57 +68,50 @@ def flops_of(graph: Graph) -> Flops:
             "functions and no dispatched ops: capture via 'aot', or use capture.at('aot')"
         )
     found = Flops()
+    homes = Homes(graph)
     for node in graph.nodes:
         if node.is_call:
-            found.add(flops_of_call(graph, node))
+            found.add(flops_of_call(graph, node, homes))
     return found
 
 
-def flops_of_call(graph: Graph, node: Node) -> Flops:
+def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops:
     """The floating-point operations of one call of a graph, with those of its bodies.
+
+    Args:
+        graph: the graph.
+        node: the call.
+        homes: those of the graph, where they are known already.
 
     Raises:
         CaptureError: where a size that a formula needs is not known or a symbol.
     """
-    node = run_by(node)
-    called = bodies_of(graph, node)
-    if called:
-        return _of_bodies(node, [flops_of(body) for body in called])
-    flops = _of_node(graph, node)
-    if flops is None:
-        return Flops(unknown={node.op: 1})
-    return Flops({node.module: flops} if flops else {})
-
-
-def bodies_of(graph: Graph, node: Node) -> list[Graph]:
-    """The bodies that a higher-order op calls, in order."""
-    names = [*_bodies_in((node.args, node.kwargs))] if graph.subgraphs else []
-    bodies = {body.name: body for body in graph.subgraphs} if names else {}
-    return [bodies[name] for name in names if name in bodies]
-
-
-def _of_bodies(node: Node, bodies: Sequence[Flops]) -> Flops:
-    """Of several branches the one with most, as torch's own counter has it."""
+    call = executed(node)
+    bodies = runs(graph, node)
     found = Flops()
-    if node.op == _BRANCHES:
-        found.add(max(bodies, key=lambda each: each.total))
-        found.unknown = {op: n for each in bodies for op, n in each.unknown.items()}
-    elif node.op in CALLED_ONCE:
-        for each in bodies:
-            found.add(each)
-    elif any(each.total or each.unknown for each in bodies):
-        found.unknown[node.op] = 1  # a loop: nobody knows how often it runs
+    for name in ops_named(node):  # of a higher-order op whose meaning nobody here knows
+        found.unknown[name] = 1
+    counted = KINDS.get(call.op) in (None, "attention")
+    own = _of_node(graph, call) if counted else None
+    if own is None and not bodies and call.op not in _FREE:
+        found.unknown[call.op] = 1
+    if own:
+        found.by_module[node.module] = own
+    inside = [flops_of(run.body) for run in bodies]
+    if KINDS.get(call.op) == "branch" and inside:  # the branch with most, as torch has it
+        most = max(inside, key=lambda flops: flops.total)
+        unknown = {op: count for flops in inside for op, count in flops.unknown.items()}
+        inside, bodies = [Flops(most.by_module, unknown)], [bodies[inside.index(most)]]
+    homes = homes or (Homes(graph) if bodies else None)
+    for run, flops in zip(bodies, inside, strict=True):
+        if own is not None or run.times is None:  # beside a formula, or nobody knows how often
+            if flops.total or flops.unknown:
+                found.unknown[call.op] = 1
+        else:
+            found.add(flops, run.times, homes.move(node, run.body) if homes else None)
+    if bodies and counted and own is None:
+        found.unknown[call.op] = 1
     return found
-
-
-def _bodies_in(value: Any) -> Iterator[str]:
-    if isinstance(value, SubgraphRef):
-        yield value.name
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from _bodies_in(each)
-    elif isinstance(value, Mapping):
-        yield from _bodies_in(tuple(value.values()))
 
 
 def _of_node(graph: Graph, node: Node) -> int | None:
@@ -144,7 +123,8 @@ def _of_node(graph: Graph, node: Node) -> int | None:
     if formula is None:
         return 0
     args = tuple(_value(graph, node, arg) for arg in node.args)
-    kwargs = {name: _value(graph, node, arg) for name, arg in node.kwargs.items()}
+    declared = declared_arguments(node.kwargs)
+    kwargs = {name: _value(graph, node, arg) for name, arg in declared.items()}
     out = _tensors(node, node.result)
     try:
         return int(formula(*args, **kwargs, out_val=out))

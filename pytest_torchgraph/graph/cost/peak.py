@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ..census import runs
+from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref
 from .saved import need_saved, producer_of, results_bytes, storage_bytes
 from .step import Received, Storages
@@ -50,6 +52,7 @@ class _LiveRanges:
         self._last: dict[_Key, int] = {}
         self._at_once: Counter[int] = Counter()  # of results that nothing takes
         self._returned: dict[_Key, int] = {}  # the `id` of the graph that returned it
+        self._bodies: dict[int, int] = {}  # the peak of each, by its `id`
 
     def add(self, graph: Graph) -> None:
         """Follow the nodes of the next graph."""
@@ -70,14 +73,30 @@ class _LiveRanges:
             self._return(graph, Ref(node.name))
 
     def _make(self, graph: Graph, node: Node, positions: dict[str, int]) -> None:
-        size, position = storage_bytes(node), self._position
+        size, position = storage_bytes(node, graph), self._position
         producer = producer_of(graph, node)
         if producer is not None:
             position = positions[producer.name]
             self._at_once[position] -= size
-        if isinstance(node.result, tuple):
-            self._at_once[position] += sum(results_bytes(node))
+        self._at_once[position] += self._meanwhile(graph, node)
         self._made[id(graph), node.name] = position, size
+
+    def _meanwhile(self, graph: Graph, node: Node) -> int:
+        """The bytes that a call needs while it runs, its results included if it has several."""
+        results = sum(results_bytes(node))
+        called = runs(graph, node)
+        inside = max((self._inside(run.body) for run in called), default=0)
+        if KINDS.get(executed(node).op) in ("call", "branch") and called:
+            return inside  # whose results are those of the body
+        return results + inside
+
+    def _inside(self, body: Graph) -> int:
+        """The most bytes that one run of a body takes, what it returns included."""
+        if id(body) not in self._bodies:
+            ranges = _LiveRanges(Storages((body,), {}))
+            ranges.add(body)
+            self._bodies[id(body)] = ranges.peak()
+        return self._bodies[id(body)]
 
     def _read(self, graph: Graph, maker: Graph, node: Node) -> None:
         if node.is_call:

@@ -3,7 +3,7 @@
 A saved view keeps the storage that it is a view of, and two views of one storage keep it once.
 What parameters, buffers, constants and inputs hold is there anyway, and left out: a transposed
 weight is a view of a parameter, and a sum of the saved values' own sizes can be many times the
-truth.
+truth. That holds for what a body returns as well, which is looked up in the body.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ...errors import CaptureError
 from ...ops.dtypes import item_size
 from ...ops.levels import SAVING_LEVELS
 from ...ops.views import shared_argument
+from ..census import operands_of, outputs_of, runs
+from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref, Result, Symbol, TensorMeta, is_projection
 from ..sizes import advice
 
@@ -42,7 +44,7 @@ def saved_storages(graph: Graph) -> Iterator[SavedStorage]:
         CaptureError: where a size is a symbol, or what is saved is not known.
     """
     for node in owners_of_saved(graph):
-        yield SavedStorage(node, storage_bytes(node), graph)
+        yield SavedStorage(node, storage_bytes(node, graph), graph)
 
 
 def owners_of_saved(graph: Graph) -> Iterator[Node]:
@@ -67,8 +69,47 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     """The node whose storage a node has as well; None where it has its own."""
     if not node.is_call:
         return None
-    viewed = _viewed(producer_of(graph, node) or node)
+    producer = producer_of(graph, node)
+    if producer is not None and (body := _called_by(graph, producer)) is not None:
+        return _viewed_through(graph, node, producer, body)
+    viewed = _viewed(executed(producer or node))
     return None if viewed is None else graph.by_name[viewed.name]
+
+
+def _called_by(graph: Graph, node: Node) -> Graph | None:
+    """The one body that a call runs once, on the arguments after it; None for any other call."""
+    called = runs(graph, node)
+    return called[0].body if len(called) == 1 and KINDS.get(node.op) == "call" else None
+
+
+def _made_by(body: Graph, index: object) -> Node | None:
+    """The node of a body that made the storage of one of its results, or the input that has it."""
+    outputs = outputs_of(body)
+    if not isinstance(index, int) or not 0 <= index < len(outputs):
+        return None
+    output = outputs[index]
+    return base(body, output) if isinstance(output, Ref) else None
+
+
+def _viewed_through(graph: Graph, node: Node, producer: Node, body: Graph) -> Node | None:
+    """The node whose storage a result of a body has: an operand, or the first such result."""
+    made = _made_by(body, node.args[1])
+    if made is None:
+        return None
+    if not made.is_call:
+        inputs, operands = body.inputs, operands_of(producer)
+        operand = operands[inputs.index(made)] if len(inputs) == len(operands) else None
+        return graph.by_name[operand.name] if isinstance(operand, Ref) else None
+    same = {index for index in range(len(outputs_of(body))) if _made_by(body, index) is made}
+    if len(same) == 1:
+        return None
+    sharing = (
+        each
+        for each in graph.nodes
+        if producer_of(graph, each) is producer and each.args[1] in same
+    )
+    first = next(sharing, node)
+    return None if first is node else first
 
 
 def producer_of(graph: Graph, node: Node) -> Node | None:
@@ -118,8 +159,18 @@ def _viewed(node: Node) -> Ref | None:
     return viewed if isinstance(viewed, Ref) else None
 
 
-def storage_bytes(node: Node) -> int:
-    """The bytes of the storage that a node makes; 0 for what is no tensor."""
+def storage_bytes(node: Node, graph: Graph | None = None) -> int:
+    """The bytes of the storage that a node makes; 0 for what is no tensor.
+
+    Args:
+        node: the node.
+        graph: the graph that it is in, for a result that may be a view of what a body made.
+    """
+    producer = None if graph is None else producer_of(graph, node)
+    body = None if producer is None or graph is None else _called_by(graph, producer)
+    made = None if body is None else _made_by(body, node.args[1])
+    if made is not None and made.is_call:
+        return storage_bytes(made, body)
     return _bytes_of(node, node.result)
 
 

@@ -54,7 +54,7 @@ def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True)
             if node.is_call and (id(maker), node.name) not in seen:
                 seen.add((id(maker), node.name))
                 times = min(keeper.runs, maker.runs) if times_run else 1
-                yield Kept(node, maker, storage_bytes(node) * times)
+                yield Kept(node, maker, storage_bytes(node, maker) * times)
 
 
 def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..cost.flops import CALLED_ONCE, Flops, bodies_of, flops_of, flops_of_call
+from ..census import bodies_of
+from ..cost.flops import Flops, flops_of, flops_of_call
+from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .bearers import Bearers, Ledger
 from .correspondence import Correspondence
@@ -58,7 +60,8 @@ class _Edits:
                 continue
             old, new = matching.a.nodes[i], matching.b.nodes[j]
             pairs = [*zip(bodies_of(a, old), bodies_of(b, new), strict=True)]
-            if old.op == new.op and old.op in CALLED_ONCE:
+            op = executed(old).op
+            if op == executed(new).op and KINDS.get(op) in ("call", "function"):
                 for pair in pairs:
                     called[id(pair[0]), id(pair[1])] += 1
                     bodies[id(pair[0]), id(pair[1])] = pair

@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ..census import calls
 from ..model import Graph
 from ..module_paths import OwnModule, common_path
-from ..ops import calls
 from ..text.format import format_node
 from .calls import METHODS
 from .findings import Change, Finding, Place, ops_of
@@ -73,7 +73,7 @@ class _Identities:
         kind = self.kinds.get(finding.graph.rpartition(" -> ")[2], "forward")
         if kind not in self._left:
             graphs = (graph for graph in self.after if graph.kind == kind)
-            self._left[kind] = frozenset(node.op for node in calls(graphs))
+            self._left[kind] = frozenset(call.op for call in calls(graphs))
         return self._left[kind]
 
     def _edits(self, finding: Finding) -> tuple[str, ...]:
@@ -145,7 +145,8 @@ class _Identities:
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
         """For each line of code the module that all its ops are in, `_starred`."""
         modules: dict[tuple[str, int], set[str]] = {}
-        for node in calls(self.after):
+        for call in calls(self.after):
+            node = call.node
             if node.source is not None:
                 line = node.source.file, node.source.line
                 modules.setdefault(line, set()).add(node.module)

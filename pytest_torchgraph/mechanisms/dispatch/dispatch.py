@@ -53,10 +53,10 @@ class Dispatch:
         recorder = DispatchRecorder(named, step.saved)
         seen = RecordedCalls()
 
-        def note(method: str) -> None:
+        def note(method: str, owner: Any) -> None:
             if method == STARTS:
                 step.saved.copy_all()
-            note_method(seen, recorder, method)
+            note_method(seen, recorder, method, owner)
 
         @contextlib.contextmanager
         def forward() -> Iterator[None]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ...graph.census import runs
 from ...graph.cost.by_node import flops_by_node, saved_by_node
 from ...graph.cost.saved import need_saved
 from ...graph.model import Graph, Node
@@ -128,14 +129,16 @@ def _add(graph: Graph, figure: HeatFigure, times: int, costs: dict[Node, int | N
         for name, value in (saved_by_node(graph) or {}).items():
             _count(graph.by_name[name], value, times, costs)
         return
-    from ...graph.cost.flops import bodies_of  # with torch, which nothing else here needs
-
     for name, value in flops_by_node(graph).items():
         node = graph.by_name[name]
-        bodies = bodies_of(graph, node) if value else []
-        for body in bodies:
-            _add(body, figure, times, costs)
-        if not bodies:
+        called = runs(graph, node) if value else []
+        inside: dict[Node, int | None] = {}
+        for run in called:
+            _add(run.body, figure, times * run.counted, inside)
+        if any(inside.values()):
+            for each, count in inside.items():
+                _count(each, count, 1, costs)
+        else:  # of a kernel that has bodies, as an attention, the op itself works
             _count(node, value, times, costs)
 
 

@@ -1,0 +1,279 @@
+"""The census: each op that graphs run, in bodies and wrappers too, and how often it runs.
+
+torch has second ways to run an op: in the body of a higher-order op, and inside of an op that wraps
+it. Counts, patterns, order, costs and filters all read them here, so that none is overlooked.
+
+A body counts once per call, and calls in bodies multiply. `higher_order` knows how often a call
+runs a body.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..ops.names import OpCounts
+from .higher_order import (
+    CONTROL_DEPS,
+    KINDS,
+    PREFIX,
+    SAVING_STATE,
+    body_names,
+    executed,
+    leaves,
+    ops_named,
+    refs,
+)
+from .model import Arg, Graph, Node, Ref, Result, TensorMeta, is_projection
+
+Move: TypeAlias = tuple[str, str]
+"""The module that a body was traced in, and the one that a call of it stands for."""
+_Moves: TypeAlias = tuple[Move, ...]
+"""From the innermost body outwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A body that a call runs.
+
+    Attributes:
+        body: the body.
+        times: how often one call runs it, None if the graph does not say; see `counted`.
+    """
+
+    body: Graph
+    times: int | None
+
+    @property
+    def counted(self) -> int:
+        """How often it counts: once if the number of its runs is unknown."""
+        return 1 if self.times is None else self.times
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """An op that graphs run.
+
+    Attributes:
+        node: the node that calls it.
+        graph: the graph or the body that holds the node.
+        op: the op; see `higher_order.executed`.
+        times: how often the node runs in one run of the outermost graph.
+    """
+
+    node: Node
+    graph: Graph
+    op: str
+    times: int
+    _contexts: Mapping[_Moves, int]
+
+    @property
+    def modules(self) -> Mapping[str, int]:
+        """How often it runs in each module, by the path of the innermost one."""
+        counts: Counter[str] = Counter()
+        for moves, times in self._contexts.items():
+            counts[_moved(self.node.module, moves)] += times
+        return counts
+
+    @property
+    def result(self) -> Result:
+        """The result of the op: of a wrapper whose own is unknown those that are taken from it."""
+        result = executed(self.node).result
+        if result is not None or self.op == self.node.op:
+            return result
+        taken = (
+            node.result
+            for node in self.graph.nodes
+            if node.op == "operator.getitem"
+            and node.refs[:1] == (self.node.name,)
+            and not (self.node.op == SAVING_STATE and node.args[1] == 0)
+        )
+        return tuple(taken)
+
+
+def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]:
+    """The calls of graphs and of the bodies that they run.
+
+    A node that several calls run comes once. The nodes of a body follow those of the graph around
+    it.
+
+    Args:
+        graphs: the graphs.
+        uncounted: whether projections (see `model.is_projection`) and wrappers come, too.
+    """
+    for top in graphs:
+        for graph, contexts in _run(top, {(): 1}):
+            times = sum(contexts.values())
+            for node, op in _ops(graph, uncounted):
+                yield Call(node, graph, op, times, contexts)
+
+
+def count_ops(graphs: Iterable[Graph]) -> OpCounts:
+    """How often each op runs in graphs; each graph counts once."""
+    counts: Counter[str] = Counter()
+    for top in graphs:
+        for graph, contexts in _run(top, {(): 1}):
+            times = sum(contexts.values())
+            for op, count in Counter(op for _, op in _ops(graph)).items():
+                counts[op] += count * times
+    return OpCounts(counts)
+
+
+def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[Node, str]]:
+    """The calls of a graph, each with the op that it counts as."""
+    for node in graph.nodes:
+        op = node.op
+        if not node.is_call:
+            continue
+        if op == "operator.getitem" and not uncounted and projects(graph, node):
+            continue
+        if not op.startswith(PREFIX):
+            yield node, op
+            continue
+        op = executed(node).op
+        if uncounted and op != node.op:
+            yield node, node.op
+        if op != CONTROL_DEPS or uncounted:
+            yield node, op
+        for name in ops_named(node):
+            yield node, name
+
+
+def _run(
+    graph: Graph, contexts: Mapping[_Moves, int]
+) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
+    """A graph and the bodies that it runs, with how often."""
+    yield graph, contexts
+    if graph.subgraphs:
+        for body, inner in _bodies(graph, contexts):
+            yield from _run(body, inner)
+
+
+def _bodies(
+    graph: Graph, contexts: Mapping[_Moves, int]
+) -> Iterator[tuple[Graph, Mapping[_Moves, int]]]:
+    """The bodies that a graph runs, with how often, by the modules that they stand for."""
+    counts: dict[str, Counter[_Moves]] = {}
+    homes = Homes(graph)
+    for node in graph.nodes:
+        for run in runs(graph, node):
+            move = homes.move(node, run.body)
+            for moves, times in contexts.items():
+                inner = (move, *moves) if move else moves
+                counts.setdefault(run.body.name, Counter())[inner] += times * run.counted
+    return ((body, counts[body.name]) for body in graph.subgraphs if body.name in counts)
+
+
+def projects(graph: Graph, node: Node) -> bool:
+    """`model.is_projection`, for a node whose producer is still to be found."""
+    return (
+        node.op == "operator.getitem"
+        and bool(node.refs)
+        and is_projection(node, graph.by_name.get(node.refs[0]))
+    )
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+def runs(graph: Graph, node: Node) -> list[Run]:
+    """The bodies that a call runs, in the order of its arguments."""
+    names = [*body_names(node)] if graph.subgraphs else []
+    if not names:
+        return []
+    bodies = {body.name: body for body in graph.subgraphs}
+    times = _times(graph, executed(node))
+    return [Run(bodies[name], times) for name in names if name in bodies]
+
+
+def bodies_of(graph: Graph, node: Node) -> list[Graph]:
+    """The bodies that a call runs, in the order of its arguments."""
+    return [run.body for run in runs(graph, node)]
+
+
+def _times(graph: Graph, node: Node) -> int | None:
+    kind = KINDS.get(node.op)
+    if kind in ("map", "scan"):
+        rows = node.args[1 if kind == "map" else 2 :][:1]
+        first = next(iter(refs(leaves(rows))), None)
+        result = graph.by_name[first].result if first is not None else None
+        length = result.shape[0] if isinstance(result, TensorMeta) and result.shape else None
+        return length if isinstance(length, int) else None
+    return None if kind in ("tree", "loop", None) else 1
+
+
+def operands_of(node: Node) -> list[object]:
+    """The leaves of the arguments that a call of kind `call` hands to its body."""
+    node = executed(node)
+    after = False
+    operands: list[object] = []
+    for arg in node.args:
+        if after:
+            operands += leaves(arg)
+        after = after or any(body_names(arg))
+    return operands
+
+
+def outputs_of(body: Graph) -> list[object]:
+    """The leaves of what a body returns."""
+    return [leaf for node in body.nodes if node.kind == "output" for leaf in leaves(node.args)]
+
+
+def returned_by(body: Graph) -> Result:
+    """The results of what a body returns."""
+
+    def result(value: Arg) -> Result:
+        if isinstance(value, tuple):
+            return tuple(result(item) for item in value)
+        return body.by_name[value.name].result if isinstance(value, Ref) else None
+
+    return next((result(node.args[0]) for node in body.nodes if node.kind == "output"), None)
+
+
+# -- modules ---------------------------------------------------------------------------------------
+
+
+class Homes:
+    """The modules that the bodies of a graph were traced in.
+
+    Several layers can share a body. Its nodes are in the layer that was traced; a call that is in
+    another layer runs the ops of that layer.
+    """
+
+    def __init__(self, graph: Graph):
+        self._callers: dict[str, dict[str, None]] = {}
+        self._homes: dict[str, str] = {}
+        for node in graph.nodes if graph.subgraphs else ():
+            for name in body_names(node) if node.is_call and node.module else ():
+                self._callers.setdefault(name, {})[node.module] = None
+
+    def move(self, node: Node, body: Graph) -> Move | None:
+        """The home of a body and the module of a call; None if the call is at home."""
+        home = self._home(body) if len(self._callers.get(body.name, ())) > 1 else ""
+        return (home, node.module) if home and node.module not in ("", home) else None
+
+    def _home(self, body: Graph) -> str:
+        if body.name not in self._homes:
+            paths = {node.module for graph in body.walk() for node in graph.nodes}
+            homes = [
+                caller
+                for caller in self._callers[body.name]
+                if any(path == caller or path.startswith(caller + ".") for path in paths)
+            ]
+            self._homes[body.name] = max(homes, key=len, default="")
+        return self._homes[body.name]
+
+
+def _moved(module: str, moves: Iterable[Move]) -> str:
+    for home, caller in moves:
+        module = move_path(module, home, caller)
+    return module
+
+
+def move_path(module: str, home: str, caller: str) -> str:
+    """The path of a module of a body, for a call of the body in another module than its home."""
+    if module == home or module.startswith(home + "."):
+        return caller + module[len(home) :]
+    return module

@@ -1,0 +1,271 @@
+"""Which op uses the result of which, through projections and the bodies of higher-order ops.
+
+A body is followed once for each call of it, so that its inputs are the operands of that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..errors import CaptureError
+from .census import operands_of, outputs_of, projects, runs
+from .higher_order import CONTROL_DEPS, KINDS, body_names, executed, leaves, ops_named
+from .model import Graph, Node, Ref
+
+_Values: TypeAlias = list[int]
+"""The producers of a value, by their numbers."""
+_Named: TypeAlias = dict[str, list[_Values]]
+"""The producers of each result of each node."""
+
+_BUFFERS = {"higher_order.flex_attention": 7, "higher_order.flex_attention_backward": 12}
+"""The argument that the first body of an attention takes besides the score; the next one is for its
+last body."""
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """An op in one call of the graph that it is in, and what it uses.
+
+    Attributes:
+        node: the node; None for a value that no node makes, as the scores of an attention.
+        graph: the graph or the body that holds it.
+        ops: the names that it counts as: one, or none for a wrapper.
+        times: how often it runs.
+        uses: the numbers of the ops whose results it uses itself.
+        leads: those through which its own result depends on more. A higher-order op hands on what
+            its bodies use, not each of its operands.
+    """
+
+    node: Node | None
+    graph: Graph
+    ops: tuple[str, ...]
+    times: int
+    uses: _Values = field(default_factory=list)
+    leads: _Values = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its ops; of an input its role."""
+        return self.ops or (() if self.node is None else (self.node.op,))
+
+
+class Dataflow:
+    """The ops of a graph and of its bodies, in order; each once for each call of its body.
+
+    Attributes:
+        uses: the ops.
+        carried: what the numbers stand for that are values carried through a loop.
+
+    Raises:
+        CaptureError: for a higher-order op whose bodies cannot be followed.
+    """
+
+    def __init__(self, graph: Graph):
+        self.uses: list[Use] = []
+        self.carried: dict[int, _Values] = {}
+        self.add_graph(graph, {}, 1)
+        for use in self.uses:
+            use.uses = self._without_carried(use.uses)
+            use.leads = self._without_carried(use.leads)
+
+    def _without_carried(self, values: _Values) -> _Values:
+        """Values with what a loop carries in the place of the value itself."""
+        if not self.carried:
+            return values
+        found: dict[int, None] = {}
+        seen: set[int] = set()
+        todo = list(reversed(values))
+        while todo:
+            number = todo.pop()
+            if number in self.carried:
+                if number not in seen:
+                    seen.add(number)
+                    todo += reversed(self.carried[number])
+            else:
+                found[number] = None
+        return list(found)
+
+    def new(self, node: Node | None, graph: Graph, ops: tuple[str, ...], times: int) -> int:
+        """Add an op, or a value that no node makes; its number."""
+        self.uses.append(Use(node, graph, ops, times))
+        return len(self.uses) - 1
+
+    def add_graph(self, graph: Graph, inputs: Mapping[str, _Values], times: int) -> _Named:
+        """Add the ops of a graph, or of one call of a body.
+
+        Args:
+            graph: the graph.
+            inputs: the producers of the inputs of a body.
+            times: how often it runs.
+
+        Returns:
+            for each node the producers of each of its results; of one result there is one entry.
+        """
+        values: _Named = {}
+        for node in graph.nodes:
+            if node.kind == "output":
+                continue
+            if node.name in inputs:
+                values[node.name] = [inputs[node.name]]
+            elif node.is_call and projects(graph, node):
+                results = values[node.refs[0]]
+                index = node.args[1]
+                if len(results) > 1 and isinstance(index, int) and 0 <= index < len(results):
+                    values[node.name] = [results[index]]
+                else:
+                    values[node.name] = [_together(results)]
+            else:
+                values[node.name] = self._add_node(graph, node, values, times)
+        return values
+
+    def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
+        run = executed(node)
+        names = [*run.refs, *(r.name for r in node.after if _writes(graph.by_name[r.name]))]
+        wraps = run.op == CONTROL_DEPS
+        ops = (run.op, *ops_named(node)) if node.is_call and not wraps else ()
+        number = self.new(node, graph, ops, times)
+        use = self.uses[number]
+        use.uses = use.leads = _together([_of(values, name) for name in names])
+        if not (node.is_call and runs(graph, node)):
+            return [[number]]
+        use.leads = []
+        results = _Bodies(self, graph, node, values, use).results()
+        own = [] if wraps else [number]
+        return [_together([own, result]) for result in results] or [own]
+
+
+class _Bodies:
+    """Follows the bodies that a call runs.
+
+    Args:
+        flow: takes their ops.
+        graph: holds the call.
+        node: the call.
+        values: the producers of its operands.
+        use: the call itself.
+    """
+
+    def __init__(self, flow: Dataflow, graph: Graph, node: Node, values: _Named, use: Use):
+        self.flow = flow
+        self.graph = graph
+        self.node = node
+        self.run = executed(node)
+        self.values = values
+        self.use = use
+        self.runs = runs(graph, node)
+        self.times = use.times * self.runs[0].counted
+
+    def results(self) -> list[_Values]:
+        """The producers of each result of the call; none if only the call itself makes them.
+
+        Raises:
+            CaptureError: where it is not known what the bodies take.
+        """
+        bodies = [run.body for run in self.runs]
+        match KINDS.get(self.run.op):
+            case "call":
+                return self._returned(bodies[0], self._given(operands_of(self.node)))
+            case "branch":
+                self.use.leads = _together(self._argument(0))
+                operands = self._argument(len(self.run.args) - 1)
+                branches = [self._returned(body, operands) for body in bodies]
+                return [_together(results) for results in zip(*branches, strict=False)]
+            case "map":
+                return self._returned(bodies[0], self._argument(1) + self._argument(2))
+            case "scan":
+                rest = self._argument(2) + self._argument(3)
+                if self.runs[0].times == 1:
+                    return self._returned(bodies[0], self._argument(1) + rest)
+                state = self._carried(self._argument(1))
+                results = self._returned(bodies[0], state + rest)
+                self._carry(state, results)
+                return results
+            case "tree":
+                state = self._carried(self._argument(1) * 2)
+                results = self._returned(bodies[0], state + self._argument(2))
+                self._carry(state, results * 2)
+                return results
+            case "loop":
+                state = self._carried(self._argument(2))
+                rest = self._argument(3)
+                self.use.leads = _together(self._returned(bodies[0], state + rest))
+                self._carry(state, self._returned(bodies[1], state + rest))
+                return state
+            case "attention":
+                self._attend(bodies)
+                return []
+            case "function":
+                return self._differentiate(*bodies)
+            case "hook":  # a body of the gradient, which is the result of no node
+                self._returned(bodies[0], [[], *self._given(operands_of(self.node))])
+                return self._argument(0)
+        raise self._unknown("it is not known what it hands to them")
+
+    def _unknown(self, why: str) -> CaptureError:
+        return CaptureError(
+            f"patterns cannot be followed into the bodies of {self.run.op} (%{self.node.name} of "
+            f"{self.graph.name}): {why}"
+        )
+
+    def _given(self, operands: Sequence[object]) -> list[_Values]:
+        return [_of(self.values, leaf.name) if isinstance(leaf, Ref) else [] for leaf in operands]
+
+    def _argument(self, position: int) -> list[_Values]:
+        """The producers of each value in an argument of the call."""
+        if position >= len(self.run.args):
+            raise self._unknown(f"it has {len(self.run.args)} arguments")
+        return self._given(leaves(self.run.args[position]))
+
+    def _returned(self, body: Graph, operands: Sequence[_Values]) -> list[_Values]:
+        """Add the ops of a body; the producers of each value that it returns."""
+        if len(operands) != len(body.inputs):
+            raise self._unknown(f"it has {len(operands)} operands for {len(body.inputs)} inputs")
+        names = (node.name for node in body.inputs)
+        inside = self.flow.add_graph(body, dict(zip(names, operands, strict=True)), self.times)
+        return [
+            _of(inside, leaf.name) if isinstance(leaf, Ref) else [] for leaf in outputs_of(body)
+        ]
+
+    def _carried(self, starts: Sequence[_Values]) -> list[_Values]:
+        """Values that are these at first, and then what the body makes of them."""
+        numbers = [self.flow.new(None, self.graph, (), self.times) for _ in starts]
+        self.flow.carried.update(zip(numbers, map(list, starts), strict=True))
+        return [[number] for number in numbers]
+
+    def _carry(self, state: Sequence[_Values], results: Sequence[_Values]) -> None:
+        for (number,), result in zip(state, results, strict=False):
+            self.flow.carried[number] += result
+
+    def _attend(self, bodies: Sequence[Graph]) -> None:
+        """The scores are of query and key, and the result is of all operands and all bodies."""
+        first = next(k for k, arg in enumerate(self.run.args) if any(body_names(arg)))
+        score = self.flow.new(None, self.graph, (), self.times)
+        self.flow.uses[score].leads = _together(v for k in range(first) for v in self._argument(k))
+        self.use.leads = list(self.use.uses)
+        for body in bodies:
+            buffers = self._argument(_BUFFERS[self.run.op] + (body is bodies[-1]))
+            scores = [[score]] * (len(body.inputs) - len(buffers))
+            self.use.leads += _together(self._returned(body, scores + buffers))
+
+    def _differentiate(self, forward: Graph, backward: Graph) -> list[_Values]:
+        """The forward returns its results and what it saves; the backward takes that at last."""
+        results = self._returned(forward, self._given(leaves(self.run.args[2:])))
+        (returned,) = next(node.args for node in forward.nodes if node.kind == "output")
+        kept = len(leaves(returned[1])) if isinstance(returned, tuple) and returned[1:] else 0
+        saved = results[len(results) - kept :]
+        self._returned(backward, [[]] * (len(backward.inputs) - kept) + saved)
+        return results[: len(results) - kept]
+
+
+def _of(values: _Named, name: str) -> _Values:
+    return _together(values.get(name, ()))
+
+
+def _together(values: Iterable[_Values]) -> _Values:
+    return list(dict.fromkeys(number for each in values for number in each))
+
+
+def _writes(node: Node) -> bool:
+    return any(effect.kind == "mutates" for effect in node.effects)

@@ -1,0 +1,208 @@
+"""torch's higher-order ops: which op a wrapper runs, and how often a call runs each body.
+
+One table for everything that looks into them. An op that is missing here is still counted with its
+bodies; what depends on its meaning (FLOPs, patterns) is a `CaptureError` that names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
+
+from .model import Arg, Atom, Node, Ref, SubgraphRef
+
+PREFIX = "higher_order."
+
+Kind: TypeAlias = Literal[
+    "call", "branch", "map", "scan", "tree", "loop", "attention", "function", "hook"
+]
+"""How a higher-order op runs its bodies.
+
+- `call`: the one body once, on the arguments after it.
+- `branch`: one of the bodies. Each counts once.
+- `map`, `scan`: the body for each row of the operands; a scan hands its first results on.
+- `tree`: the body for pairs of rows. How often is up to the backend.
+- `loop`: the bodies as long as a condition holds.
+- `attention`: the bodies for each score, inside of a kernel.
+- `function`: the forward of an `autograd.Function` once, and its backward once in the backward.
+- `hook`: the body on a gradient, in the backward.
+"""
+
+_NAMES: Mapping[Kind, str] = {
+    "call": (
+        "control_deps dynamo_bypassing_wrapper foreach_map hints_wrapper invoke_quant "
+        "invoke_quant_packed invoke_subgraph local_map_hop run_const_graph strict_mode "
+        "tag_activation_checkpoint wrap wrap_activation_checkpoint wrap_with_autocast "
+        "wrap_with_set_grad_enabled"
+    ),
+    "branch": "cond switch",
+    "map": "map_impl",
+    "scan": "scan",
+    "tree": "associative_scan",
+    "loop": "while_loop while_loop_stack_output",
+    "attention": "flex_attention flex_attention_backward",
+    "function": "autograd_function_apply",
+    "hook": "register_hook",
+}
+GRAPH_MODULE = "torch.fx.GraphModule"
+"""The op of a call of a module that is a graph itself."""
+
+KINDS: Mapping[str, Kind] = {
+    GRAPH_MODULE: "call",
+    **{PREFIX + name: kind for kind, names in _NAMES.items() for name in names.split()},
+}
+
+WRAPPED_AT = {
+    PREFIX + "auto_functionalized": 0,
+    PREFIX + "auto_functionalized_v2": 0,
+    PREFIX + "graphsafe_run_with_rng_state": 0,
+    PREFIX + "out_dtype": 0,
+    PREFIX + "run_and_save_rng_state": 0,
+    PREFIX + "run_dtensor_rng_op": 2,
+    PREFIX + "run_with_rng_state": 1,
+    PREFIX + "triton_kernel_wrapper_functional": 0,
+    PREFIX + "triton_kernel_wrapper_mutation": 0,
+    PREFIX + "with_effects": 1,
+}
+"""Ops that run another op, by the position of that op among their arguments."""
+
+CONTROL_DEPS = PREFIX + "control_deps"
+"""An op that orders another one, which is its body: neither is more than a wrapper."""
+
+WRAPPERS = frozenset(WRAPPED_AT) | {CONTROL_DEPS}
+"""Ops that are not counted: the op inside is."""
+
+PLAIN = frozenset(
+    PREFIX + name for name in ("_export_tracepoint", "inline_asm_elementwise", "print")
+)
+"""Higher-order ops that call nothing."""
+
+HIDING = frozenset(
+    {
+        *(
+            PREFIX + name
+            for name in (
+                "aoti_call_delegate call_torchbind custom_function_call executorch_call_delegate "
+                "flat_apply inductor_compiled_code invoke_leaf_function trace_wrapped"
+            ).split()
+        ),
+        "torch._dynamo.variables.torch.flat_apply_capture",
+    }
+)
+"""Ops that run code which is in no graph."""
+
+HIGHER_ORDER = frozenset(KINDS) | WRAPPERS | PLAIN | HIDING
+"""All ops that have an entry here."""
+
+_OP = re.compile(r"(?!torch\.)\w+\.\w+\.\w+\Z")
+SAVING_STATE = PREFIX + "run_and_save_rng_state"
+"""The wrapper whose first result is no result of the op inside."""
+_WITH_EFFECTS = PREFIX + "with_effects"
+
+
+def executed(node: Node) -> Node:
+    """The call that a call makes: of a wrapper that of the op inside; else the call itself.
+
+    The result is that of the op, without the state of a generator or the token of an effect.
+    """
+    place = WRAPPED_AT.get(node.op)
+    if place is None:
+        return node
+    inner = next(iter(node.args[place : place + 1]), None)
+    if not isinstance(inner, Atom):
+        return node
+    kwargs = {name: arg for name, arg in node.kwargs.items() if name != "rng_state"}
+    args, result = node.args[place + 1 :], node.result
+    if node.op == PREFIX + "out_dtype":
+        args = args[1:]  # of the dtype, which the op does not take
+    if node.op in (_WITH_EFFECTS, SAVING_STATE) and isinstance(result, tuple):
+        result = result[1] if len(result) == 2 else result[1:]
+    return executed(
+        Node(
+            node.name,
+            node.kind,
+            inner.name,
+            args,
+            kwargs,
+            result,
+            node.module,
+            node.source,
+            node.target,
+            node.effects,
+            node.after,
+        )
+    )
+
+
+def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
+    """The arguments that an op declares, from those that `auto_functionalized_v2` has of it.
+
+    It has the tensors that the op writes as positions in a list. One that is a part of another
+    tensor is left out: no node has its value.
+    """
+    bases = kwargs.get("_all_bases")
+    if not isinstance(bases, tuple):
+        return dict(kwargs)
+    declared = {name: arg for name, arg in kwargs.items() if not name.startswith("_")}
+    hidden = {name[1:]: arg for name, arg in kwargs.items() if name.startswith("_")}
+    for key, index in hidden.items():
+        name = key.removesuffix("_base_index")
+        is_part = f"{name}_size" in hidden or f"{name}_slice_dim" in hidden
+        if name != key and not is_part:
+            declared[name] = None if index is None else bases[index]
+    for key, length in hidden.items():
+        name = key.removesuffix("_length")
+        count = length if name != key and isinstance(length, int) else 0
+        items = [f"{name}_{number}" for number in range(count)]
+        if items and all(item in declared for item in items):
+            declared[name] = tuple(declared.pop(item) for item in items)
+    return declared
+
+
+def hides(node: Node) -> bool:
+    """Return True if a call runs ops that are in no graph, or may do so."""
+    if not node.op.startswith(PREFIX):
+        return node.op in HIDING
+    op = executed(node).op
+    if not op.startswith(PREFIX):
+        return False
+    if op in KINDS or op in PLAIN:
+        return False
+    return op in HIDING or op in WRAPPERS or not (any(body_names(node)) or any(ops_named(node)))
+
+
+def ops_named(node: Node) -> Iterator[str]:
+    """The ops among the arguments of a higher-order op that has no entry here."""
+    if node.op.startswith(PREFIX) and not (node.op in KINDS or node.op in WRAPPERS):
+        yield from (atom.name for atom in _atoms((node.args, node.kwargs)) if _OP.match(atom.name))
+
+
+def body_names(value: Arg | Node) -> Iterator[str]:
+    """The names of the subgraphs that an argument, or any argument of a node, refers to."""
+    if isinstance(value, SubgraphRef):
+        yield value.name
+    elif isinstance(value, Node):
+        yield from body_names(value.args)
+        yield from body_names(value.kwargs)
+    elif isinstance(value, tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from body_names(item)
+
+
+def leaves(value: Arg) -> list[Arg]:
+    """The values in nested sequences and dicts, in order."""
+    if isinstance(value, Mapping):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    if isinstance(value, tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def refs(values: Iterable[Arg]) -> list[str]:
+    """The names of the nodes among leaves."""
+    return [value.name for value in values if isinstance(value, Ref)]
+
+
+def _atoms(value: Arg) -> Iterator[Atom]:
+    return (leaf for leaf in leaves(value) if isinstance(leaf, Atom))

@@ -1,0 +1,135 @@
+"""One row for each higher-order op of torch: counts, patterns, FLOPs, bytes, equality, filters.
+
+`docs/reference/higher_order_ops.md` has the same rows in words.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch._higher_order_ops
+from mechanisms.higher_order_rows import ROWS, without
+
+from pytest_torchgraph import CaptureError, Graph
+from pytest_torchgraph.graph.cost.peak import peak_bytes
+from pytest_torchgraph.graph.higher_order import WRAPPERS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "higher_order_ops.md"
+SHOWN = [name for name, row in ROWS.items() if not row.hides]
+HIDING = [name for name, row in ROWS.items() if row.hides]
+
+
+@functools.cache
+def made(name: str, edit: bool = False) -> Graph:
+    return ROWS[name].make(edit)
+
+
+def registered() -> set[str]:
+    """The higher-order ops of this torch, those of modules that nothing has imported included."""
+    package = torch._higher_order_ops
+    names = [each.name for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
+    names += ["torch._inductor.fx_passes.control_dependencies"]
+    for name in names:
+        importlib.import_module(name)
+    return set(torch._ops._higher_order_ops)
+
+
+def test_each_op_of_torch_has_a_row_in_the_table_and_on_the_page() -> None:
+    if torch.__version__.startswith("2.13"):
+        assert registered() == set(ROWS)
+    first_cells = re.findall(r"^\| `(\w+)`", PAGE.read_text(), re.M)
+    assert first_cells == [*ROWS]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_graph_holds_the_op(name: str) -> None:
+    ops = {node.op for graph in made(name).walk() for node in graph.nodes}
+    named = {repr(arg) for graph in made(name).walk() for n in graph.nodes for arg in n.args}
+    assert f"higher_order.{name}" in ops or any(f"higher_order.{name}" in arg for arg in named)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_ops_in_bodies_and_wrappers_are_counted(name: str) -> None:
+    graph = made(name)
+    for op, count in ROWS[name].counts.items():
+        if count:
+            assert graph.count(op) == count == graph.op_counts[op]
+            graph.assert_op_counts({op: count})
+            with pytest.raises(AssertionError, match=f"{op}.*found {count}"):
+                graph.assert_no_ops(op)
+            assert len(graph.find(op)) <= count
+        else:
+            assert op in WRAPPERS
+            assert op not in graph.op_counts
+            assert {node.op for node in graph.find(op)} == {op}
+            with pytest.raises(AssertionError, match=op):
+                graph.assert_no_ops(op)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_patterns_look_through_bodies_and_wrappers(name: str) -> None:
+    graph = made(name)
+    for pattern in ROWS[name].patterns:
+        graph.assert_pattern(pattern)
+        with pytest.raises(AssertionError, match="expected none"):
+            graph.assert_no_pattern(pattern)
+    for pattern in ROWS[name].absent:
+        graph.assert_no_pattern(pattern)
+        with pytest.raises(AssertionError, match="expected at least 1, found 0"):
+            graph.assert_pattern(pattern)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_flops_are_counted_or_an_error_that_names_the_op(name: str) -> None:
+    expected = ROWS[name].flops
+    if isinstance(expected, int):
+        assert made(name).flops == expected
+    else:
+        with pytest.raises(CaptureError, match=re.escape(expected)):
+            _ = made(name).flops
+
+
+@pytest.mark.parametrize("name", [name for name in SHOWN if ROWS[name].is_plain])
+def test_bytes_are_those_of_the_ops_without_it(name: str) -> None:
+    """And the operand, which lives as long as the call."""
+    operand = 4 * 4 * 4
+    assert peak_bytes((made(name),), {}) == peak_bytes((without(False),), {}) + operand
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_changed_body_is_a_difference_unless_it_is_hidden(name: str) -> None:
+    assert (made(name) == made(name, True)) == ROWS[name].hides
+    assert made(name) == ROWS[name].make(False)
+    assert Graph.from_text(made(name).to_text()) == made(name)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_filters_see_what_is_inside(name: str) -> None:
+    op, dtype, other = ROWS[name].found
+    graph = made(name)
+    assert graph.count(op, dtype=dtype) == graph.count(op) > 0
+    assert graph.count(op, dtype=other) == 0
+    graph.assert_no_ops(op, dtype=other)
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_questions_about_ops_that_are_hidden_are_refused(name: str) -> None:
+    graph = made(name)
+    message = rf"the ops that higher_order\.{name} runs are not in the graph"
+    for question in (
+        lambda: graph.count("aten.mm"),
+        lambda: graph.assert_no_ops("aten.mm"),
+        lambda: graph.assert_op_counts({"aten.cos": 1}),
+        lambda: graph.assert_no_pattern("aten.cos ~> aten.mm"),
+        lambda: graph.assert_order("aten.cos", "aten.tan"),
+    ):
+        with pytest.raises(CaptureError, match=message):
+            question()
+    with pytest.raises(CaptureError, match=f"higher_order.{name}"):
+        _ = graph.flops
