@@ -47,7 +47,7 @@ class Subject:
 
     @property
     def _runs(self) -> tuple[int, ...]:
-        return tuple(graph.runs for graph in self.graphs if graph.eager)
+        return tuple(graph.runs for graph in self.graphs if graph.eager or graph.counted)
 
 
 @dataclass(frozen=True)

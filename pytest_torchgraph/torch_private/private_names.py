@@ -59,6 +59,11 @@ NAMES = {
     "dtensor_local": PrivateName(
         "torch.distributed.tensor:DTensor._local_tensor", "2.5", "the local ops of DTensor"
     ),
+    "without_modes": PrivateName(
+        "torch.utils._python_dispatch:_disable_current_modes",
+        "2.1",
+        "the values of constants",
+    ),
     "pending_result": PrivateName(
         "torch.distributed._functional_collectives:AsyncCollectiveTensor.elem",
         "2.1",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..cost.flops import CALLED_ONCE, Flops, bodies_of, flops_of, flops_of_call
+from ..equality.common import runs_differ
 from ..model import Graph, Node
 from .bearers import Bearers, Ledger
 from .correspondence import Correspondence
@@ -24,7 +25,7 @@ def flops_by_finding(bearers: Bearers) -> list[int | None]:
         matching = bearers.matching(old, new)
         if matching is not None:
             _Edits(bearers, ledger).add(matching, new.runs)
-        if old.eager and new.eager and old.runs != new.runs:
+        if runs_differ(old, new):
             _add(ledger, bearers.of_graphs((old, new)), _flops(old), new.runs - old.runs)
     return ledger.figures
 

@@ -132,7 +132,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         if writes is not None and not writes.is_following:
             return writes.follow(func, self.__torch_dispatch__, args, kwargs or {})
         if func is LIFT:
-            self.introduce(args[0], "constant", "constant")
+            self.introduce_constant(args[0])
         if self._hooks is not None:
             self._after_hooks()
         encoded = self.encode_all(args)

@@ -197,7 +197,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
                 return self._taken(func, args, kwargs)
             path = path if in_module else self.number_of_owner(node)
         if func is LIFT:
-            self.introduce(args[0], "constant", "constant")
+            self.introduce_constant(args[0])
         encoded = self.encode_all(args)
         named = {key: self.encode(arg) for key, arg in kwargs.items()} if kwargs else {}
         output = func(*args, **kwargs)
