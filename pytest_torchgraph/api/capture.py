@@ -28,6 +28,7 @@ from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
 from ..mechanisms.islands.islands import Islands
 from ..mechanisms.protocol import Built, Captured, Mechanism
+from ..mechanisms.returned import with_output
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun
 from ..mechanisms.step.fake_tensors import note_meta_device, with_fake_tensors
@@ -254,10 +255,15 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) ->
         now = named(captured.graphs.graphs), captured.graphs.calls
         return StepContents(lambda: now, ran.step.output, comparison=comparison)
     graphs = named(made.graph for made in captured.graphs)
+    unbroken = ran.record is not None and not ran.record.breaks
+    graphs = with_output(graphs, captured.graphs, ran.step.output, named_modules, unbroken=unbroken)
     live = list(zip(graphs, captured.graphs, strict=True))
     levels = {}
     for level, converted in captured.levels.items():
-        levels[level] = numbered((made.graph for made in converted), classes, own)
+        of_level = numbered((made.graph for made in converted), classes, own)
+        levels[level] = with_output(
+            of_level, converted, ran.step.output, named_modules, unbroken=unbroken
+        )
         live += zip(levels[level], converted, strict=True)
     islands = captured.islands
     return StepContents(

@@ -16,6 +16,7 @@ from ..graph.census import calls
 from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.model import Graph
+from ..graph.savers import with_savers
 from ..graph.schedule import ScheduledCall
 from ..ops.levels import Level
 from ..watching.graphs import PrintedGraphs
@@ -64,7 +65,7 @@ class Contents:
         sees_eager: bool = False,
         received: Received = MappingProxyType({}),
     ):
-        self._program = tuple(program)
+        self._program = with_savers(program)
         self._sees_eager = sees_eager
         self._received = received
 

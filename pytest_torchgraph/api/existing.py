@@ -11,17 +11,19 @@ import torch.export
 import torch.fx
 
 from ..checks.compilation import need_graphs
+from ..convert.constants import value_of_constant
 from ..convert.from_fx import Naming, convert
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.diff.findings import GraphDiff
 from ..graph.diff.ranks import diff_of_ranks, refuse_other_ranks
 from ..graph.diff.report import diff_graphs
+from ..graph.equality.common import as_captured
 from ..graph.model import Graph, GraphKind, Result
 from ..graph.text.files import parse_file, read_text
 from ..graph.text.format import Header
 from ..graph.text.parse import Document
-from ..mechanisms.export import signature_names
+from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
 from ..torch_release import need_torch
@@ -33,8 +35,9 @@ from .result import Capture
 def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Graph:
     """The `Graph` of a GraphModule, fx.Graph or ExportedProgram that you already have.
 
-    Shapes and dtypes are taken from the nodes' `meta` where some pass has put them there. What
-    `capture.fx(graph)` gave is that graph again.
+    The graph is taken as it is: a `detach` is an op like any other, and dtype and shape of a
+    constant are those of the attribute. Those of other values are taken from the nodes' `meta`, if
+    some pass has put them there. What `capture.fx(graph)` gave is that graph again.
 
     Raises:
         TypeError: for anything else.
@@ -42,17 +45,35 @@ def from_fx(obj: Any, *, name: str = "main", kind: GraphKind = "forward") -> Gra
     """
     need_torch()
     if isinstance(obj, torch.export.ExportedProgram):
-        naming = Naming(signature_names(obj))
-        found = convert(obj.graph_module, name=name, kind=kind, level="export", naming=naming)
-        return found.graph
+        found = convert(
+            obj.graph_module, name=name, kind=kind, level="export", naming=_naming_of_program(obj)
+        )
+        return with_outputs_of_program(found, obj)
     if isinstance(obj, torch.fx.GraphModule | torch.fx.Graph):
         origin = origin_of(obj.graph if isinstance(obj, torch.fx.GraphModule) else obj)
         if origin is None:
-            return convert(obj, name=name, kind=kind, level=_level(obj)).graph
+            naming = Naming(given=True)
+            return convert(obj, name=name, kind=kind, level=_level(obj), naming=naming).graph
         return convert_again(obj, origin, name=name, kind=kind)
     raise TypeError(
         f"from_fx takes a torch.fx.GraphModule, a torch.fx.Graph or an ExportedProgram, not "
         f"{type(obj).__name__}"
+    )
+
+
+def _naming_of_program(program: torch.export.ExportedProgram) -> Naming:
+    """Roles, names and tensors of the inputs of a program, whatever their meta says."""
+    signature = program.graph_signature
+    constants = signature.inputs_to_lifted_tensor_constants
+    known: dict[str, Any] = {**program.constants, **program.state_dict}
+    names = signature_names(program)
+    return Naming(
+        names,
+        given=True,
+        tensors={node: known[name] for node, (_, name) in names.items() if name in known},
+        values={
+            node: value_of_constant(program.constants.get(name)) for node, name in constants.items()
+        },
     )
 
 
@@ -152,6 +173,8 @@ def _diff_of_ranks(a: Any, b: Any) -> GraphDiff:
 def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """Two graphs, without any result if only one of them has some; their bodies likewise."""
     if _has_results(a) != _has_results(b):
+        if not (a.given and b.given):
+            a, b = as_captured(a), as_captured(b)
         a, b = _without_results(a), _without_results(b)
     if not a.subgraphs or not b.subgraphs:
         return a, b
@@ -166,7 +189,8 @@ def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
 
 
 def _has_results(graph: Graph) -> bool:
-    return any(_is_known(node.result) for node in graph.nodes)
+    """Return True if a result is known beside those of attributes, which need no pass."""
+    return any(_is_known(node.result) for node in graph.nodes if node.kind != "get_attr")
 
 
 def _is_known(result: Result) -> bool:
@@ -175,7 +199,10 @@ def _is_known(result: Result) -> bool:
 
 def _without_results(graph: Graph) -> Graph:
     nodes = [
-        replace(node, result=() if isinstance(node.result, tuple) else None) for node in graph.nodes
+        node
+        if graph.given and node.kind == "get_attr"
+        else replace(node, result=() if isinstance(node.result, tuple) else None)
+        for node in graph.nodes
     ]
     return replace(graph, nodes=tuple(nodes))
 

@@ -11,9 +11,10 @@ from ..checks.eager import need_no_gaps
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
+from ..graph.equality.common import equal_programs
 from ..graph.model import Detail, Graph, GraphKind
 from ..graph.schedule import in_schedule
-from ..graph.text.format import Header, format_document, with_runs
+from ..graph.text.format import Header, format_document, shown_runs, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
 from ..watching.output_code import UnreadableCodeError
@@ -49,16 +50,11 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
 
 
-def _compared(graph: Graph) -> tuple[GraphKind, int, Graph]:
-    """What is compared of a graph: its kind, its dataflow, and the runs of an eager one, else 0."""
-    return graph.kind, graph.runs if graph.eager else 0, graph
-
-
 class Capture(Assertions, Costs, Observed):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
-    `capture`, `watch` and `load` make captures. Two are equal where the graphs of their `program`
-    are, each in turn, those that ran eagerly having run as often. Two watches of which neither
+    `capture`, `watch` and `load` make captures. Two are equal if the graphs of their `program` are,
+    each in turn, and ran as often, as far as both know that. Two watches of which neither
     saw a graph are an `AssertionError`, with the cause: nothing would be compared.
 
     Args:
@@ -376,14 +372,14 @@ class Capture(Assertions, Costs, Observed):
             return NotImplemented
         if not (self.program or other.program):
             need_graphs(self)
-        return list(map(_compared, self.program)) == list(map(_compared, other.program))
+        return equal_programs(self.program, other.program)
 
     def __hash__(self) -> int:
         return hash(self.program)
 
     def __repr__(self) -> str:
         graphs = ", ".join(
-            f"{with_runs(graph.name, graph.runs if graph.eager else 1)} ({len(graph.nodes)} nodes)"
+            f"{with_runs(graph.name, shown_runs(graph))} ({len(graph.nodes)} nodes)"
             for graph in self.program
         )
         return f"<{type(self).__name__} via {self.via}: {graphs or 'no graphs'}>"

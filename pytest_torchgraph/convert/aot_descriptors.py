@@ -22,6 +22,11 @@ def input_index(description: Any) -> int | None:
     return None
 
 
+def output_index(description: Any) -> int | None:
+    """The position among the outputs of Dynamo's graph; None for what is none of these."""
+    return int(description.idx) if type(description).__name__ == "PlainAOTOutput" else None
+
+
 def is_saved(description: Any) -> bool:
     """Whether an output is a value that the forward saves for its backward."""
     return type(description).__name__.startswith("SavedForBackwards")

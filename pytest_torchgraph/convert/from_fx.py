@@ -11,7 +11,7 @@ The parts of a node, and the modules that read them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ from . import node_meta, normalize, rng_states, source_lines
 from .aot_descriptors import is_saved
 from .backward_modules import BackwardModules
 from .canonical_names import CanonicalNames, NodeNamer
+from .constants import value_of_constant
 from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
 from .process_groups import mark_names
@@ -53,6 +54,12 @@ class Naming:
         plain: whether `nn_module_stack` holds module paths, as torch.fx writes it, and not Dynamo's
             sources.
         forward: for a backward, the graph that it belongs to.
+        given: whether the user handed the graph over: then it is taken as it is, and the dtype and
+            shape of a constant are those of the attribute, whatever its meta says.
+        tensors: of a graph that was handed over, the tensor of an input by its fx name.
+        values: the value of a constant that is an input, by its fx name; see `Node.args`.
+        is_made: tells a constant that the code made from one that was there before the call; None
+            if all are made.
     """
 
     inputs: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -62,6 +69,10 @@ class Naming:
     body: bool = False
     plain: bool = False
     forward: Converted | None = None
+    given: bool = False
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, tuple[Arg, ...]] = field(default_factory=dict)
+    is_made: Callable[[Any], bool] | None = None
 
 
 @dataclass
@@ -79,6 +90,8 @@ class Converted:
         naming: the names and roles of inputs and modules that it used.
         returned: positions in the output of `fx` of the values that `graph` returns, and then of
             those that it saves for its backward; None where both return the same.
+        position_of: gives the position of a tensor among what Dynamo's graph returned, None if that
+            did not return it; None if nobody noted that.
     """
 
     graph: Graph
@@ -88,6 +101,7 @@ class Converted:
     canon: CanonicalNames
     naming: Naming
     returned: list[int] | None
+    position_of: Callable[[Any], int | None] | None = None
 
 
 class HasGraph(Protocol):
@@ -187,6 +201,7 @@ class GraphConverter:
             level,
             tuple(saved),
             subgraphs,
+            given=self.naming.given,
             groups=self.canon.ranks_of_groups(),
         )
         order = {node: number for number, node in enumerate(self.names)}
@@ -228,6 +243,8 @@ class GraphConverter:
         name = self.names[node]
         self._tracker.add_input(node)
         defaults = tuple(self.canon.constant(value) for value in node.args)
+        if role == "constant":
+            defaults = self.naming.values.get(node.name, ())
         path = module_of(name) if role == "saved" else ""
         return Node(name, "placeholder", role, defaults, {}, self.result(node), path)
 
@@ -244,11 +261,14 @@ class GraphConverter:
         if op == GRAPH_MODULE:  # as of torch.fx.passes.split_module: its graph is a body
             called = (SubgraphRef(self.body(node)),)
             result = result or returned_by(self.subgraphs[str(node.target)])
+        values = tuple([self.arg(arg) for arg in args])
+        if op == "get_attr" and not target:
+            values = self.value_of_constant(node)
         return Node(
             self.names[node],
             "call_function" if op.startswith("operator.") else node.op,  # type: ignore[arg-type]
             op,
-            called + tuple([self.arg(arg) for arg in args]),
+            called + values,
             {key: self.arg(arg) for key, arg in kwargs.items()},
             result,
             path,
@@ -273,6 +293,19 @@ class GraphConverter:
                 return "torch.nn.Module", target
             return class_name(type(called)), target
         return normalize.operator_name(node) or op_name(node.target), ""
+
+    def value_of_constant(self, node: torch.fx.Node) -> tuple[Arg, ...]:
+        """`Node.args` of a constant that the code made."""
+        tensor = self.attribute(node)
+        is_made = self.naming.is_made
+        return value_of_constant(tensor) if is_made is None or is_made(tensor) else ()
+
+    def attribute(self, node: torch.fx.Node) -> Any:
+        """The attribute that a get_attr gives, None without an owner."""
+        value: Any = self.owner
+        for part in str(node.target).split("."):
+            value = getattr(value, part, None)
+        return value
 
     def name(self, node: torch.fx.Node, path: str, op: str, target: str) -> str:
         """`Node.name`: a new one."""
@@ -331,6 +364,10 @@ class GraphConverter:
     def result(self, node: torch.fx.Node) -> Result:
         """`Node.result`."""
         value = rng_states.value_of(node)
+        if self.naming.given:
+            own = self.attribute(node) if node.op == "get_attr" else None
+            own = self.naming.tensors.get(node.name, own)
+            value = own if isinstance(own, torch.Tensor) else value
         result = self.unrecorded_result(node) if value is None else self.canon.result(value)
         self.results[node] = result
         return result
@@ -376,17 +413,21 @@ class GraphConverter:
         """Whether a get_attr gives the body of a higher-order op, or a module is a graph."""
         if self.owner is None:
             return False
-        value: Any = self.owner
-        for part in str(node.target).split("."):
-            value = getattr(value, part, None)
-        return isinstance(getattr(value, "graph", None), torch.fx.Graph)
+        return isinstance(getattr(self.attribute(node), "graph", None), torch.fx.Graph)
 
     def body(self, node: torch.fx.Node) -> str:
         """The name of the body that a node refers to; it is converted where it is met first."""
         name = str(node.target)
         if name not in self.subgraphs:
             assert self.owner is not None
-            inner = Naming(modules=self.naming.modules, body=True, plain=self.naming.plain)
+            known = self.naming
+            inner = Naming(
+                modules=known.modules,
+                body=True,
+                plain=known.plain,
+                given=known.given,
+                is_made=known.is_made,
+            )
             inner_module: Any = self.owner.get_submodule(name)
             self.subgraphs[name] = convert(
                 inner_module,

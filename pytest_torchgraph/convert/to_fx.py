@@ -56,7 +56,7 @@ def convert_again(
     Args:
         name, kind: see `Graph`.
     """
-    naming, canon = Naming(dict(origin.inputs), plain=True), origin.canon.copy()
+    naming, canon = Naming(dict(origin.inputs), plain=True, given=True), origin.canon.copy()
     if origin.level == "compiled_autograd":
         return FoldedConverter(module, canon, naming).run(name, kind, origin.level).graph
     level = origin.level

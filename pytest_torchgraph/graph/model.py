@@ -86,6 +86,17 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRef:
+    """An input of the target that is no input of the graph, by its position among all inputs.
+
+    Only `Graph.output` refers to one: a target can return an input that it does not use.
+    """
+
+    position: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMeta:
     """dtype (torch's name without `torch.`), shape, strides, device and layout of a tensor result.
 
@@ -151,7 +162,8 @@ class Node:
         op: qualified name (`aten.mm.default`, `torch.nn.functional.relu`, `operator.add`,
             `Tensor.view` for a call_method, the class for a call_module); for a placeholder its
             role (`INPUT_OPS`); `get_attr` and `output` for those kinds.
-        args, kwargs: see `Arg`.
+        args, kwargs: see `Arg`. A constant that the target's code makes from Python values has its
+            value as the only argument, if it is known and small.
         result: description of the node's value, a `TensorMeta` for a tensor; None where unknown.
         module: path of the innermost module that was running, "" at the top.
         source: the user's line, where known.
@@ -195,10 +207,12 @@ class Graph(OpChecks):
 
     Equality (`==`) is that of the dataflow: the same ops on the same operands from the ordered
     inputs to the outputs and side effects, comparing op, constants, dtype, shape and
-    layout. Names, the order of independent nodes, strides, devices, module paths and sources do not
+    layout, and, if both graphs know it, how often they ran and what the target returned. Names, the
+    order of independent nodes, strides, devices, module paths and sources do not
     count. A node that is used twice differs from two equal nodes. Ops that compute the same are
-    equal (see `pytest_torchgraph.graph.equality.canonical`): a `view` and an `_unsafe_view`, and
-    below autograd a `detach` is nothing.
+    equal (see `pytest_torchgraph.graph.equality.canonical`): a `view` and an `_unsafe_view`, and a
+    `detach` that autograd added is nothing. A parameter or buffer that both graphs have by name is
+    the same input, wherever it stands.
 
     Attributes:
         nodes: the nodes, in an order in which they can run; the last is the output.
@@ -211,8 +225,14 @@ class Graph(OpChecks):
             drawn, and neither compared nor stored.
         eager: whether the graph is of ops that ran eagerly, outside of every compiled graph
             (`Capture.eager`).
-        runs: how often the graph ran in its capture. Of an eager graph it is stored, and compared
-            with the capture.
+        runs: how often the graph ran in its capture; stored and compared if `counted`, and of an
+            eager graph.
+        counted: True if `runs` is known, so that it is stored and compared.
+        output: what the target returned, a pair of path and value for each leaf: a `Ref` to a value
+            of this graph, an `InputRef`, or a constant. `()` if that is what the graph returns, in
+            its order and without names; `None` if unknown. Only the last forward graph has it.
+        given: True for a graph that the user handed over: autograd added none of its aliases.
+        saver: of a backward in canonical form, the forward that saved its inputs.
         cause: of an eager graph, the graph break or skipped frame because of which its ops are in
             no compiled graph; None where none is known, as in a loaded file.
         groups: the ranks of each process group that was known when it was captured, by its name in
@@ -230,6 +250,10 @@ class Graph(OpChecks):
     classes: Mapping[str, str] = field(default_factory=dict)
     eager: bool = False
     runs: int = 1
+    counted: bool = False
+    output: tuple[tuple[str, Arg], ...] | None = None
+    given: bool = False
+    saver: Graph | None = None
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
@@ -340,8 +364,9 @@ class Graph(OpChecks):
 
     def __hash__(self) -> int:
         from .equality.canonical import canonical_graph
+        from .equality.common import as_captured
 
-        nodes = canonical_graph(self).nodes
+        nodes = canonical_graph(as_captured(self)).nodes
         counts = Counter(node.op for node in nodes if node.is_call)
         return hash((len(nodes), frozenset(counts.items())))
 

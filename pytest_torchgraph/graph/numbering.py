@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from .model import Graph, GraphKind
 from .module_paths import OwnModule
+from .savers import with_savers
 
 
 def numbered(
@@ -16,6 +17,8 @@ def numbered(
     own_modules: Mapping[str, OwnModule] | None = None,
 ) -> tuple[Graph, ...]:
     """The graphs named after their kinds: `forward`, or `forward_0`, `forward_1` of several.
+
+    Each backward knows the forward that saved its inputs.
 
     Args:
         classes, own_modules: see `Graph`.
@@ -29,4 +32,4 @@ def numbered(
         used[graph.kind] += 1
         own = own_modules or {}
         named.append(replace(graph, name=name, classes=classes or {}, own_modules=own))
-    return tuple(named)
+    return with_savers(named)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 import torch.export
+import torch.utils._pytree as pytree
+from torch.export.graph_signature import OutputKind
 
 from .. import torch_private
 from ..convert import source_lines
 from ..convert.canonical_names import CanonicalNames
-from ..convert.from_fx import Naming, convert
+from ..convert.constants import rounded, value_of_constant
+from ..convert.from_fx import Converted, Naming, convert
 from ..errors import CaptureError
+from ..graph.model import Graph, Ref
 from ..ops.levels import Level
 from .protocol import Captured
+from .returned import NamedValue, leaves_of, output_of
 from .step.named_tensors import NamedTensors
 from .step.step import Step
 
@@ -59,7 +64,15 @@ class Export:
                 invocation.raise_what_the_target_raises(error)
                 raise CaptureError(_why(error)) from error
             step.run(program.module(), backward=None)
-        naming = Naming(signature_names(program), named.modules)
+        naming = Naming(
+            signature_names(program),
+            named.modules,
+            values={
+                node: value_of_constant(program.constants.get(name))
+                for node, name in program.graph_signature.inputs_to_lifted_tensor_constants.items()
+                if _is_lifted(program, node)
+            },
+        )
         found = convert(
             program.graph_module,
             name="forward",
@@ -68,7 +81,8 @@ class Export:
             canon=canon,
             naming=naming,
         )
-        return Captured([found])
+        graph = with_outputs_of_program(found, program)
+        return Captured([replace(found, graph=graph)])
 
 
 _OF_DEBUGGING = ("For more ", "For extended ", "For C++ ", "If you suspect ", "The error above ")
@@ -110,6 +124,32 @@ class _Function(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._target[0](*args, **kwargs)
+
+
+def _is_lifted(program: torch.export.ExportedProgram, name: str) -> bool:
+    """Return True for a constant that the target's code made: torch lifts it where it is made."""
+    users = [
+        user
+        for node in program.graph.find_nodes(op="placeholder")
+        if node.name == name
+        for user in node.users
+    ]
+    return bool(users) and all("lift_fresh" in str(user.target) for user in users)
+
+
+def with_outputs_of_program(found: Converted, program: torch.export.ExportedProgram) -> Graph:
+    """The graph of an exported program with what it returns, as its signature describes that."""
+    (output,) = program.graph.find_nodes(op="output")
+    specs = zip(program.graph_signature.output_specs, output.args[0], strict=True)
+    values = [
+        NamedValue(found.names[value.name]) if isinstance(value, torch.fx.Node) else value
+        for spec, value in specs
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    returned = [Ref(value) if isinstance(value, NamedValue) else rounded(value) for value in values]
+    structure = pytree.tree_unflatten(values, program.call_spec.out_spec)
+    leaves = leaves_of(structure, lambda name: name, NamedValue)
+    return replace(found.graph, output=output_of(leaves, returned, Ref, exact=True))
 
 
 def signature_names(program: torch.export.ExportedProgram) -> dict[str, tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 import torch.fx
 import torch.utils._pytree as pytree
+from torch.overrides import TorchFunctionMode
 
 from .. import torch_private
 from ..convert import source_lines
@@ -55,12 +56,15 @@ class Fx:
         invocation = step.invocation
         root, method = _root(invocation.target)
         values = _arguments(invocation)
-        module = self._trace(root, method, values, invocation)
+        made = _MadeTensors()
+        with made:
+            module = self._trace(root, method, values, invocation)
         recorder = _Recorder(module, canon)
         step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
         inputs = _inputs(module.graph, self.concrete_args or {})
-        naming = Naming(inputs, invocation.named.modules, plain=True)
+        modules = invocation.named.modules
+        naming = Naming(inputs, modules, plain=True, is_made=made.is_made)
         found = convert(module, name=kind, kind=kind, level="fx", canon=canon, naming=naming)
         return Captured([found])
 
@@ -83,6 +87,28 @@ class Fx:
         for name in defaults.keys() - fixed.keys():
             _forget(graph, name)
         return torch.fx.GraphModule(tracer.root, graph, type(root).__name__)
+
+
+class _MadeTensors(TorchFunctionMode):
+    """Notes the tensors that the target's code makes while it is traced, of nothing but numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: dict[int, torch.Tensor] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if type(result) is torch.Tensor:
+            tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+            if all(map(self.is_made, tensors)):
+                self._made[id(result)] = result
+        return result
+
+    def is_made(self, tensor: Any) -> bool:
+        """Return True for a tensor that was made meanwhile."""
+        return self._made.get(id(tensor)) is tensor
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
 STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
 """The files that an update settled in a test's running phase.
 
-Each as "created", "updated", "renamed", "removed", "unchanged" or "refused", the file's path, and
-what is new in it, or why it is refused; "" for nothing.
+Each as "created", "updated", "renamed", "extended", "removed", "unchanged" or "refused", the file's
+path, and what is new in it, or why it is refused; "" for nothing.
 """
 
 REPLACED: pytest.StashKey[list[tuple[str, Mismatch]]] = pytest.StashKey()

@@ -221,8 +221,12 @@ class GraphSnapshot(SnapshotAssertion):
             how = "created" if mismatch.is_new else "updated"
             change = changes.describe(mismatch, self._detail)
         elif not same_text:
-            change = changes.renamed(str(result.recalled_data), self._current, self._detail)
+            stored = str(result.recalled_data)
+            change = changes.renamed(stored, self._current, self._detail)
             how = "renamed" if change else how
+            if not change:
+                change = changes.extended(stored, str(result.asserted_data))
+                how = "extended" if change else how
         if comparison.release != files.running:
             how, change = "created", changes.beside(comparison.release, files, change)
         if how != "unchanged":
@@ -275,7 +279,7 @@ class GraphSnapshot(SnapshotAssertion):
         """Record for the report that this test's update settled a file.
 
         Args:
-            how: "created", "updated", "renamed", "removed", "unchanged" or "refused".
+            how: "created", "updated", "renamed", "extended", "removed", "unchanged" or "refused".
             location: the file's path.
             change: what is new in it, or why it is refused; "" for nothing.
         """

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST = 3
 """How many findings, graphs or counts are named, so that it is one line; the others are counted."""
 
+_CONSTANT = re.compile(r' +%\S+ = (?:constant|get_attr\[""\])\(')
+"""A line with the value of a constant."""
+
 MOST_OF_MESSAGE = 200
 """How many characters of an error's message are shown, so that it is one line."""
 
@@ -75,6 +78,30 @@ def renamed(stored: str, subject: AnySubject, detail: Detail) -> str:
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
     noun = "name" if len(pairs) == 1 else "names"
     return f"{len(pairs)} {noun}: {', '.join([*shortest][:MOST])}{_more([*shortest])}"
+
+
+def extended(stored: str, text: str) -> str:
+    """The facts that a text has and a stored one of an older version lacks; "" if there are none.
+
+    Such a file matches any of these facts, so that an update has to add them.
+    """
+    from ..graph.text.format import FACTS_VERSION, GIVEN, TIMES
+
+    first = f"torchgraph {FACTS_VERSION}\n"
+    if not text.startswith(first) or stored.startswith(first):
+        return ""
+    lines = text.split("\n")
+    facts = {
+        "what the target returned": any(line.startswith("  output ") for line in lines),
+        "how often graphs ran": any(
+            line.endswith(" {") and f" {TIMES} " in line and not line.startswith(("eager_", " "))
+            for line in lines
+        ),
+        "the values of constants": any(map(_CONSTANT.match, lines)),
+        "whose the graphs are": any(line.endswith(f" {GIVEN} {{") for line in lines),
+    }
+    said = [fact for fact, is_said in facts.items() if is_said]
+    return f"says now: {', '.join(said)}"
 
 
 def _apart(pair: tuple[str, str]) -> tuple[str, str]:

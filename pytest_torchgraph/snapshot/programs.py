@@ -100,15 +100,19 @@ def _ops(graph: Graph) -> str:
 
 
 def _compare_runs(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:
-    """Compare how often the eager graphs ran; all else is equal, their names too."""
+    """Compare how often the graphs ran; all else is equal, their names too."""
+    differ = [
+        graph
+        for graph in subject.graphs
+        if graph.name in subject.runs and document.runs.get(graph.name, graph.runs) != graph.runs
+    ]
     lines = [
-        f"{name} {ran(runs)}, stored: {document.runs[name]}"
-        for name, runs in subject.runs.items()
-        if document.runs.get(name, runs) != runs
+        f"{graph.name} {ran(graph.runs)}, stored: {document.runs[graph.name]}" for graph in differ
     ]
     if len(lines) < 2:
         return (lines[0], ()) if lines else None
-    return f"{len(lines)} eager graphs ran another number of times", tuple(lines)
+    noun = "eager graphs" if all(graph.eager for graph in differ) else "graphs"
+    return f"{len(lines)} {noun} ran another number of times", tuple(lines)
 
 
 def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:

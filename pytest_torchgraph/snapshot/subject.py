@@ -41,8 +41,8 @@ class Subject:
 
     @property
     def runs(self) -> Mapping[str, int]:
-        """How often each eager graph ran, by its name."""
-        return {graph.name: graph.runs for graph in self.graphs if graph.eager}
+        """How often each graph ran that is eager or counted, by its name."""
+        return {g.name: g.runs for g in self.graphs if g.eager or g.counted}
 
     def to_text(self, detail: Detail, fold: bool = True) -> str:
         """The document that would be stored; with `fold=False`, with one line a node."""

@@ -16,6 +16,9 @@ from .stale import Stale, remove
 
 PRUNE = "--torchgraph-prune"
 
+BY_CAUSE = ("renamed", "extended")
+"""What an update did to a file whose graphs are equal: many of them are counted by the cause."""
+
 MOST = 10
 """How many files are listed of those that were replaced, renamed or left unchanged.
 
@@ -48,15 +51,15 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test that ran compared graphs"
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
-    counted = Counter(how for path, how, _ in written if how == "renamed" or path in run.replaced)
+    counted = Counter(how for path, how, _ in written if how in BY_CAUSE or path in run.replaced)
     many = {how: n for how, n in counted.items() if n > MOST and config.option.verbose <= 0}
     for path, how, what in written:
-        if how not in many or (how != "renamed" and path not in run.replaced):
+        if how not in many or (how not in BY_CAUSE and path not in run.replaced):
             yield f"{how}  {settings.shown(config, Path(path))}: {what}"
-    names = Counter(what.partition(": ")[2] for _, how, what in written if how == "renamed")
     for how, number in many.items():
-        if how == "renamed":
-            yield from (f"{how}  {_files(n)}: {what} (-v lists them)" for what, n in names.items())
+        if how in BY_CAUSE:
+            causes = Counter(what.partition(": ")[2] for _, other, what in written if other == how)
+            yield from (f"{how}  {_files(n)}: {what} (-v lists them)" for what, n in causes.items())
         else:
             yield f"{how}  {_files(number)} (-v lists them)"
     paths = {path for path, _, _ in written}

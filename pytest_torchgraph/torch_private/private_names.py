@@ -59,6 +59,11 @@ NAMES = {
     "dtensor_local": PrivateName(
         "torch.distributed.tensor:DTensor._local_tensor", "2.5", "the local ops of DTensor"
     ),
+    "without_modes": PrivateName(
+        "torch.utils._python_dispatch:_disable_current_modes",
+        "2.1",
+        "the values of constants",
+    ),
     "pending_result": PrivateName(
         "torch.distributed._functional_collectives:AsyncCollectiveTensor.elem",
         "2.1",
@@ -192,11 +197,6 @@ NAMES = {
         "torch._C:_push_on_torch_dispatch_stack",
         "2.0",
         "recording what runs beside compiled graphs",
-    ),
-    "without_modes": PrivateName(
-        "torch.utils._python_dispatch:_disable_current_modes",
-        "2.0",
-        "putting an optimizer's state back",
     ),
     "function_modes": PrivateName(
         "torch.overrides:_get_current_function_mode_stack", "2.0", "saying why code was recompiled"

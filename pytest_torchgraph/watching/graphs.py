@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -185,14 +186,21 @@ class _CompilationGraphs:
         if compiled.failure:
             return
         if compiled.is_capture:
-            if runs.get(CountedGraph(str(compiled.id or ""))):
-                self.own = self.levels["compiled_autograd"] = _captured(compiled, names)
+            if ran := runs.get(CountedGraph(str(compiled.id or ""))):
+                captured = [_counted(graph, ran) for graph in _captured(compiled, names)]
+                self.own = self.levels["compiled_autograd"] = captured
             return
-        self._backward_ran = runs.get(CountedGraph(str(compiled.id or ""), BACKWARD), 0) > 0
+        ran = runs.get(CountedGraph(str(compiled.id or "")), 0)
+        ran_backward = runs.get(CountedGraph(str(compiled.id or ""), BACKWARD), 0)
+        self._backward_ran = ran_backward > 0
         self._printed = printed = _PrintedCompilation(compiled, names)
-        self.levels = {
+        made: dict[Level, list[Graph]] = {
             "dynamo": printed.dynamo(),
             "aot": printed.aot(backward=self._backward_ran),
+        }
+        self.levels = {
+            level: [_counted(g, ran_backward if g.kind == "backward" else ran) for g in graphs]
+            for level, graphs in made.items()
         }
         if compiled.id is None or compiled.id.autograd is None:
             self.own = self.levels["aot"] or self.levels["dynamo"]
@@ -229,6 +237,10 @@ class _CompilationGraphs:
             return schedule_of(self._code[number], groups=groups)
         except UnreadableCodeError:
             return ()
+
+
+def _counted(graph: Graph, runs: int) -> Graph:
+    return replace(graph, runs=runs, counted=True)
 
 
 def _captured(compiled: Compilation, names: CanonicalNames) -> list[Graph]:

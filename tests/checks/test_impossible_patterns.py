@@ -76,7 +76,9 @@ NEVER: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "hint"), NEVER, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("pattern", "hint"), NEVER, ids=lambda value: getattr(value, "__qualname__", str(value)[:30])
+)
 @pytest.mark.parametrize("via", VIAS)
 def test_what_is_a_node_at_no_level_is_refused_at_each(
     captures: Callable[[str], Capture], via: str, pattern: Any, hint: str

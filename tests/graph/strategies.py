@@ -15,6 +15,7 @@ from pytest_torchgraph.graph import (
     Device,
     Effect,
     Graph,
+    InputRef,
     Node,
     Ref,
     SubgraphRef,
@@ -22,7 +23,7 @@ from pytest_torchgraph.graph import (
     TensorMeta,
 )
 from pytest_torchgraph.graph.model import GRAPH_KINDS, INPUT_OPS, EffectKind, GraphKind
-from pytest_torchgraph.graph.text.format import EAGER_KINDS, LAYOUTS
+from pytest_torchgraph.graph.text.format import EAGER_KINDS, EAGER_NAME, LAYOUTS
 from pytest_torchgraph.ops.levels import LEVELS, Level
 
 checked = settings(deadline=None, database=None, max_examples=40)
@@ -91,6 +92,11 @@ CONSTANTS = st.one_of(
     ATOMS,
     st.builds(Device, st.sampled_from(["cpu", "cuda:1"]) | TEXTS),
 )
+NUMBERS = st.booleans() | INTEGERS | FLOATS
+VALUES = NUMBERS | st.recursive(
+    st.lists(NUMBERS, max_size=3).map(tuple), lambda inner: st.lists(inner, max_size=3).map(tuple)
+)
+"""Values of constant tensors."""
 KEYS = st.one_of(TEXTS, INTEGERS, st.booleans(), st.tuples(TEXTS, INTEGERS))
 OPS = st.sampled_from(
     ["aten.mm.default", "aten.add.Tensor", "operator.getitem", "higher_order.cond", "torch.relu"]
@@ -122,6 +128,7 @@ DRAFTS = st.fixed_dictionaries(
         "name": NAMES,
         "op": OPS | TEXTS,
         "target": TEXTS,
+        "value": st.lists(VALUES, max_size=1).map(tuple),
         "args": st.lists(ARGS, max_size=3).map(tuple),
         "kwargs": st.dictionaries(TEXTS, ARGS, max_size=2),
         "result": RESULTS,
@@ -191,7 +198,7 @@ class _Assembler:
         self.nodes.append(
             Node(
                 *(name, kind, op),
-                args=() if kind == "get_attr" else self.fill(draft["args"]),
+                args=draft["value"] if kind == "get_attr" else self.fill(draft["args"]),
                 kwargs={} if kind == "get_attr" else self.fill(draft.get("kwargs", {})),
                 result=draft["result"],
                 module=module,
@@ -216,6 +223,36 @@ def graphs(depth: int = 1) -> st.SearchStrategy[Graph]:
         st.sampled_from(GRAPH_KINDS),
         st.sampled_from(LEVELS),
     )
+
+
+OUTPUTS = st.lists(
+    st.tuples(TEXTS | PATHS, CONSTANTS | HOLES | st.builds(InputRef, st.integers(0, 9), NAMES)),
+    max_size=3,
+    unique_by=lambda leaf: leaf[0],
+)
+
+
+def graphs_with_facts() -> st.SearchStrategy[Graph]:
+    """Any graph that says how often it ran, what the target returned, and whose it is."""
+    return st.builds(
+        _with_facts,
+        graphs().filter(lambda graph: not EAGER_NAME.match(graph.name)),
+        st.sampled_from([0, 1, 2, 3, 10**17]),
+        OUTPUTS,
+        st.booleans(),
+    )
+
+
+def _with_facts(graph: Graph, runs: int, output: list[Any], given: bool) -> Graph:
+    names = [node.name for node in graph.nodes if node.kind != "output"]
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, Hole):
+            return value
+        return Ref(names[value.number % len(names)]) if names else None
+
+    leaves = tuple((path, filled(value)) for path, value in output)
+    return replace(graph, runs=runs, counted=True, output=leaves, given=given)
 
 
 def eager_graphs() -> st.SearchStrategy[Graph]:

@@ -172,20 +172,22 @@ def test_nothing_is_said_where_the_same_is_saved() -> None:
 # -- inputs in another order -----------------------------------------------------------------------
 
 
-def parameters(*names: str) -> Graph:
-    inputs = "\n".join(
-        ["%x = input : f32[2, 3]", *(f"%{n} = parameter : f32[2, 3]" for n in names)]
-    )
+def inputs(*names: str, role: str = "input") -> Graph:
+    lines = ["%x = input : f32[2, 3]", *(f"%{n} = {role} : f32[2, 3]" for n in names)]
     body = ["%y = aten.mul(%x, %b)", *(f"%{n}/add = aten.add(%y, %{n})" for n in "abcd")]
     returned = ", ".join(f"%{n}/add" for n in "abcd")
-    return graph("\n".join([*body, f"return [{returned}]"]), inputs=inputs)
+    return graph("\n".join([*body, f"return [{returned}]"]), inputs="\n".join(lines))
 
 
 @pytest.mark.parametrize(
     ("order", "moved"),
     [("abdc", "%c"), ("dbca", "%d, %a"), ("dcba", "%c, %b and 1 more")],
 )
-def test_parameters_in_another_order_are_one_finding_that_says_so(order: str, moved: str) -> None:
-    found = difference(parameters(*"abcd"), parameters(*order))
+def test_inputs_in_another_order_are_one_finding_that_says_so(order: str, moved: str) -> None:
+    found = difference(inputs(*"abcd"), inputs(*order))
     assert len(found.findings) == 1
-    assert found.heading() == (f"1 edit: forward: the same 4 parameters in another order ({moved})")
+    assert found.heading() == (f"1 edit: forward: the same 5 inputs in another order ({moved})")
+
+
+def test_parameters_of_the_same_names_may_be_in_any_order() -> None:
+    assert not difference(inputs(*"abcd", role="parameter"), inputs(*"dbca", role="parameter"))

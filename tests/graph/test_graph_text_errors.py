@@ -42,8 +42,8 @@ BROKEN = {
     "what is left of a conflict": (f"{OK}{MARK}>>>>>>> theirs\n", "merge conflict, marked '>>>>>>"),
     "no version": (f"torchgraph {MARK}\n", "expected a version"),
     "newer": (
-        f"torchgraph 4{MARK}\n" + OK.partition("\n")[2],
-        "version 4, this release reads 1 to 3: upgrade pytest-torchgraph, or store the graph "
+        f"torchgraph 5{MARK}\n" + OK.partition("\n")[2],
+        "version 5, this release reads 1 to 4: upgrade pytest-torchgraph, or store the graph "
         "again with --torchgraph-update",
     ),
     "version and more": (f"torchgraph 1{MARK} or 2\n", "expected the end of the line"),
@@ -113,16 +113,41 @@ BROKEN = {
     ),
     "runs of a compiled graph": (
         f"torchgraph 2\nvia aot\n\nforward {MARK}× 2 {{\n",
-        "only an eager graph has a number of runs, and 'forward' is none: leave out '×' and the "
+        "'forward' has no number of runs (version 2 has it of eager graphs): leave out '×' and the "
         "number",
     ),
     "runs of a graph with a level": (
         f"torchgraph 2\n\neager_0: forward @ aot {MARK}× 2 {{\n",
-        "only an eager graph has a number of runs, and 'eager_0' is none",
+        "'eager_0' has no number of runs (version 2 has it of eager graphs)",
     ),
     "runs of a body": (
-        f"torchgraph 2\n\neager_0 {{\n  eager_1: forward {MARK}× 2 {{\n",
-        "only an eager graph has a number of runs, and 'eager_1' is none",
+        f"torchgraph 4\n\neager_0 {{\n  eager_1: forward {MARK}× 2 {{\n",
+        "'eager_1' has no number of runs (it is a body): leave out '×' and the number",
+    ),
+    "one run of a compiled graph": (
+        f"torchgraph 4\n\nforward @ aot {MARK}× 1 {{\n",
+        "the number of runs is 2 or more, not 1: leave out the number, that is one run",
+    ),
+    "output of an older version": (
+        document("%x = input\nreturn %x")[:-2] + f"  {MARK}output a = %x\n}}\n",
+        "expected 'save' or '}' after 'return'",
+    ),
+    "output before the return": (
+        f"torchgraph 4\n\nforward @ aot {{\n  %x = input\n  {MARK}output a = %x\n}}\n",
+        "an 'output' line comes after 'return' and before 'save'",
+    ),
+    "output twice": (
+        "torchgraph 4\n\nforward @ aot {\n  %x = input\n  return %x\n  output a = %x\n"
+        f"  {MARK}output a = 3\n}}\n",
+        "output 'a' is said twice",
+    ),
+    "output of no value": (
+        f"torchgraph 4\n\nforward @ aot {{\n  %x = input\n  return %x\n  {MARK}output a = %y\n}}\n",
+        "%y is used before it is defined",
+    ),
+    "ranks where one capture is wanted": (
+        f"torchgraph 4{MARK}\nmesh tp=2\n\nrank 0\n",
+        "the graphs of several ranks, and those of one capture are wanted",
     ),
     "no run": (
         f"torchgraph 2\n\neager_0 {MARK}× 0 {{\n",

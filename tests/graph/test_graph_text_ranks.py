@@ -81,7 +81,7 @@ def test_what_is_written_is_read_back(
     for (_, own), section in zip(sections, document.sections, strict=True):
         alone = parse_document(format_document(own, HEADER, detail))
         assert section.document.graphs == alone.graphs
-        assert section.document.runs == alone.runs
+        assert section.document.runs.items() >= alone.runs.items()
     assert document.ranks == tuple(sorted(rank for ranks in classes for rank in ranks))
     again = [(each.ranks, each.document.graphs) for each in document.sections]
     assert format_sections(document.mesh, again, document.header, detail) == text

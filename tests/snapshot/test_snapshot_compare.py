@@ -48,9 +48,9 @@ def test_a_text_with_a_broken_origin_is_not_taken_for_the_same(origin: str) -> N
 
 
 def test_a_version_that_is_newer_is_not_taken_for_the_same() -> None:
-    newer = text("relu").replace("torchgraph 1", "torchgraph 4")
+    newer = text("relu").replace("torchgraph 1", "torchgraph 5")
     assert not same_text(newer, text("relu"))
-    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 4.*upgrade.*--torchgraph-up"):
+    with pytest.raises(GraphFormatError, match=r"^path:1:\d+: version 5.*upgrade.*--torchgraph-up"):
         parse_stored(newer, "path")
 
 

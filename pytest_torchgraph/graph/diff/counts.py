@@ -7,7 +7,7 @@ from ..text.parse import Document
 
 
 def differing_counts(old: Document, new: Document) -> list[str]:
-    """A line for each eager graph that ran more or less often, and for each count that differs.
+    """A line for each graph that ran more or less often, and for each count that differs.
 
     Args:
         old, new: the documents; of one with graphs their ops are counted.

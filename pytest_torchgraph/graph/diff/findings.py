@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..cost.cost import UNKNOWN, Cost
+from ..equality.common import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node
@@ -191,7 +192,7 @@ def _module(changes: Sequence[Change]) -> str:
 class PairDiff:
     """The raw lists for one pair of graphs; one of the two is None where a graph came or went.
 
-    All lists of two eager graphs are empty where these differ in the number of their runs alone.
+    All lists are empty if the graphs differ in the number of their runs alone.
     """
 
     before: Graph | None
@@ -203,9 +204,9 @@ class PairDiff:
 
     @property
     def runs(self) -> tuple[int, int] | None:
-        """How often both ran, where they ran eagerly, and not as often as each other; else None."""
+        """How often both ran, if both know it and the numbers differ; else None."""
         old, new = self.before, self.after
-        if old is None or new is None or not (old.eager and new.eager) or old.runs == new.runs:
+        if old is None or new is None or not runs_differ(old, new):
             return None
         return old.runs, new.runs
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..census import bodies_of
 from ..cost.flops import Flops, flops_of, flops_of_call
+from ..equality.common import runs_differ
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node
 from .bearers import Bearers, Ledger
@@ -26,7 +27,7 @@ def flops_by_finding(bearers: Bearers) -> list[int | None]:
         matching = bearers.matching(old, new)
         if matching is not None:
             _Edits(bearers, ledger).add(matching, new.runs)
-        if old.eager and new.eager and old.runs != new.runs:
+        if runs_differ(old, new):
             _add(ledger, bearers.of_graphs((old, new)), _flops(old), new.runs - old.runs)
     return ledger.figures
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ..equality.canonical import canonical
+from ..equality.common import as_captured, common
 from ..equality.equal import EquivalenceClasses, pairing
-from ..model import Graph, Node, is_projection
-from ..text.format import format_name, format_node, ran
+from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
+from ..text.format import format_arg, format_name, format_node, ran
 from .by_code import with_lines_as_one, with_parts_as_one
 from .consequences import with_consequences
 from .corresponding import corresponding
@@ -26,6 +27,9 @@ in which all names are alike the work would be the square of their number."""
 
 MAX_NAMES = 6
 """How many values are named that are saved or not."""
+
+MAX_OUTPUTS = 3
+"""How many outputs of the target are named that differ."""
 
 MAX_MOVED = 2
 """How many inputs are named that are in another order."""
@@ -65,7 +69,12 @@ def find_changes(
     savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
     origins = Origins()
+    if not all(graph.given for graph in (*before, *after)):
+        before, after = [*map(as_captured, before)], [*map(as_captured, after)]
+    ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
     for old, new in corresponding(canonical(before), canonical(after), classes):
+        if old is not None and new is not None:
+            old, new = common(old, new)
         origins.pairs.append((old, new))
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
@@ -82,7 +91,10 @@ def find_changes(
         start = len(graphs)
         names = _compare(old, new, known, into, graphs, classes, origins)
         if (pair := PairDiff(old, new)).runs is not None:
-            whole.append(_ran(old, new))
+            if old.eager:
+                whole.append(_ran([(old, new)]))
+            else:
+                ran_otherwise.setdefault(pair.runs, []).append((old, new))
             if len(graphs) == start:
                 graphs.append(pair)
         if kind == "forward":
@@ -93,6 +105,7 @@ def find_changes(
         findings = with_consequences(findings, backward, origins)
     else:
         findings += backward
+    findings += map(_ran, ran_otherwise.values())
     findings += whole
     return findings, graphs, origins
 
@@ -118,7 +131,7 @@ def _compare(
     origins: Origins,
 ) -> Mapping[str, str]:
     """Compare two graphs and their bodies; returns the names that correspond."""
-    if classes.number(old) == classes.number(new):
+    if classes.equal(old, new):
         return _names_of_equal(old, new)
     comparison = group_changes(classes.flat(old), classes.flat(new), names)
     origins.matchings.append(comparison.matching)
@@ -215,6 +228,12 @@ def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Fi
 
 def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str, str]) -> Finding:
     """Say so where all that differs is what a forward saves for its backward."""
+    returns = [change for change in finding.changes if change.node.kind == "output"]
+    # An input that the target merely returns comes and goes with that.
+    rest = [c for c in finding.changes if c.node.kind not in ("output", "placeholder")]
+    outputs = _outputs_in_words(old, new, names) if returns and not rest else ""
+    if outputs:
+        return one_place(finding.changes, f"{finding.graph}: {outputs}")
     before, after = finding.before, finding.after
     if len(finding.changes) != 1 or before is None or after is None or after.kind != "output":
         return finding
@@ -229,6 +248,44 @@ def _explain_saved(finding: Finding, old: Graph, new: Graph, names: Mapping[str,
     what = ", ".join(parts[:MAX_NAMES]) or "in another order"
     summary = f"{finding.graph}: other values are saved for the backward ({what})"
     return one_place(finding.changes, summary)
+
+
+def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
+    """Say which outputs of the target differ; "" if none does, or they are unknown."""
+    if old.output is None or new.output is None:
+        return ""
+    was = {path: _renamed(value, names) for path, value in _leaves(old)}
+    now = dict(_leaves(new))
+    parts = [
+        f"output {path!r} returned {_value(was[path])} before, {_value(value)} now"
+        for path, value in now.items()
+        if path in was and _value(was[path]) != _value(value)
+    ]
+    parts += [f"output {path!r} is new: {_value(now[path])}" for path in now if path not in was]
+    parts += [
+        f"output {path!r} is gone: it returned {_value(was[path])}"
+        for path in was
+        if path not in now
+    ]
+    more = f" and {len(parts) - MAX_OUTPUTS} more" if len(parts) > MAX_OUTPUTS else ""
+    return ", ".join(parts[:MAX_OUTPUTS]) + more
+
+
+def _leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
+    """The outputs of the target, by their paths: of a sequence by their positions."""
+    if graph.output:
+        return graph.output
+    returned = graph.nodes[-1].args[0]
+    values = returned if isinstance(returned, tuple) else (returned,)
+    return [(str(at), value) for at, value in enumerate(values)]
+
+
+def _value(value: Arg) -> str:
+    return f"input %{format_name(value.name)}" if isinstance(value, InputRef) else format_arg(value)
+
+
+def _renamed(value: Arg, names: Mapping[str, str]) -> Arg:
+    return Ref(names.get(value.name, value.name)) if isinstance(value, Ref) else value
 
 
 def _names_of_equal(old: Graph, new: Graph) -> Mapping[str, str]:
@@ -303,11 +360,16 @@ def _ops_of(old: Graph | None, new: Graph | None) -> Finding:
     )
 
 
-def _ran(old: Graph, new: Graph) -> Finding:
-    """The finding that an eager graph ran another number of times."""
-    label = _label(old, new)
-    change = Change("changed", label, old.nodes[-1], new.nodes[-1])
-    return one_place((change,), f"{label} {ran(new.runs)}, before: {old.runs}", of_graph=True)
+def _ran(pairs: Sequence[tuple[Graph, Graph]]) -> Finding:
+    """The finding that graphs ran another number of times, the same for each of them."""
+    labels = [_label(old, new) for old, new in pairs]
+    changes = [
+        Change("changed", label, old.nodes[-1], new.nodes[-1])
+        for label, (old, new) in zip(labels, pairs, strict=True)
+    ]
+    old, new = pairs[0]
+    summary = f"{', '.join(labels)} {ran(new.runs)}, before: {old.runs}"
+    return one_place(changes, summary, of_graph=True)
 
 
 def _label(old: Graph, new: Graph) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 from ...errors import CaptureError
 from ...ops.levels import SAVING_LEVELS
 from ..cost.saved import base, owners_of_saved, storage_bytes
+from ..equality.common import runs_differ
 from ..model import Graph, Node, Ref, is_projection
 from .bearers import Bearers, Ledger, Side
 from .correspondence import Correspondence
@@ -42,7 +43,7 @@ class _Saved:
             matching = self.bearers.matching(old, new)
             if matching is not None and (old.saved or new.saved):
                 self._add_matching(matching, new.runs)
-            if old.eager and new.eager and old.runs != new.runs:
+            if runs_differ(old, new):
                 self._add_graph((old, new), old, new.runs - old.runs)
         return self.ledger.figures
 

@@ -2,7 +2,8 @@
 
 Ops that compute the same are written as one, since releases of torch disagree on ops that move no
 data. One release wraps saved values and gradients into `aten.detach`, the next does not; below
-autograd that is another name for the same tensor. `aten.view`, `aten._unsafe_view` and
+autograd that is another name for the same tensor. In a graph that the user handed over it is an op
+like any other, since autograd added none. `aten.view`, `aten._unsafe_view` and
 `aten.reshape` give the same values in another shape; where a reshape copies, a `clone` stands
 beside it. An exported program has `contiguous` instead, in one release written out before the view
 and in the next within the reshape. It may also hold an `empty` that nothing uses. A graph itself
@@ -17,6 +18,7 @@ from dataclasses import replace
 
 from ...ops.levels import ATEN_LEVELS
 from ..model import Arg, Effect, Graph, Node, Ref, iter_refs
+from ..savers import with_savers
 
 BELOW_AUTOGRAD = ATEN_LEVELS
 """The levels of graphs that autograd has been applied to already."""
@@ -55,15 +57,15 @@ def canonical(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
             continue
         if graph.kind == "backward" and graph.level in BELOW_AUTOGRAD:
             graph = _with_saved(graph, names)
-        aliases = _aliases(graph)
+        aliases = aliases_of(graph)
         canonical_graphs.append(_without(graph, aliases))
         names.update(aliases)
-    return tuple(canonical_graphs)
+    return with_savers(canonical_graphs)
 
 
 def canonical_graph(graph: Graph) -> Graph:
     """The canonical form of one graph; the same object where it is canonical already."""
-    return _without(graph, _aliases(graph))
+    return _without(graph, aliases_of(graph))
 
 
 def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
@@ -75,16 +77,17 @@ def _without(graph: Graph, aliases: Mapping[str, str]) -> Graph:
         kept = [node for node in graph.nodes if node.name not in left_out]
         saved = dict.fromkeys(_renamed(graph.saved, aliases))
         nodes = tuple([_rewritten(node, aliases) for node in kept])
-        return replace(graph, nodes=nodes, saved=tuple(saved), subgraphs=subgraphs)
+        output = _renamed(graph.output, aliases)
+        return replace(graph, nodes=nodes, saved=tuple(saved), subgraphs=subgraphs, output=output)
     if any(new is not old for new, old in zip(subgraphs, graph.subgraphs, strict=True)):
         return replace(graph, subgraphs=subgraphs)
     return graph
 
 
-def _aliases(graph: Graph) -> dict[str, str]:
+def aliases_of(graph: Graph) -> dict[str, str]:
     """The name of the original value of each alias, by the alias's name."""
     originals: dict[str, str] = {}
-    if graph.level in BELOW_AUTOGRAD:
+    if graph.level in BELOW_AUTOGRAD and not graph.given:
         for node in graph.nodes:
             if node.op == ALIAS_OP and len(node.args) == 1 and isinstance(node.args[0], Ref):
                 source = node.args[0].name

@@ -9,12 +9,15 @@ bounded backtracking.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 
 from ..model import Graph
 from .canonical import canonical_graph
+from .common import common
 from .numbered_graph import NumberedGraph
+from .order_free import OrderFree
 
 COLOR_ROUNDS = 3
 """How often the colours of dead nodes are refined, by users and then by operands.
@@ -31,9 +34,13 @@ hours. Only graphs with much symmetric dead code come near.
 """
 
 
+_IN_ORDER = "saves_in_order_of"
+"""Where a forward notes the one that was seen to save the same values in the same order."""
+
+
 def isomorphic(a: Graph, b: Graph) -> bool:
     """Whether two graphs have the same dataflow (see `Graph`)."""
-    return pairing(canonical_graph(a), canonical_graph(b)) is not None
+    return pairing(a, b) is not None
 
 
 class EquivalenceClasses:
@@ -46,7 +53,8 @@ class EquivalenceClasses:
     Attributes:
         ids: numbers by what they stand for: live parts, colours and classes.
         known: each graph that was classified, with the number of its class, by `id`.
-        flats: each graph that was numbered, by `id`.
+        flats: each graph that was numbered for a diff, by `id`.
+        order_free: likewise each that was numbered for equality.
         alike: one graph of each class, with its number, by live part and colours of dead nodes.
     """
 
@@ -54,51 +62,97 @@ class EquivalenceClasses:
         self.ids: dict[Hashable, int] = {}
         self.known: dict[int, tuple[Graph, int]] = {}
         self.flats: dict[int, NumberedGraph] = {}
-        self.alike: dict[Hashable, list[tuple[NumberedGraph, int]]] = {}
+        self.order_free: dict[int, OrderFree] = {}
+        self.alike: dict[Hashable, list[tuple[OrderFree, int]]] = {}
 
     def flat(self, graph: Graph) -> NumberedGraph:
         """The numbered graph, in whose labels a subgraph is the number of its class."""
         flat = self.flats.get(id(graph))
         if flat is None:
-            bodies = {sub.name: sub for sub in graph.subgraphs}
-
-            def label(name: str) -> str:
-                return str(self.number(bodies[name])) if name in bodies else f"?{name}"
-
-            flat = self.flats[id(graph)] = NumberedGraph(graph, label)
+            flat = self.flats[id(graph)] = NumberedGraph(graph, self._label(graph))
         return flat
+
+    def compared(self, graph: Graph) -> OrderFree:
+        """The numbered graph as it is compared."""
+        flat = self.order_free.get(id(graph))
+        if flat is None:
+            flat = self.order_free[id(graph)] = OrderFree(graph, self._label(graph))
+        return flat
+
+    def _label(self, graph: Graph) -> Callable[[str], str]:
+        bodies = {sub.name: sub for sub in graph.subgraphs}
+
+        def label(name: str) -> str:
+            return str(self.number(bodies[name])) if name in bodies else f"?{name}"
+
+        return label
+
+    def equal(self, first: Graph, second: Graph) -> bool:
+        """Return True if two graphs are in one class."""
+        if self._in_order(first, second) is not None:
+            return True
+        return self._may_be_equal(first, second) and self.number(first) == self.number(second)
+
+    def pairing(self, first: Graph, second: Graph) -> list[int] | None:
+        """For each node of `first` the number of its counterpart; None if the graphs differ."""
+        found = self._in_order(first, second)
+        if found is None and self._may_be_equal(first, second):
+            found = _paired(self.compared(first), self.compared(second))
+        return found
+
+    def _may_be_equal(self, first: Graph, second: Graph) -> bool:
+        """Return False for graphs of other nodes, for which no order has to be worked out."""
+        a, b = self.flat(first), self.flat(second)
+        return len(a.nodes) == len(b.nodes) and Counter(a.valueless) == Counter(b.valueless)
+
+    def _in_order(self, first: Graph, second: Graph) -> list[int] | None:
+        """The same for graphs whose saved values and sums are in one order, as they mostly are.
+
+        That takes half as long. Those of a backward are only if its forward's are, which was
+        compared before.
+        """
+        savers = first.saver, second.saver
+        if savers[0] is not savers[1]:
+            known = None if savers[0] is None else savers[0].__dict__.get(_IN_ORDER)
+            if known is None or known() is not savers[1]:
+                return None
+        found = _paired(self.flat(first), self.flat(second))
+        if found is not None and first.saved:
+            first.__dict__[_IN_ORDER] = weakref.ref(second)
+        return found
 
     def number(self, graph: Graph) -> int:
         """The number of a graph's class."""
         entry = self.known.get(id(graph))
         if entry is None:
-            entry = self.known[id(graph)] = graph, self._classify(self.flat(graph))
+            entry = self.known[id(graph)] = graph, self._classify(self.compared(graph))
         return entry[1]
 
-    def _classify(self, flat: NumberedGraph) -> int:
+    def _classify(self, flat: OrderFree) -> int:
         canonical = _canonical_numbers(flat)
         dead = [i for i in range(len(flat.nodes)) if i not in canonical]
         form: Hashable = (
             len(flat.inputs),
             len(flat.graph.saved),
-            *((flat.labels[i], *[canonical[o] for o in flat.operands[i]]) for i in canonical),
+            flat.graph.output is None,
+            *((flat.valueless[i], *[canonical[o] for o in flat.operands[i]]) for i in canonical),
         )
         form = self.ids.setdefault(form, len(self.ids))
         colors = _colors(flat, dead, lambda i: ("live", form, canonical[i]), self.ids)
         alike = self.alike.setdefault((form, *sorted(colors.values())), [])
         for other, number in alike:
-            if not dead or _paired(flat, other) is not None:
+            if not (dead or flat.values) or _paired(flat, other) is not None:
                 return number
         number = self.ids.setdefault(("graph", len(self.ids)), len(self.ids))
         alike.append((flat, number))
         return number
 
 
-def _canonical_numbers(flat: NumberedGraph) -> dict[int, int]:
+def _canonical_numbers(flat: OrderFree) -> dict[int, int]:
     """Numbers of the inputs and of all nodes that the output needs, the same in equal graphs."""
-    numbers = {i: number for number, i in enumerate(flat.inputs)}
+    numbers = {i: number for number, i in enumerate(flat.roots)}
     todo = [len(flat.nodes) - 1] if flat.nodes else []
-    for i in flat.inputs:
+    for i in flat.roots:
         todo.extend(flat.operands[i])
     while todo:
         i = todo.pop()
@@ -113,20 +167,25 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
 
     Nodes are numbered by their positions in the canonical forms.
     """
+    given, (first, second) = second, common(first, second)
     first, second = canonical_graph(first), canonical_graph(second)
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
         return None
     classes = EquivalenceClasses()
-    return _paired(classes.flat(first), classes.flat(second))
+    partners = classes.pairing(first, second)
+    if partners is None or given.nodes is second.nodes:
+        return partners
+    position = {node.name: at for at, node in enumerate(canonical_graph(given).nodes)}
+    return [position[second.nodes[partner].name] for partner in partners]
 
 
 def _paired(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:
     if len(a.nodes) != len(b.nodes) or len(a.graph.saved) != len(b.graph.saved):
         return None
-    if len(a.inputs) != len(b.inputs) or Counter(a.labels) != Counter(b.labels):
+    if len(a.roots) != len(b.roots) or Counter(a.valueless) != Counter(b.valueless):
         return None
     pairs = _Pairing(a, b)
-    roots = list(zip(a.inputs, b.inputs, strict=True))
+    roots = list(zip(a.roots, b.roots, strict=True))
     if a.nodes:
         roots.append((len(a.nodes) - 1, len(b.nodes) - 1))
     if not pairs.pair_all(roots):
@@ -162,7 +221,7 @@ class _Pairing:
                 continue
             if self.forward[i] != -1 or self.backward[j] != -1:
                 return False
-            if self.a.labels[i] != self.b.labels[j]:
+            if self.a.valueless[i] != self.b.valueless[j] or not self.same_value(i, j):
                 return False
             if len(self.a.operands[i]) != len(self.b.operands[j]):
                 return False
@@ -171,6 +230,11 @@ class _Pairing:
             self.paired.append(i)
             todo.extend(zip(self.a.operands[i], self.b.operands[j], strict=True))
         return True
+
+    def same_value(self, i: int, j: int) -> bool:
+        """Return True unless the nodes are constants of different values; unknown equals any."""
+        value, other = self.a.values.get(i), self.b.values.get(j)
+        return value == other or value is None or other is None
 
     def pair_dead(self) -> bool:
         """Pair the nodes that neither output nor side effects need; false if that fails."""
@@ -292,7 +356,7 @@ def _colors(
     colors: dict[int, int] = {}
     for i in dead:
         below = tuple(colors[o] if o in members else intern(live(o)) for o in flat.operands[i])
-        colors[i] = intern((flat.labels[i], below))
+        colors[i] = intern((flat.valueless[i], below))
     for _ in range(COLOR_ROUNDS):
         above: dict[int, int] = {}
         for i in reversed(dead):

@@ -5,7 +5,8 @@ All dependencies become one thing, the ordered operands of a node:
 - its arguments, in order;
 - `Node.after`, the writes that it must come after;
 - the effect before its own on the same resource (an input, an attribute, the random numbers, ...);
-- for the output, the values saved for backward and the last effect on each resource.
+- for the output, the values saved for backward, those that the target returned (`Graph.output`),
+  and the last effect on each resource.
 
 So equality and diff need not know of side effects, and a node is live where it is reachable from
 the output.
@@ -16,7 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from ..model import Arg, Device, Graph, Node, Ref, Result, SubgraphRef, Symbol, TensorMeta
+from ..model import (
+    Arg,
+    Device,
+    Graph,
+    InputRef,
+    Node,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
 from ..text.format import format_arg, format_key, format_result, quote
 
 
@@ -28,8 +40,11 @@ class NumberedGraph:
         nodes: its nodes; the output is the last.
         index: the number of each node, by its name.
         inputs: numbers of the placeholders.
+        roots: those that are compared in their order.
         labels: for each node all that is compared apart from operands, as a string: kind, op,
             constants, effects, dtype and shape, and the classes of subgraphs.
+        valueless: the labels, without the values of constant tensors.
+        values: the value of each constant tensor, as a string, if it is known.
         plain: the labels without the classes of subgraphs.
         shapeless: the labels without dtype and shape.
         operands: for each node the numbers of its operands, in the order above.
@@ -42,7 +57,10 @@ class NumberedGraph:
         self.nodes = graph.nodes
         self.index = {node.name: i for i, node in enumerate(graph.nodes)}
         self.inputs = [i for i, node in enumerate(self.nodes) if node.kind == "placeholder"]
+        self.roots = self.inputs
         self.labels: list[str] = []
+        self.valueless = self.labels
+        self.values: dict[int, str] = {}
         self.plain: list[str] = []
         self.shapeless: list[str] = []
         self.operands: list[list[int]] = []
@@ -58,6 +76,8 @@ class NumberedGraph:
             label = f"{call}:{result}"
             self.shapeless.append(call)
             self.labels.append(label)
+            if is_constant(node) and node.args:
+                self.values[i] = format_arg(node.args)
             if graph.subgraphs:
                 label = f"{self._call(node, [], _no_label)}:{result}"
             self.plain.append(label)
@@ -66,17 +86,36 @@ class NumberedGraph:
             operands = [self.index[name] for name in refs]
             self.arity.append(len(operands))
             operands += [self.index[ref.name] for ref in node.after]
+            if node.kind == "output" and graph.output is not None:
+                operands += self._returned_by_target()
             if node.effects:
                 operands += [operand for operand in self._chain(node, i, heads) if operand != i]
             if node.kind == "output":
                 operands += [heads[key] for key in sorted(heads)]
             self.operands.append(operands)
+        if self.values:
+            self.valueless = [*self.labels]
+            for i, value in self.values.items():
+                self.labels[i] += f"={value}"
+                self.plain[i] += f"={value}"
+
+    def _returned_by_target(self) -> list[int]:
+        """Add to the label of the output what the target returned; the nodes among that."""
+        refs: list[str] = []
+        leaves = [
+            f"{quote(path)}={_skeleton(value, refs, _no_label)}"
+            for path, value in sorted(self.graph.output or (), key=_first)
+        ]
+        for labels in (self.labels, self.plain, self.shapeless):
+            labels[-1] += "".join(f" output {leaf}" for leaf in leaves)
+        return [self.index[name] for name in refs]
 
     def _call(self, node: Node, refs: list[str], subgraph_label: Callable[[str], str]) -> str:
         """The label without dtype and shape; the references in it are appended to `refs`."""
         if node.kind == "placeholder":
             return "placeholder"
-        args = [_skeleton(arg, refs, subgraph_label) for arg in node.args]
+        of_call = () if is_constant(node) else node.args
+        args = [_skeleton(arg, refs, subgraph_label) for arg in of_call]
         args += [
             f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
             for key in sorted(node.kwargs)
@@ -171,6 +210,11 @@ class NumberedGraph:
         return live
 
 
+def is_constant(node: Node) -> bool:
+    """Return True for a constant tensor, whose only argument is its value."""
+    return node.kind == "get_attr" or node.op == "constant"
+
+
 def _mutated(node: Node) -> Iterator[str]:
     """The names of what a node writes to."""
     return (effect.target.name for effect in node.effects if effect.target is not None)
@@ -207,4 +251,6 @@ def _skeleton(value: Arg, refs: list[str], subgraph_label: Callable[[str], str])
         return f"@{subgraph_label(value.name)}"
     if isinstance(value, Device):
         return "device"
+    if isinstance(value, InputRef):
+        return f"input {value.position}"
     return format_arg(value)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from .block import Block
 from .expanded import Expanded
 from .folded_names import EXPRESSION, NUMBER, PATH, STRING, evaluate, key_of
-from .format import EAGER_VERSION, VERSION
+from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .values import MAX_DEPTH, ValueReader, lines_of
 
 MAX_LINES = 500_000
@@ -37,7 +37,7 @@ MAX_CHARACTERS = 100_000_000
 MAX_NUMBERS = 20
 """The most numbers in one name that follow from that of the instance."""
 
-_FIRST = re.compile(rf"torchgraph {EAGER_VERSION}\Z")
+_FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
 _FOLDED = re.compile(rf" +(?:(each) |(but) |(?:{PATH}*\.)?{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
 _EAGER = re.compile(r"eager_[0-9]+(?![^ :])(?!.* @ )")
@@ -79,8 +79,10 @@ def expand(text: str) -> str:
     expanded = expand_lines(lines_of(text))
     if expanded is None:
         return text
-    version = EAGER_VERSION if expanded.eager else VERSION
-    return "\n".join([f"torchgraph {version}", *expanded.lines[1:]])
+    first = expanded.lines[0]
+    if first != f"torchgraph {FACTS_VERSION}":
+        first = f"torchgraph {EAGER_VERSION if expanded.eager else VERSION}"
+    return "\n".join([first, *expanded.lines[1:]])
 
 
 def expand_lines(lines: list[str]) -> Expanded | None:

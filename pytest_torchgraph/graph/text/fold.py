@@ -16,14 +16,14 @@ from ..model import INPUT_OPS
 from .expand import expand
 from .fold_series import MIN_SAVED, fold_series
 from .folded_names import NAME, STRING
-from .format import EAGER_VERSION, VERSION
+from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .ranges import Instance, ranges_of
 from .runs import MIN_INSTANCES, OTHER, OWN, Lines, Run, runs_of
 
 MAX_INSIDE = 20
 """How many instances around each other are looked into; a network has three or four."""
 
-_VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}](?:\n|\Z)")
+_VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -66,7 +66,8 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
             out.extend(folded)
     if not changed:
         return None
-    return "\n".join([f"torchgraph {EAGER_VERSION}", *out[1:]])
+    first = out[0] if out[0] == f"torchgraph {FACTS_VERSION}" else f"torchgraph {EAGER_VERSION}"
+    return "\n".join([first, *out[1:]])
 
 
 def parts_of(text: str) -> list[str | Lines]:

@@ -23,6 +23,7 @@ from ..model import (
     Effect,
     Graph,
     GraphKind,
+    InputRef,
     Node,
     Ref,
     Result,
@@ -42,6 +43,9 @@ Releases that know 1 alone refuse it.
 """
 RANKS_VERSION = 3
 """The version of a text with the graphs of several ranks, see `ranks`; older releases refuse it."""
+FACTS_VERSION = 4
+"""The version of a text that says what a target returned, how often a compiled graph ran, the value
+of a constant, or that the user handed a graph over; older releases refuse it."""
 LONG_RETURN = 3
 """The most values of a return that stand on one line.
 
@@ -64,7 +68,11 @@ VIA_LEVELS: dict[str, Level] = {
 """The level at which each mechanism captures, which the text leaves out where it is that one."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-"""The sign before the number of an eager graph's runs."""
+"""The sign before the number of a graph's runs."""
+GIVEN = "given"
+"""The word in the title of a graph that the user handed over."""
+ALIAS_OPS = ("aten.detach.default", "aten.alias.default")
+"""Ops that are nothing in a captured graph, and count in one that the user handed over."""
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./\-#<>]*\Z")
 PLAIN_OP = re.compile(r"[A-Za-z_]\w*(\.\w+)*\Z", re.ASCII)
@@ -111,8 +119,10 @@ def format_document(
     """
     header = header or Header()
     graphs = tuple(graphs)
-    is_eager = any(graph.eager for graph in graphs)
-    lines: list[str | Lines] = [f"torchgraph {EAGER_VERSION if is_eager else VERSION}"]
+    version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
+    if any(_has_facts(graph, detail) for graph in graphs):
+        version = FACTS_VERSION
+    lines: list[str | Lines] = [f"torchgraph {version}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
@@ -126,7 +136,8 @@ def format_document(
         if detail == "ops":
             lines.extend(_op_lines(graph, implied))
         else:
-            lines.extend(_graph_lines(graph, implied, full=detail == "full"))
+            marked = version == FACTS_VERSION
+            lines.extend(_graph_lines(graph, implied, full=detail == "full", marked=marked))
     lines.append("")
     text = "\n".join(
         chain.from_iterable((part,) if isinstance(part, str) else part.texts for part in lines)
@@ -138,12 +149,34 @@ def format_document(
     return folding.fold(text, lines)
 
 
-def _title(graph: Graph, default: Level | None) -> str:
+def _has_facts(graph: Graph, detail: Detail) -> bool:
+    """Return True if a graph needs `FACTS_VERSION`."""
+    if not graph.eager and shown_runs(graph) != 1:
+        return True
+    if detail == "ops":
+        return False
+    return bool(graph.output) or any(
+        (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
+        or (graph.given and node.op in ALIAS_OPS)
+        for each in graph.walk()
+        for node in each.nodes
+    )
+
+
+def shown_runs(graph: Graph) -> int:
+    """How often a graph ran, 1 if unknown."""
+    return graph.runs if graph.counted or graph.eager else 1
+
+
+def _title(graph: Graph, default: Level | None, *, marked: bool = False) -> str:
+    """The title of a graph; `marked` if it says that the user handed it over."""
     if graph.eager:
         return _eager_title(graph)
     kind = "" if graph.kind == graph.name else f": {graph.kind}"
     level = "" if graph.level == default else f" @ {graph.level}"
-    return f"{format_name(graph.name)}{kind}{level} {{"
+    given = f" {GIVEN}" if graph.given and marked else ""
+    title = f"{format_name(graph.name)}{kind}{level}{given}"
+    return f"{with_runs(title, shown_runs(graph))} {{"
 
 
 def _eager_title(graph: Graph) -> str:
@@ -161,7 +194,7 @@ def _eager_title(graph: Graph) -> str:
 
 
 def with_runs(title: str, runs: int) -> str:
-    """The title of an eager graph, and how often it ran, unless once: `eager_0 × 3`."""
+    """The title of a graph, and how often it ran, unless once: `eager_0 × 3`."""
     return title if runs == 1 else f"{title} {TIMES} {runs}"
 
 
@@ -178,10 +211,10 @@ def _op_lines(graph: Graph, default: Level | None) -> Iterator[str]:
 
 
 def _graph_lines(
-    graph: Graph, default: Level | None, *, full: bool, indent: str = ""
+    graph: Graph, default: Level | None, *, full: bool, indent: str = "", marked: bool = False
 ) -> Iterator[str | Lines]:
     """The lines of a graph, those together in which modules may repeat (`fold.parts_of`)."""
-    yield f"{indent}{_title(graph, default)}"
+    yield f"{indent}{_title(graph, default, marked=marked)}"
     inner = indent + "  "
     for sub in graph.subgraphs:
         if sub.eager:
@@ -199,6 +232,8 @@ def _graph_lines(
             section.texts.append(inner + format_node(node, full=full, plain=plain))
             section.names.append(node.name if node.name in plain else "")
         yield from _section(section)
+    for path, value in graph.output or ():
+        yield f"{inner}output {format_name(path)} = {format_arg(value)}"
     saved = [ref.name for ref in graph.saved]
     texts = [f"{inner}save %{format_name(name)}" for name in saved]
     yield from _section(Lines(texts, [_plain_name(name) for name in saved]))
@@ -317,6 +352,8 @@ def format_arg(value: Arg) -> str:
         return f"&{quote(value.name)}"
     if isinstance(value, Device):
         return f"device({quote(value.name)})"
+    if isinstance(value, InputRef):
+        return f"input({value.position}, {quote(value.name)})"
     if isinstance(value, Mapping):
         items = (f"{format_arg(key)}: {format_arg(item)}" for key, item in value.items())
         return f"{{{', '.join(items)}}}"

@@ -2,19 +2,23 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
     origin    = "via" word | "torch" release | "detail" word, separated by ", "
-    graph     = name [":" kind] ["@" level] ["×" runs] "{" NL { graph | node | save } "}" NL
+    graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
+                { graph | node | output | save } "}" NL
     node      = "%" name "=" op [ '["' target '"]' ] [ "(" args ")" ] [ ":" result ] suffix NL
               | "return" value suffix NL
               | "return [" NL { value "," NL } "]" suffix NL
+    output    = "output" name "=" value NL
     save      = "save" "%" name NL
     suffix    = { "!" effect [ "%" name ] } [ "after" "%" name { "," "%" name } ] [ "in" string ]
 
 A graph that is not inside another one, is called `eager_` and a number, and has no level in its
-title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It alone
-has runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
+title, is an eager one: at level "dispatch", of kind "forward" unless it says otherwise. It has
+runs, from 2. Version 2 differs from version 1 in that it may have such graphs, and in that
 repeated modules may be written once, which `expand` undoes before anything here is read.
 
-Version 3 has the graphs of several ranks, see `ranks`.
+Version 3 has the graphs of several ranks, see `ranks`. Version 4 has `output` lines, `given`
+graphs, runs of compiled graphs (0, or from 2) and the values of constants. A graph of an older
+version does not say any of these, which is not the same as none.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.
@@ -31,6 +35,7 @@ from ...errors import GraphFormatError
 from ...ops.levels import LEVELS, Level
 from ..model import (
     GRAPH_KINDS,
+    Arg,
     Detail,
     Graph,
     GraphKind,
@@ -43,6 +48,8 @@ from .format import (
     EAGER_KINDS,
     EAGER_NAME,
     EAGER_VERSION,
+    FACTS_VERSION,
+    GIVEN,
     RANKS_VERSION,
     TIMES,
     VERSION,
@@ -65,7 +72,7 @@ class Document:
         header: its second line.
         graphs: its graphs; none with `detail ops`.
         counts: with `detail ops`, for each graph its name and how often each op occurs.
-        runs: how often each eager graph ran, by its name.
+        runs: how often each graph ran that says so, by its name.
         version: of the format.
         folded: whether repeated modules are written once.
     """
@@ -121,6 +128,7 @@ class _Title(NamedTuple):
     level: Level
     eager: bool
     runs: int
+    given: bool
 
 
 @dataclass(slots=True)
@@ -130,6 +138,7 @@ class _Body:
     Attributes:
         nodes: its nodes; the last is the output where `returned`.
         names: their names.
+        output: the paths and values of its `output` lines.
         saved: the values of its `save` lines.
         subgraphs: its subgraphs, which come before the nodes.
         subgraph_names: their names.
@@ -138,6 +147,7 @@ class _Body:
 
     nodes: list[Node] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    output: dict[str, Arg] = field(default_factory=dict)
     saved: list[Ref] = field(default_factory=list)
     subgraphs: list[Graph] = field(default_factory=list)
     subgraph_names: set[str] = field(default_factory=set)
@@ -149,7 +159,7 @@ class _Parser(NodeReader):
 
     Attributes:
         version: the version in the first line.
-        runs: how often each eager graph that was read ran, by its name.
+        runs: how often each graph that was read ran, by its name.
     """
 
     def __init__(self, lines: list[str]):
@@ -164,14 +174,17 @@ class _Parser(NodeReader):
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
         version = self.match(re.compile(r"\d{1,9}"), "a version")
-        if int(version) == RANKS_VERSION:
+        mesh = int(version) == FACTS_VERSION and any(
+            line.startswith("mesh ") for line in self.lines[1:3]
+        )
+        if int(version) == RANKS_VERSION or mesh:
             self.fail(
                 "the graphs of several ranks, and those of one capture are wanted: read the file "
                 "with pytest_torchgraph.Ranks.load, or choose a rank"
             )
-        if int(version) not in (VERSION, EAGER_VERSION):
+        if int(version) not in (VERSION, EAGER_VERSION, FACTS_VERSION):
             self.fail(
-                f"version {version}, this release reads {VERSION} to {RANKS_VERSION}: upgrade "
+                f"version {version}, this release reads {VERSION} to {FACTS_VERSION}: upgrade "
                 "pytest-torchgraph, or store the graph again with --torchgraph-update"
             )
         self.version = int(version)
@@ -241,26 +254,36 @@ class _Parser(NodeReader):
                 f"behind the name, as in '{name}: forward @ aot'",
                 start,
             )
-        runs = self.title_runs(name, eager=eager)
+        given = self.has_facts and not eager and self.skip(f" {GIVEN}")
+        counted = eager or (self.has_facts and not inside)
+        runs = self.title_runs(name, eager=eager, counted=counted)
         self.expect(" {")
         self.end_of_line()
-        if eager:
+        if counted:
             self.runs[name] = runs
-        return _Title(name, kind, level, eager, runs)
+        return _Title(name, kind, level, eager, runs, given)
 
-    def title_runs(self, name: str, *, eager: bool) -> int:
-        """Read how often an eager graph ran; 1 where the title says nothing."""
+    @property
+    def has_facts(self) -> bool:
+        """True if the version can say what a target returned, and how often graphs ran."""
+        return self.version >= FACTS_VERSION
+
+    def title_runs(self, name: str, *, eager: bool, counted: bool) -> int:
+        """Read how often a graph ran; 1 where the title says nothing."""
         start = self.pos + 1
         if not self.skip(f" {TIMES} "):
             return 1
-        if not eager:
+        if not counted:
+            why = (
+                "it is a body"
+                if self.has_facts
+                else f"version {self.version} has it of eager graphs"
+            )
             self.fail(
-                f"only an eager graph has a number of runs, and {name!r} is none: leave out "
-                f"'{TIMES}' and the number",
-                start,
+                f"{name!r} has no number of runs ({why}): leave out '{TIMES}' and the number", start
             )
         runs = int(self.match(re.compile(r"[0-9]{1,18}"), "a number of runs"))
-        if runs < 2:
+        if runs < 2 and (eager or runs):
             advice = (
                 "leave out the number, that is one run"
                 if runs
@@ -308,6 +331,8 @@ class _Parser(NodeReader):
                 self.end_of_line()
                 if not body.returned:
                     self.fail(f"graph {name!r} has no 'return'")
+                facts = self.has_facts and depth == 0 and not title.eager
+                returns = facts and title.kind in ("forward", "inference")
                 return Graph(
                     tuple(body.nodes),
                     name,
@@ -317,10 +342,15 @@ class _Parser(NodeReader):
                     tuple(body.subgraphs),
                     eager=title.eager,
                     runs=title.runs,
+                    counted=facts,
+                    output=tuple(body.output.items()) if returns or body.output else None,
+                    given=title.given,
                 )
             self.expect(indent)
             if self.skip("save "):
                 self.save_line(body)
+            elif self.has_facts and depth == 0 and self.skip("output "):
+                self.output_line(body)
             elif body.returned:
                 self.fail("expected 'save' or '}' after 'return'")
             elif self.at("%") or self.at("return "):
@@ -331,6 +361,21 @@ class _Parser(NodeReader):
                 self.subgraph(body, level, depth + 1)
             self.end_of_line()
         self.fail(f"graph {name!r} has no closing '}}': the file is truncated")
+
+    def output_line(self, body: _Body) -> None:
+        """Read an `output` line, behind that word."""
+        start = self.pos - len("output ")
+        path = self.name()
+        self.expect(" = ")
+        value = self.value()
+        for ref in iter_refs(value):
+            if ref.name not in body.names:
+                self.undefined(ref, start)
+        if not body.returned or body.saved:
+            self.fail("an 'output' line comes after 'return' and before 'save'", start)
+        if path in body.output:
+            self.fail(f"output {path!r} is said twice", start)
+        body.output[path] = value
 
     def save_line(self, body: _Body) -> None:
         """Read a `save` line, behind that word."""

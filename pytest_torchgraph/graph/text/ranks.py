@@ -1,12 +1,13 @@
 r"""The graphs of several ranks in one text: ranks with equal graphs have them once.
 
-    ranks    = "torchgraph 3" NL [origin NL] "mesh" size { "," size } NL { NL section }
+    ranks    = "torchgraph" version NL [origin NL] "mesh" size { "," size } NL { NL section }
     size     = name "=" number
     section  = heading NL { NL graph }
     heading  = "rank" number | "ranks" span { "," span }
     span     = number ["-" number]
 
-`origin` and `graph` are those of version 2, see `parse` and `expand`. The ranks of a heading
+The version is 3, or 4 if a graph needs that. `origin` and `graph` are those of version 2, or 4, see
+`parse` and `expand`. The ranks of a heading
 ascend, and each rank has one section.
 """
 
@@ -23,7 +24,14 @@ from itertools import pairwise
 from ...errors import GraphFormatError
 from ...words import format_ranks
 from ..model import Detail, Graph
-from .format import EAGER_VERSION, RANKS_VERSION, Header, format_document, format_key
+from .format import (
+    EAGER_VERSION,
+    FACTS_VERSION,
+    RANKS_VERSION,
+    Header,
+    format_document,
+    format_key,
+)
 from .parse import Document, parse_document, refuse_conflict
 from .values import lines_of
 
@@ -33,6 +41,9 @@ MOST_RANKS = 1_000_000
 _NAME = r'(?:[A-Za-z_][A-Za-z0-9_]*|"(?:[^"\\]|\\.)*")'
 _SIZE = re.compile(rf"({_NAME})=([1-9][0-9]{{0,8}})(?:, (?!\Z)|\Z)")
 _SPAN = re.compile(r"(0|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?(?:, (?!\Z)|\Z)")
+_FIRST = re.compile(
+    rf"torchgraph (?:{RANKS_VERSION}\r?(?:\n|\Z)|{FACTS_VERSION}\r?\n(?:[^m\r\n].*\n)?mesh )"
+)
 _HEADING = re.compile(r"ranks? (?=[0-9])")
 
 
@@ -104,7 +115,9 @@ def format_sections(
     """
     texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
     origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
-    out = [f"torchgraph {RANKS_VERSION}", *origin, f"mesh {format_mesh(mesh)}"]
+    facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
+    version = FACTS_VERSION if facts else RANKS_VERSION
+    out = [f"torchgraph {version}", *origin, f"mesh {format_mesh(mesh)}"]
     for (ranks, _), text in zip(sections, texts, strict=True):
         out += ["", format_ranks(ranks), "", text.split("\n\n", 1)[1].removesuffix("\n")]
     return "\n".join([*out, ""])
@@ -121,7 +134,7 @@ def parse_text(text: str) -> Document | RanksDocument:
     Raises:
         GraphFormatError: with line and column.
     """
-    if re.match(rf"torchgraph {RANKS_VERSION}\r?(?:\n|\Z)", text):
+    if _FIRST.match(text):
         return parse_ranks(text)
     return parse_document(text)
 
@@ -134,7 +147,7 @@ def parse_ranks(text: str) -> RanksDocument:
     """
     lines = lines_of(text)
     refuse_conflict(lines)
-    if lines[0] != f"torchgraph {RANKS_VERSION}":
+    if lines[0] not in (f"torchgraph {RANKS_VERSION}", f"torchgraph {FACTS_VERSION}"):
         raise GraphFormatError(
             f"not the graphs of several ranks: the first line must be 'torchgraph {RANKS_VERSION}'",
             1,
@@ -227,7 +240,8 @@ def _document(lines: list[str], origin: list[str], start: int, end: int) -> Docu
         origin: its line with the origin; none where there is no such line.
         start, end: where the section begins, with its heading, and ends.
     """
-    head = [f"torchgraph {EAGER_VERSION}", *origin, ""]
+    facts = f"torchgraph {FACTS_VERSION}"
+    head = [facts if lines[0] == facts else f"torchgraph {EAGER_VERSION}", *origin, ""]
     text = "\n".join([*head, *lines[start + 1 : end]])
     try:
         return parse_document(text)

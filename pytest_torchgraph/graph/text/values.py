@@ -3,6 +3,7 @@ r"""Reading the parts of one line of a `.tgraph` text: names, ops, arguments, co
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
               | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
+              | input(number, string)
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
@@ -18,7 +19,7 @@ from typing import Any, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
-from ..model import Arg, Atom, Device, Ref, Result, SubgraphRef, Symbol, TensorMeta
+from ..model import Arg, Atom, Device, InputRef, Ref, Result, SubgraphRef, Symbol, TensorMeta
 from .format import LAYOUTS, format_arg
 
 MAX_DEPTH = 60
@@ -292,6 +293,8 @@ class ValueReader:
             return slice(*values)
         if word == "device" and len(values) == 1 and isinstance(values[0], str):
             return Device(values[0])
+        if word == "input" and [type(value) for value in values] == [int, str]:
+            return InputRef(*values)
         if word == "complex" and len(values) == 2 and all(isinstance(v, float) for v in values):
             return complex(*values)
         if word == "bytes" and len(values) == 1 and isinstance(values[0], str):

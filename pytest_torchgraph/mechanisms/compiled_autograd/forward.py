@@ -37,13 +37,15 @@ class ForwardRecorder:
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile one graph of Dynamo."""
-        halves = _Halves(self, Frame(gm, example_inputs, self.named, self.canon))
-        return torch_private.aot_autograd(  # type: ignore[no-any-return]
+        frame = Frame(gm, example_inputs, self.named, self.canon)
+        halves = _Halves(self, frame)
+        compiled = torch_private.aot_autograd(
             fw_compiler=halves.compiler("forward"),
             bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
             inference_compiler=halves.compiler("inference"),
             partition_fn=halves.split,
         )(gm, example_inputs)
+        return frame.noting(compiled)
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
         """The graph of an AOT backward; of one that was compiled before it is converted now."""

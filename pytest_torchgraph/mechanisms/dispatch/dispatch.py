@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...errors import CaptureError
+from ...graph.model import Arg, Graph, Ref
 from ...ops.levels import Level
 from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
@@ -19,6 +20,7 @@ from ..protocol import Built, Captured
 from ..recording.collector import collector_paused
 from ..recording.unfilled import Unfilled, refuse_unfilled
 from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
+from ..returned import UNKNOWN_TENSOR, Leaf, leaves_of, numbers_are_exact, output_of
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
 from .recorder import DispatchRecorder
@@ -78,7 +80,12 @@ class Dispatch:
             threads_started(recorder) as threads,
         ):
             step.run(None, forward, backward)
-        outputs = [recorder.number_of(tensor) for tensor in output_leaves(step.output)]
+        tensors = output_leaves(step.output)
+        outputs = [recorder.number_of(tensor) for tensor in tensors]
+        positions = {id(tensor): position for position, tensor in enumerate(tensors)}
+        leaves = leaves_of(step.output, lambda tensor: positions.get(id(tensor)))
+        number = len(tensors)
+        del tensors  # none may outlive the step
         outputs += [recorder.number_of(buffer) for buffer in step.saved.replaced_buffers()]
         grads = [recorder.number_of(leaf.grad) for leaf in step.leaves if leaf.grad is not None]
         refuse_unseen(recorder, threads)
@@ -95,6 +102,7 @@ class Dispatch:
             replay = DispatchReplay(recorder, canon, keep_dead)
             with collector_paused():
                 graphs = replay.graphs(outputs, grads if ran_backward else None)
+            graphs[0] = _with_output(graphs[0], leaves, number)
             note_calls(seen, recorder, replay, backward=ran_backward)
             if ran_backward and not any(node.is_call for node in graphs[1].nodes):
                 raise CaptureError(
@@ -107,6 +115,24 @@ class Dispatch:
         # unless it takes that to see whether there is anything in them.
         computed = any(value not in recorder.origin for value in outputs)
         return Captured(build if computed and (grads or not ran_backward) else build())
+
+
+def _with_output(graph: Graph, leaves: Sequence[Leaf], tensors: int) -> Graph:
+    """The forward with what the target returned.
+
+    Args:
+        graph: returns the tensors of the output, and then what else the step gives.
+        leaves: those of the output, with the position of each tensor.
+        tensors: how many tensors there are.
+    """
+    values = [Ref(node.name) for node in graph.outputs]
+
+    def value_of(position: int | None) -> Arg:
+        return UNKNOWN_TENSOR if position is None else values[position]
+
+    exact = numbers_are_exact((graph,))
+    returned = values[:tensors]
+    return replace(graph, output=output_of(leaves, returned, value_of, exact=exact))
 
 
 def _compiled_modules(target: Any, named: NamedTensors) -> str:

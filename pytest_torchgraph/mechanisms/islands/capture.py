@@ -39,7 +39,7 @@ class Made:
     @property
     def counted(self) -> Converted:
         """The graph, which says how often it ran."""
-        graph = replace(self.converted.graph, runs=self.runs)
+        graph = replace(self.converted.graph, runs=self.runs, counted=True)
         return replace(self.converted, graph=graph)
 
     def counting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import torch
 
 from ... import torch_private
+from ...convert.constants import value_of_constant
 from ...convert.source_lines import Line, is_user_file, line_of
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
@@ -112,6 +113,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         meta: dtype, shape, strides, device, layout and offset of each value.
         storage_of: number of the storage of each value.
         origin: (role, name) of each value that came from outside.
+        constants: the values of constants that the target made, see `Node.args`.
         views: the value whose storage another one shares that no recorded op gave.
         strangers: the tensors that came as arguments of which nobody knows where they are from.
         writes: once a thread was started: what is known of the writes to the tensors.
@@ -127,6 +129,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.meta: list[tuple[Any, ...]] = []
         self.storage_of: list[int] = []
         self.origin: dict[int, tuple[str, str]] = {}
+        self.constants: dict[int, tuple[Any, ...]] = {}
         self.views: dict[int, int] = {}
         self.strangers: list[Stranger] = []
         self.writes: UnseenWrites | None = None
@@ -334,7 +337,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             for element in tensors_inside(tensor, self.alive()):
                 with self:
                     read(element)
-        self.introduce(tensor, "constant", "constant")
+        self.introduce_constant(tensor)
 
     def introduce(self, tensor: torch.Tensor, role: str, name: str) -> None:
         """Say what a tensor is that will come as an argument."""
@@ -342,6 +345,13 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         known = self._tensors.get(id(tensor))
         if known is None or known[0]() is not tensor:
             self.origin[self.meet(tensor, True)] = (role, name)
+
+    def introduce_constant(self, tensor: torch.Tensor) -> None:
+        """Say that a tensor is a constant which the target has just made of Python values."""
+        self.introduce(tensor, "constant", "constant")
+        value = self.known(tensor)
+        if value is not None and self.origin.get(value) == ("constant", "constant"):
+            self.constants[value] = value_of_constant(tensor)
 
     def number_of(self, tensor: torch.Tensor) -> Value:
         """The value of a tensor: of an output of the target, of a gradient."""

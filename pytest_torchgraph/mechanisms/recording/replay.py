@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...convert.canonical_names import CanonicalNames
+from ...convert.constants import rounded
 from ...convert.effects import schema
 from ...convert.effects.aliasing import Storages
 from ...convert.process_groups import mark_names
@@ -71,6 +72,7 @@ class Replay:
         self.of_section: dict[int, list[int]] = {}
         self.scalars: dict[float, int] = {}
         self.scalar_operands: list[int] = []
+        self.numbers_read: set[Any] = set()
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.named.ranks()
         self.facts: dict[int, schema.SchemaFacts] = {}
@@ -105,11 +107,25 @@ class Replay:
             draft = Draft("call_function", "aten.as_strided.default", args, operands=[number])
         else:
             role, name = self.recorder.origin.get(value, ("constant", "constant"))
-            draft = Draft("placeholder", role, wanted=name)
+            constant = () if self._is_read(value) else self.recorder.constants.get(value, ())
+            draft = Draft("placeholder", role, constant, wanted=name)
         draft.result = self.meta(value)
         number = self.push(draft)
         self.define(value, number)
         return number
+
+    def _is_read(self, value: Value) -> bool:
+        """Return True for a constant that holds a number which was read from a tensor before."""
+        if not self.numbers_read:
+            return False
+        todo = [*self.recorder.constants.get(value, ())]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, tuple):
+                todo += item
+            elif item in self.numbers_read:
+                return True
+        return False
 
     def define(self, value: Value, number: int) -> None:
         """From now on `value` is what draft `number` gives."""
@@ -253,8 +269,10 @@ class Replay:
             self.define(output, number)
             if path:
                 self.parts[output] = (number, path)
-        elif type(output) is float and not output.is_integer():
-            self.scalars[output] = number  # a value read back, until it comes as an argument
+        elif type(output) in (bool, int, float):
+            self.numbers_read.add(rounded(output))
+            if type(output) is float and not output.is_integer():
+                self.scalars[output] = number  # a value read back, until it comes as an argument
         elif type(output) is tuple:
             for index, item in enumerate(output):
                 self.results(item, number, (*path, index))

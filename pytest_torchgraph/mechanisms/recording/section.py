@@ -106,7 +106,9 @@ class Section:
             wanted = self.known.get(i) or self.drafts[i].wanted
             role, name = self.role(i), self.call(i, namer.claim(wanted))
             path = module_of(name) if role == "saved" else ""
-            nodes.append(Node(name, "placeholder", role, result=self.drafts[i].result, module=path))
+            draft = self.drafts[i]
+            args = draft.args if role == "constant" else ()
+            nodes.append(Node(name, "placeholder", role, args, {}, draft.result, path))
         namer.reserve(self.reserved)
         skip = set(inputs)
         for i in numbers:

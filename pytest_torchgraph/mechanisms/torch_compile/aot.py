@@ -103,7 +103,7 @@ class _Recorder:
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
         with self.islands.aside():
-            return torch_private.aot_autograd(**compilers)(gm, example_inputs)  # type: ignore[no-any-return]
+            return frame.noting(torch_private.aot_autograd(**compilers)(gm, example_inputs))
 
     def _decompositions(self) -> Any:
         if self.options.decompositions != "inductor":

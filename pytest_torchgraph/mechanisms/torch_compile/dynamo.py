@@ -48,7 +48,7 @@ class Dynamo:
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             frame = Frame(gm, example_inputs, step.invocation.named, canon)
             made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
-            return made[-1].counting(runnable(gm).forward)
+            return frame.noting(made[-1].counting(runnable(gm).forward))
 
         why_none = run_compiled(
             step, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import torch
 import torch.fx
 
 from ...convert.canonical_names import CanonicalNames
@@ -36,12 +41,32 @@ class Frame:
         self._named = named
         self._canon = canon
         self._forward: Converted | None = None
+        self._returned: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The compiled frame as a callable of which the outputs are noted; see `position_of`."""
+
+        @functools.wraps(compiled)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            outputs = compiled(*args, **kwargs)
+            for position, value in enumerate(outputs if isinstance(outputs, tuple | list) else ()):
+                if isinstance(value, torch.Tensor):
+                    self._returned[id(value)] = weakref.ref(value), position
+            return outputs
+
+        return run
+
+    def position_of(self, tensor: torch.Tensor) -> int | None:
+        """The position of a tensor among what Dynamo's graph returned; None if it is not of it."""
+        known = self._returned.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
 
     def dynamo(self, gm: torch.fx.GraphModule, kind: GraphKind) -> Converted:
         """Dynamo's own graph."""
         inputs = dict(zip(self._placeholders, self.inputs, strict=False))
         naming = Naming(inputs, self._named.modules, ranks=self._named.ranks())
-        return convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
+        found = convert(gm, name=kind, kind=kind, level="dynamo", canon=self._canon, naming=naming)
+        return replace(found, position_of=self.position_of)
 
     def lowered(self, gm: torch.fx.GraphModule, kind: GraphKind, level: Level) -> Converted:
         """A graph of AOTAutograd or of a stage behind it.
@@ -64,5 +89,5 @@ class Frame:
         )
         found = convert(gm, name=kind, kind=kind, level=level, canon=self._canon, naming=naming)
         if kind in ("forward", "inference"):
-            self._forward = found
+            found = self._forward = replace(found, position_of=self.position_of)
         return found

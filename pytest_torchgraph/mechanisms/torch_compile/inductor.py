@@ -161,9 +161,10 @@ class _Recorder:
             patches = {**of_mode, **patches}
         patches.update(NO_GRAPH_CACHE)
         with self.islands.aside():
-            return torch_private.get("compile_fx")(  # type: ignore[no-any-return]
+            compiled = torch_private.get("compile_fx")(
                 gm, example_inputs, inner_compile=compile_inner, config_patches=patches
             )
+        return frame.noting(compiled)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

@@ -136,7 +136,8 @@ def test_equal_graphs_are_one_that_ran_so_often() -> None:
     assert [node.name for node in again.eager[0].inputs] == ["forward:relu"]
     assert len(again.eager_ops) == 9 + again.eager[1].op_counts.total() * 3
     text = again.to_text()
-    assert text.startswith("torchgraph 2\n")
+    assert text.startswith("torchgraph 4\n")
+    assert "\nforward × 3 {\n" in text
     assert "\neager_0 × 3 {\n" in text
 
 

@@ -1,0 +1,431 @@
+"""What a target returns, how often its graphs ran, and the values of constants are compared."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_torchgraph import Capture, Export, capture, diff, from_fx, load, watch
+from pytest_torchgraph.graph import Graph, Ref
+
+X, Y = torch.linspace(0, 1, 4), torch.linspace(1, 2, 4)
+GLOBAL, OTHER_GLOBAL = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 3.0, 5.0])
+Pair = namedtuple("Pair", "start end")
+VIAS = ("aot", "dynamo", "dispatch", "export")
+Target = Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+class Cache:
+    """An object of a class that pytree does not know."""
+
+    def __init__(self, **held: Any):
+        self.__dict__.update(held)
+
+
+OUTPUTS: dict[str, tuple[Target, Target, str]] = {
+    "which input": (
+        lambda x, y: (x.sin(), x),
+        lambda x, y: (x.sin(), y),
+        "output '1' returned",
+    ),
+    "one more": (lambda x, y: (x.sin(),), lambda x, y: (x.sin(), x), "output '1' is new"),
+    "names": (
+        lambda x, y: {"start": x.sin(), "end": x.cos()},
+        lambda x, y: {"end": x.sin(), "start": x.cos()},
+        "output 'start' returned %sin before, %cos now",
+    ),
+    "named tuple": (
+        lambda x, y: Pair(x.sin(), x.cos()),
+        lambda x, y: Pair(end=x.sin(), start=x.cos()),
+        "output 'end' returned %cos before, %sin now",
+    ),
+    "nested": (
+        lambda x, y: {"a": [x.sin(), y]},
+        lambda x, y: {"a": [x.sin(), x]},
+        "output 'a.1' returned",
+    ),
+}
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_another_output_is_one_finding_in_words(via: str, what: str) -> None:
+    before, after, words = OUTPUTS[what]
+    a, b = (capture(target, X, Y, via=via) for target in (before, after))
+    assert a != b
+    found = diff(a, b)
+    assert len(found.findings) == 1
+    assert words in found.heading()
+
+
+@pytest.mark.parametrize("via", ["aot", "dynamo", "dispatch"])
+@pytest.mark.parametrize(
+    ("before", "after"), [(3, 4), (3, 3.0), (0, False), (None, 0), ("mean", "sum"), (1.5, 1.25)]
+)
+def test_another_constant_that_is_returned_is_a_difference(
+    via: str, before: Any, after: Any
+) -> None:
+    a, b, again = (
+        capture(lambda x, c=c: (x.sin(), c), X, via=via) for c in (before, after, before)
+    )
+    assert a != b
+    assert len(diff(a, b).findings) == 1
+    assert a == again
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_attributes_that_hold_tensors_are_outputs(via: str) -> None:
+    def run(x: torch.Tensor, y: torch.Tensor, swap: bool) -> Any:
+        kept = (x.cos(), x.sin()) if swap else (x.sin(), x.cos())
+        return Cache(keys=kept[0], values=[kept[1]], lock=object())
+
+    a, b = (capture(run, X, Y, swap, via=via) for swap in (False, True))
+    assert [path for path, _ in a.forward.output or ()] == ["keys", "values.0"]
+    assert diff(a, b)
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch"])
+def test_number_that_was_read_from_data_does_not_count(via: str) -> None:
+    def run(x: torch.Tensor) -> Any:
+        return x.sin(), x.sum().item()
+
+    a, b = (capture(run, x, via=via) for x in (X, Y))
+    assert a == b
+    assert ("1", "float") in [(path, getattr(v, "name", "")) for path, v in a.forward.output or ()]
+
+
+def test_returned_values_of_the_graph_need_no_lines() -> None:
+    made = capture(lambda x, y: (x.sin(), [y.cos()]), X, Y)
+    assert made.forward.output == ()
+    assert made.to_text().startswith("torchgraph 1\n")
+
+
+def test_mutated_buffer_is_no_output() -> None:
+    norm = nn.BatchNorm1d(4)
+    made = capture(norm, torch.ones(2, 4))
+    assert made.forward.output == ()
+    assert len(made.forward.outputs) > 1
+
+
+def test_output_of_an_exported_program_has_its_names() -> None:
+    class Net(nn.Module):
+        def __init__(self, swap: bool):
+            super().__init__()
+            self.swap = swap
+
+        def forward(self, x: torch.Tensor) -> Any:
+            a, b = x.sin(), x.cos()
+            return {"start": b, "end": a} if self.swap else {"start": a, "end": b}
+
+    a, b = (torch.export.export(Net(swap), (X,)) for swap in (False, True))
+    assert from_fx(a).output == (("start", Ref("sin")), ("end", Ref("cos")))
+    assert diff(a, b)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.fc(x))
+
+
+class Regional(nn.Module):
+    """Regional compilation, torch's recipe: each block is compiled, all share one graph."""
+
+    def __init__(self, depth: int):
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(depth))
+        for block in self.layers:
+            block.compile(backend="aot_eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.layers:
+            x = block(x)
+        return x
+
+
+class Around(nn.Module):
+    def __init__(self, depth: int):
+        super().__init__()
+        self.net = Regional(depth)
+        self.call = torch.compiler.disable(self.net.forward, recursive=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.call(x.sin()).cos()
+
+
+def watched(depth: int) -> Capture:
+    torch._dynamo.reset()
+    net = Regional(depth)
+    with watch() as seen:
+        net(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    return seen
+
+
+def test_depth_of_regional_compilation_is_seen_by_a_watch() -> None:
+    a, b = watched(2), watched(6)
+    assert a != b
+    assert [f.summary for f in diff(a, b).findings] == ["forward, backward ran 6 times, before: 2"]
+    assert "forward @ aot × 6 {" in b.to_text()
+    assert [graph.runs for graph in b.graphs] == [6, 6]
+
+
+def test_depth_of_regional_compilation_is_seen_in_a_capture(tmp_path: Path) -> None:
+    a, b = (capture(Around(depth), torch.ones(2, 4)) for depth in (3, 6))
+    assert a != b
+    assert len(diff(a, b).findings) == 1
+    (tmp_path / "b.tgraph").write_text(b.to_text())
+    stored = load(tmp_path / "b.tgraph")
+    assert stored == b
+    assert stored != a
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+CONSTANTS: dict[str, tuple[Target, Target]] = {
+    "mask": (lambda x, y: x + torch.tensor(-1e9), lambda x, y: x + torch.tensor(1.0)),
+    "index": (lambda x, y: x[torch.tensor([0, 1])], lambda x, y: x[torch.tensor([2, 3])]),
+    "bools": (
+        lambda x, y: x[torch.tensor([True, False, True, False])],
+        lambda x, y: x[torch.tensor([True, True, False, False])],
+    ),
+}
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "export", "inductor", "fx"])
+@pytest.mark.parametrize("what", ["mask", "index"])
+def test_another_value_of_a_small_constant_is_a_difference(via: str, what: str) -> None:
+    a, b = (capture(target, X, Y, via=via) for target in CONSTANTS[what])
+    assert a != b
+    assert len(diff(a, b).findings) == 1
+
+
+def closure(tensor: torch.Tensor) -> Target:
+    return lambda x, y: x + tensor
+
+
+class Held(nn.Module):
+    def __init__(self, tensor: torch.Tensor):
+        super().__init__()
+        self.plain = tensor
+        self.register_buffer("buffer", tensor.clone())
+        self.weight = nn.Parameter(tensor.clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.plain + self.buffer + self.weight
+
+
+@pytest.mark.parametrize("via", ["aot", "dispatch", "export", "inductor", "fx", "dynamo"])
+def test_values_of_data_do_not_count(via: str) -> None:
+    """Globals, closures, plain attributes, buffers and parameters existed before the call."""
+    pairs: list[tuple[Any, Any]] = [(Held(GLOBAL), Held(OTHER_GLOBAL))]
+    if via != "export":  # it exports modules; a closure is none of them
+        pairs.append((closure(GLOBAL), closure(OTHER_GLOBAL)))
+    for before, after in pairs:
+        arguments = (X,) if isinstance(before, nn.Module) else (X, Y)
+        assert capture(before, *arguments, via=via) == capture(after, *arguments, via=via)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equal"),
+    [
+        ([0.123451], [0.123452], True),
+        ([0.12345], [0.12346], False),
+        ([2**40], [2**40 + 1], False),
+        ([1.0] * 64, [2.0] * 64, False),
+        ([1.0] * 65, [2.0] * 65, True),
+        ([float("nan")], [float("nan")], True),
+        ([float("inf")], [float("nan")], False),
+    ],
+)
+def test_floats_count_to_five_digits_and_small_tensors_alone(
+    before: Any, after: Any, equal: bool
+) -> None:
+    a, b = (
+        capture(lambda x, v=value: x.sum() + torch.tensor(v), X, via="dispatch")
+        for value in (before, after)
+    )
+    assert (a == b) is equal
+    assert bool(diff(a, b)) is not equal
+
+
+def test_unknown_value_of_a_constant_equals_any() -> None:
+    before, after = CONSTANTS["mask"]
+    real = capture(before, X, Y)
+    torch._dynamo.reset()
+    with watch() as printed:
+        torch.compile(after, backend="aot_eager")(X, Y)
+    assert printed.graphs[0] == real.forward
+    assert not diff(printed.graphs[0], real.forward)
+
+
+def test_constant_of_a_number_that_was_read_does_not_count() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor(x.sum().item())
+
+    assert capture(run, X, via="dispatch") == capture(run, Y, via="dispatch")
+
+
+# -- graphs that the user hands over ---------------------------------------------------------------
+
+
+def chain(*ops: Any) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    last = graph.placeholder("x")
+    for op in ops:
+        last = graph.call_function(op, (last,))
+    graph.output(last)
+    return torch.fx.GraphModule(nn.Module(), graph)
+
+
+@pytest.mark.parametrize("op", [torch.ops.aten.detach.default, torch.ops.aten.alias.default])
+def test_alias_counts_in_a_graph_that_is_handed_over(op: Any) -> None:
+    relu, neg = torch.ops.aten.relu.default, torch.ops.aten.neg.default
+    assert diff(chain(relu, op, neg), chain(relu, neg))
+    assert from_fx(chain(relu, op, neg)) == Graph.from_text(from_fx(chain(relu, op, neg)).to_text())
+
+
+def test_pass_that_removes_the_detach_of_a_captured_graph_is_seen() -> None:
+    """Autograd added it, and the pass works on what it is handed (torchtitan)."""
+    made = capture(lambda x: torch.softmax(x, -1), X.clone().requires_grad_())
+    module = made.fx(made.forward)
+    before = from_fx(module)
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    assert diff(before, module)
+    assert before == made.forward
+    assert from_fx(module) == made.forward
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.ones(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.w
+
+
+@pytest.fixture(scope="module")
+def exported() -> torch.export.ExportedProgram:
+    return torch.export.export(Weighted(), (torch.ones(4, 4),))
+
+
+def test_dtype_of_a_constant_is_that_of_the_attribute(exported: Any) -> None:
+    """nncf compresses a weight, and leaves the meta of what it was."""
+    before, after = exported.module(), exported.module()
+    after.w = torch.ones(4, 4, dtype=torch.int8)
+    assert "w" in diff(before, after).heading()
+    after.w = torch.ones(2, 4)
+    assert diff(before, after)
+
+
+def test_dtype_of_a_buffer_is_that_of_the_program(exported: Any) -> None:
+    before = from_fx(exported)
+    kept = exported.state_dict["w"]
+    exported.state_dict["w"] = kept.to(torch.int8)
+    try:
+        assert diff(before, exported)
+    finally:
+        exported.state_dict["w"] = kept
+
+
+def test_small_constants_of_a_graph_that_is_handed_over_count() -> None:
+    def traced(value: float) -> torch.fx.GraphModule:
+        return torch.fx.symbolic_trace(lambda x: x + torch.tensor(value))
+
+    assert diff(traced(1.0), traced(2.0))
+    assert not diff(traced(1.0), traced(1.0))
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+class Swapped(nn.Module):
+    def __init__(self, swap: bool):
+        super().__init__()
+        self.swap = swap
+        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.swap:
+            v = self.v(x)
+            k = self.k(x)
+            q = self.q(x)
+        else:
+            q = self.q(x)
+            k = self.k(x)
+            v = self.v(x)
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+VIAS_IN_TRAINING = ("aot", "dispatch", "inductor", "compiled_autograd", "dynamo")
+
+
+@pytest.mark.parametrize("via", [*VIAS_IN_TRAINING, Export(strict=True), Export(strict=False)])
+def test_swapped_independent_statements_are_no_difference(via: Any) -> None:
+    """The input requires grad: its gradient is a sum, in the order of the statements."""
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    options = {"backward": False} if isinstance(via, Export) else {}
+    a, b = (capture(Swapped(swap), x, via=via, **options) for swap in (False, True))
+    assert a == b
+    assert not diff(a, b), str(diff(a, b))
+    assert [*a.graphs] == [*b.graphs]
+
+
+def test_swapped_statements_are_no_difference_in_a_watch() -> None:
+    seen = []
+    for swap in (False, True):
+        torch._dynamo.reset()
+        net = torch.compile(Swapped(swap), backend="aot_eager")
+        with watch() as found:
+            net(torch.ones(2, 3, 4, requires_grad=True)).sum().backward()
+        seen.append(found)
+    assert seen[0] == seen[1]
+    assert not diff(*seen)
+
+
+def test_swapped_operands_are_a_difference() -> None:
+    class Other(Swapped):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.q(x), self.k(x), self.v(x)
+            return (k @ q.transpose(-1, -2)).softmax(-1) @ v
+
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    a, b = capture(Swapped(False), x), capture(Other(False), x)
+    assert a != b
+    assert diff(a, b)
+
+
+def test_older_file_of_a_model_that_returns_names_matches(tmp_path: Path) -> None:
+    """What it lacks is not compared, in the backward neither, which the forward's values name."""
+
+    class Net(Swapped):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"logits": super().forward(x), "depth": 1}
+
+    made = capture(Net(False), torch.ones(2, 3, 4))
+    text = made.to_text()
+    assert text.startswith("torchgraph 4\n")
+    lines = [line for line in text.split("\n") if not line.startswith("  output ")]
+    (tmp_path / "old.tgraph").write_text("\n".join(["torchgraph 1", *lines[1:]]))
+    old = load(tmp_path / "old.tgraph")
+    assert old == made
+    assert old.backward == made.backward
+    assert not diff(old, made)
+    other = capture(Net(True), torch.ones(2, 3, 4))
+    assert old == other
+    assert old.backward == other.backward

@@ -1,0 +1,298 @@
+"""Facts beside the dataflow: returned values, runs, values of constants, and order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from graph.build import document, graph
+from graph.strategies import checked, graphs_with_facts, plain_graphs, shuffled
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_torchgraph.graph import Graph, InputRef, Ref
+from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.equality.canonical import canonical
+from pytest_torchgraph.graph.equality.common import equal_programs
+from pytest_torchgraph.graph.text.format import format_document
+from pytest_torchgraph.graph.text.parse import parse_document
+
+
+def with_facts(lines: str, title: str = "forward @ aot") -> Graph:
+    """The graph of a text of version 4."""
+    return Graph.from_text(document(lines, title).replace("torchgraph 1", "torchgraph 4"))
+
+
+TWO = """
+%x = input : f32[2]
+%sin = aten.sin.default(%x) : f32[2]
+%cos = aten.cos.default(%x) : f32[2]
+return [%sin, %cos]
+"""
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+@checked
+@given(graphs_with_facts(), st.booleans())
+def test_facts_survive_the_text(original: Graph, fold: bool) -> None:
+    text = original.to_text(fold=fold)
+    again = Graph.from_text(text)
+    assert again == original
+    assert again.to_text(fold=fold) == text
+    if text.startswith("torchgraph 4\n"):
+        assert again.runs == original.runs
+        assert again.given == original.given
+        if original.kind in ("forward", "inference") or original.output:
+            assert repr(again.output) == repr(original.output)
+
+
+@checked
+@given(graphs_with_facts())
+def test_text_without_a_fact_keeps_its_version(original: Graph) -> None:
+    nodes = [
+        replace(node, args=()) if node.kind == "get_attr" or node.op == "constant" else node
+        for node in original.nodes
+    ]
+    plain = replace(original, nodes=tuple(nodes), runs=1, output=(), given=False, subgraphs=())
+    assert plain.to_text(fold=False).startswith("torchgraph 1\n")
+
+
+def test_text_shows_each_fact() -> None:
+    facts = '\noutput end = %cos\noutput x = input(1, "y")'
+    constant = '%c = get_attr[""]([0, 1]) : i64[2]'
+    made = with_facts(f"{constant}{TWO.rstrip()}{facts}", "forward @ aot × 3")
+    assert made.output == (("end", Ref("cos")), ("x", InputRef(1, "y")))
+    assert made.runs == 3
+    assert made.counted
+    assert made["c"].args == ((0, 1),)
+    assert Graph.from_text(made.to_text()).to_text() == made.to_text()
+    assert "forward @ aot × 3 {" in made.to_text("ops")
+
+
+def test_older_text_does_not_say_facts() -> None:
+    old = graph("return %x")
+    assert old.output is None
+    assert not old.counted
+
+
+# -- outputs ---------------------------------------------------------------------------------------
+
+NAMED = "output start = %sin\noutput end = %cos"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (NAMED, "output start = %cos\noutput end = %sin", "'start' returned %sin before, %cos now"),
+        (NAMED, "output start = %sin\noutput stop = %cos", "output 'stop' is new: %cos"),
+        (NAMED, "output start = %sin", "output 'end' is gone: it returned %cos"),
+        ("output 0 = %sin\noutput 1 = 3", "output 0 = %sin\noutput 1 = 4", "returned 3 before, 4"),
+        ("output 0 = %x", 'output 0 = input(1, "y")', "'0' returned %x before, input %y now"),
+        ('output 0 = input(0, "x")', 'output 0 = input(1, "y")', "input %x before, input %y now"),
+        ("", "output 0 = %sin\noutput 1 = None", "output '1' returned %cos before, None now"),
+        ("output 0 = 1", "output 0 = True", "output '0' returned 1 before, True now"),
+    ],
+)
+def test_another_output_is_a_difference_in_words(before: str, after: str, words: str) -> None:
+    a, b = with_facts(TWO + before), with_facts(TWO + after)
+    assert a != b
+    found = diff_graphs([a], [b])
+    assert len(found.findings) == 1
+    assert words in found.heading()
+
+
+def test_order_of_names_and_names_of_inputs_do_not_count() -> None:
+    first = with_facts(TWO + 'output a = %sin\noutput b = input(1, "y")')
+    second = with_facts(TWO + 'output b = input(1, "renamed")\noutput a = %sin')
+    assert first == second
+    assert not diff_graphs([first], [second])
+
+
+def test_unknown_output_equals_any() -> None:
+    known = with_facts(TWO + NAMED)
+    unknown = Graph.from_text(document(TWO))
+    assert known == unknown
+    assert not diff_graphs([known], [unknown])
+    assert with_facts(TWO) != known
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_another_number_of_runs_is_one_finding() -> None:
+    a, b = with_facts(TWO, "forward @ aot × 2"), with_facts(TWO, "forward @ aot × 6")
+    assert not equal_programs([a], [b])
+    assert diff_graphs([a], [b]).findings[0].summary == "forward ran 6 times, before: 2"
+    once = with_facts(TWO)
+    assert diff_graphs([once], [b]).findings[0].summary == "forward ran 6 times, before: 1"
+    backward = [with_facts(TWO, f"backward @ aot × {n}") for n in (2, 6)]
+    found = diff_graphs([a, backward[0]], [b, backward[1]])
+    assert [finding.summary for finding in found.findings] == [
+        "forward, backward ran 6 times, before: 2"
+    ]
+
+
+def test_unknown_runs_equal_any() -> None:
+    unknown = Graph.from_text(document(TWO))
+    assert equal_programs([unknown], [with_facts(TWO, "forward @ aot × 6")])
+    assert not diff_graphs([unknown], [with_facts(TWO, "forward @ aot × 6")])
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+INDEX = "\n%index = aten.index.Tensor(%x, [%c]) : f32[2]\nreturn %index"
+
+
+@pytest.mark.parametrize("constant", ['get_attr[""]', "constant"])
+def test_another_value_of_a_constant_is_a_difference(constant: str) -> None:
+    def using(value: str) -> Graph:
+        return with_facts(f"%x = input : f32[4]\n%c = {constant}{value} : i64[2]{INDEX}")
+
+    assert using("([0, 1])") != using("([2, 3])")
+    assert len(diff_graphs([using("([0, 1])")], [using("([2, 3])")]).findings) == 1
+    assert using("([0, 1])") == using("([0, 1])")
+    assert using("([0, 1])") == using("")
+    assert not diff_graphs([using("([0, 1])")], [using("")])
+
+
+def test_unknown_constant_beside_a_known_one_equals_any() -> None:
+    def using(*values: str) -> Graph:
+        constants = [f"%c{i} = constant{value} : i64[]" for i, value in enumerate(values)]
+        used = ["%a = aten.add.Tensor(%c0, %c1) : i64[]", "return %a"]
+        return with_facts("\n".join([*constants, *used]))
+
+    assert using("(1)", "(2)") == using("(1)", "")
+    assert using("(1)", "(2)") == using("", "(2)")
+    assert using("(1)", "(2)") != using("(3)", "")
+    assert not diff_graphs([using("(1)", "(2)")], [using("(1)", "")])
+
+
+# -- graphs that the user hands over ---------------------------------------------------------------
+
+DETACHED = "%x = input : f32[2]\n%detach = aten.detach.default(%x) : f32[2]\n%n = aten.neg(%detach)"
+PLAIN = "%x = input : f32[2]\n%n = aten.neg(%x)"
+
+
+def test_detach_counts_in_a_graph_that_was_handed_over() -> None:
+    given = [
+        with_facts(f"{lines}\nreturn %n", "forward @ aot given") for lines in (DETACHED, PLAIN)
+    ]
+    captured = [with_facts(f"{lines}\nreturn %n") for lines in (DETACHED, PLAIN)]
+    assert given[0] != given[1]
+    assert diff_graphs(given[:1], given[1:]).heading() == "1 edit: aten.detach removed"
+    assert captured[0] == captured[1]
+    assert given[0] == captured[1]
+    assert hash(given[0]) == hash(captured[1])
+    assert "forward @ aot given {" in given[0].to_text()
+    assert Graph.from_text(given[0].to_text()) == given[0] != given[1]
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+FORWARD = """
+%x = input : f32[2, 2]
+{lines}
+%mm = aten.mm.default(%sin, %cos) : f32[2, 2]
+return %mm
+{saves}
+"""
+BACKWARD = """
+{inputs}
+%tangent = tangent : f32[2, 2]
+%a = aten.mm.default(%tangent, %cos) : f32[2, 2]
+%b = aten.mm.default(%sin, %tangent) : f32[2, 2]
+%c = aten.mul.Tensor(%tangent, %tangent) : f32[2, 2]
+{sums}
+return %out
+"""
+FUNCTIONS = ("sin", "cos")
+
+
+def step(order: tuple[str, ...], terms: str, saved: tuple[str, ...] | None = None) -> list[Graph]:
+    """A forward and its backward, with the order of statements and of sums of gradients."""
+    saved = saved or order
+    lines = "\n".join(f"%{name} = aten.{name}.default(%x) : f32[2, 2]" for name in order)
+    saves = "\n".join(f"save %{name}" for name in saved)
+    inputs = "\n".join(f"%{name} = saved : f32[2, 2]" for name in saved)
+    first, second, third = terms
+    sums = (
+        f"%s = aten.add.Tensor(%{first}, %{second}) : f32[2, 2]\n"
+        f"%out = aten.add.Tensor(%s, %{third}) : f32[2, 2]"
+    )
+    text = [
+        document(FORWARD.format(lines=lines, saves=saves)),
+        document(BACKWARD.format(inputs=inputs, sums=sums), "backward @ aot"),
+    ]
+    return [Graph.from_text(each) for each in text]
+
+
+@pytest.mark.parametrize("terms", ["abc", "bac", "cba", "acb"])
+def test_order_of_statements_does_not_count_in_training(terms: str) -> None:
+    before, after = step(("sin", "cos"), "abc"), step(("cos", "sin"), terms)
+    assert equal_programs(before, after)
+    assert not diff_graphs(before, after)
+
+
+def test_other_saved_value_in_the_backward_is_a_difference() -> None:
+    """The same values are saved, and the backward takes one for the other."""
+    before = step(("sin", "cos"), "abc")
+    swapped = (
+        before[1].to_text().replace("%sin)", "%s_in)").replace("%tangent, %cos", "%tangent, %sin")
+    )
+    swapped = swapped.replace("default(%sin, %tangent", "default(%cos, %tangent")
+    after = [before[0], Graph.from_text(swapped)]
+    assert not equal_programs(before, after)
+    assert diff_graphs(before, after)
+
+
+def test_terms_of_a_sum_count_each() -> None:
+    before, after = step(("sin", "cos"), "abc"), step(("sin", "cos"), "abb")
+    assert not equal_programs(before, after)
+    assert diff_graphs(before, after)
+
+
+def test_sum_in_a_forward_keeps_its_order() -> None:
+    one = graph("%add = aten.add.Tensor(%x, %y) : f32[2, 3]\nreturn %add")
+    other = graph("%add = aten.add.Tensor(%y, %x) : f32[2, 3]\nreturn %add")
+    assert one != other
+
+
+def test_equal_nodes_that_are_saved_are_told_apart_by_their_use() -> None:
+    """Each layer of a transformer has a view of the input, which is saved: all are equal nodes."""
+
+    def layers(names: str) -> Graph:
+        lines = ["%x = input : f32[4]", *(f"%{n}.w = parameter : f32[4]" for n in "qkv")]
+        for n in names:
+            lines += [
+                f"%{n}/view = aten.view.default(%x, [2, 2]) : f32[2, 2]",
+                f"%{n}/mul = aten.mul.Tensor(%{n}/view, %{n}.w) : f32[2, 2]",
+            ]
+        lines += ["return [%q/mul, %k/mul, %v/mul]", *(f"save %{n}/view" for n in names)]
+        return Graph.from_text(document("\n".join(lines)))
+
+    assert layers("qkv") == layers("vkq")
+    assert not diff_graphs([layers("qkv")], [layers("vkq")])
+
+
+@checked
+@given(plain_graphs(), st.integers(), st.data())
+def test_saved_values_in_any_order_are_equal(original: Graph, seed: int, data: Any) -> None:
+    names = [node.name for node in original.nodes if node.kind != "output"]
+    saved = data.draw(st.lists(st.sampled_from(names), unique=True, max_size=4))
+    refs = tuple(map(Ref, saved))
+    other = shuffled(original, random.Random(seed))
+    before = replace(original, saved=refs)
+    after = replace(other, saved=refs[::-1])
+    assert before == after
+    assert not diff_graphs([before], [after])
+
+
+def test_canonical_form_knows_the_forward_of_each_backward() -> None:
+    forward, backward = canonical(step(("sin", "cos"), "abc"))
+    assert backward.saver is forward
+    text = format_document((forward, backward))
+    assert parse_document(text).graphs[1] == backward

@@ -1,0 +1,102 @@
+"""Stored graphs that say what was returned, how often graphs ran, and the values of constants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from projects import GRAPHS, Run, files
+
+from pytest_torchgraph.graph import Graph, Ref
+from pytest_torchgraph.graph.model import Detail
+from pytest_torchgraph.graph.text.format import Header, format_document
+from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph.text.ranks import format_sections, parse_text
+from pytest_torchgraph.snapshot.compare import compare
+from pytest_torchgraph.snapshot.subject import RanksSubject, Subject
+
+graphs: dict[str, object] = {}
+exec(GRAPHS, graphs)
+HEADER = Header("aot", "2.13.0")
+PLAIN: Graph = replace(graphs["graph"](name="forward"), counted=True, output=())  # type: ignore[operator]
+NAMED = replace(PLAIN, output=(("logits", Ref("layer.0/relu")),))
+OFTEN = replace(PLAIN, runs=6)
+
+
+def against(stored: Graph, now: Graph, detail: Detail = "dataflow") -> str | None:
+    """What compare says: None for a match, else the problem and the details in one text."""
+    document = parse_document(format_document((stored,), HEADER, detail))
+    found = compare(document, Subject((now,), HEADER), detail)
+    return None if found is None else "\n".join([found[0], *found[1]])
+
+
+def test_stored_facts_are_compared() -> None:
+    assert against(NAMED, NAMED) is None
+    assert against(NAMED, replace(PLAIN, output=(("loss", Ref("layer.0/relu")),))) == ""
+    assert against(NAMED, PLAIN) == ""
+
+
+@pytest.mark.parametrize("detail", ["ops", "dataflow", "full"])
+def test_stored_runs_are_compared(detail: Detail) -> None:
+    assert against(OFTEN, OFTEN, detail) is None
+    assert against(OFTEN, PLAIN, detail) == "forward ran once, stored: 6"
+    assert against(OFTEN, replace(OFTEN, runs=2), detail) == "forward ran 2 times, stored: 6"
+    assert against(OFTEN, replace(OFTEN, counted=False), detail) is None
+
+
+def test_file_of_an_older_version_matches_any_fact() -> None:
+    assert against(PLAIN, NAMED) is None
+    assert against(PLAIN, OFTEN) is None
+
+
+def test_ranks_with_facts_are_of_version_4() -> None:
+    text = format_sections({"tp": 2}, [((0,), (PLAIN,)), ((1,), (OFTEN,))], HEADER)
+    assert text.startswith("torchgraph 4\nvia aot, torch 2.13.0\nmesh tp=2\n")
+    again = parse_text(text)
+    subject = RanksSubject({"tp": 2}, {0: Subject((PLAIN,), HEADER), 1: Subject((OFTEN,), HEADER)})
+    assert compare(again, subject, "dataflow") is None
+    assert subject.to_text("dataflow") == text
+    other = RanksSubject({"tp": 2}, {0: Subject((PLAIN,), HEADER), 1: Subject((PLAIN,), HEADER)})
+    assert compare(again, other, "dataflow") == (
+        "rank 1 differs from what is stored, rank 0 as stored",
+        (),
+    )
+
+
+SUITE = """
+from dataclasses import replace
+from os import environ
+
+from graphs import graph
+from pytest_torchgraph.graph import Ref
+
+def test_net(graph_snapshot):
+    now = graph()
+    if "NAME" in environ:
+        leaf = environ["NAME"], Ref("layer.0/relu")
+        now = replace(now, output=(leaf,), runs=int(environ.get("RUNS", 1)), counted=True)
+    assert now == graph_snapshot
+"""
+
+
+def test_update_adds_facts_to_an_older_file_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=SUITE)
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    (old,) = files(pytester).values()
+    assert old.startswith(b"torchgraph 1\n")
+    run(NAME="logits", RUNS="3").assert_outcomes(passed=1)
+
+    updated = run("--torchgraph-update", NAME="logits", RUNS="3")
+    line = "extended  __snapshots__/test_net/test_net.tgraph: says now: "
+    assert f"{line}what the target returned, how often graphs ran" in updated.outlines
+    (new,) = files(pytester).values()
+    assert new.startswith(b"torchgraph 4\n")
+    again = run("--torchgraph-update", NAME="logits", RUNS="3")
+    assert "unchanged  __snapshots__/test_net/test_net.tgraph" in again.outlines
+
+    failed = run(NAME="loss", RUNS="3")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*output 'loss' is new: %layer.0/relu*"])
+    failed = run(NAME="logits", RUNS="4")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*forward ran 4 times, stored: 3*"])
