@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from ..convert.source_lines import relative
 from ..watching.breaks import SKIPPED
-from ..watching.observe.callables import UNKNOWN_CAUSE
 from ..watching.observe.events import CompileId
 from ..watching.observe.executions import BACKWARD
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile
@@ -179,7 +178,7 @@ def _ran_eagerly(
             file = relative(cause.file) if cause.file else ""
             if {own, (file, cause.function), (file, cause.line)} & explained:
                 continue
-            if cause == UNKNOWN_CAUSE:
+            if cause.earlier:
                 yield Cause(kind, *own, UNSEEN, "", callee.line, times, shared=True)
             else:
                 text = _ADDRESS.sub("…", cause.reason)

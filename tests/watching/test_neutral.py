@@ -665,7 +665,6 @@ def sizes() -> list[int]:
             callables._by_id,
             callables._references,
             callables._threads,
-            callables._reported,
             callables._without_graph,
             callables._failures,
             executions._counters,
