@@ -59,6 +59,9 @@ class CompiledCallable:
         backend: name of the backend that it was given to, "" where it cannot be read.
         disabled: Dynamo's words for the call of a function under `torch.compiler.disable` that it
             met while compiling this callable, "" if it met none.
+        without_ops: whether Dynamo found no tensor operation in the function of torch's that it is
+            wrapped in. torch marks the code of that as skipped, and all modules of torch.nn share
+            it: after an `nn.Identity` every other one runs eagerly.
         unproven: whether no call has run a compiled graph yet. Such calls are looked at more
             closely, at the cost of some Python frames.
     """
@@ -71,6 +74,7 @@ class CompiledCallable:
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     backend: str = ""
     disabled: str = ""
+    without_ops: bool = False
     unproven: bool = True
 
     @classmethod

@@ -60,8 +60,8 @@ _EAGER_STANCES = frozenset(
 )
 _NEVER_LOOKED_AT = (
     "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, by a "
-    "dispatch mode that was active, the recompile limit or an error; torch._dynamo.reset() clears "
-    "that"
+    "dispatch mode that was active, the recompile limit, an error, or (modules of torch.nn share "
+    "the code) a layer without tensor operation; torch._dynamo.reset() clears that"
 )
 
 
@@ -143,6 +143,8 @@ class CompiledCallables:
         if not event.failure:
             thread.served[COMPILED] = True
             (self._without_graph.discard if has_graph else self._without_graph.add)(key)
+            if thread.callee is not None and torch_private.is_inline_wrapper(*key):
+                thread.callee.without_ops = not has_graph
             self._failures.pop(key, None)
             return
         kind: CallKind = "backend" if event.failure == _BACKEND_FAILED else "skipped"
@@ -317,7 +319,7 @@ class CompiledCallables:
         callee = thread.callee
         if callee is not None:
             if not thread.served:
-                cause = thread.cause or self._why_unseen(callee)
+                cause = thread.cause or self._why_unseen(callee, missed=thread.misses > 0)
             elif thread.misses and thread.partial is None:
                 cause = self._why_partly(stance)
             else:
@@ -326,16 +328,21 @@ class CompiledCallables:
                 callee.uncompiled[cause] += 1
         thread.end()
 
-    def _why_unseen(self, callee: CompiledCallable) -> EagerCause | None:
-        """Why Dynamo did not look at the code of a call; None if there is nothing to compile."""
+    def _why_unseen(self, callee: CompiledCallable, *, missed: bool) -> EagerCause | None:
+        """Why Dynamo did not look at the code of a call; None if there is nothing to compile.
+
+        Args:
+            callee: the callable.
+            missed: whether Dynamo has compiled code of it, of which none fitted.
+        """
         if callee.code is None:
             return EagerCause("skipped", _NEVER_LOOKED_AT, earlier=True)
         key = code_key(callee.code)
         if key in self._failures:
             return self._failures[key]
-        if key in self._without_graph:
+        if key in self._without_graph or callee.without_ops:
             return None
-        if torch_private.is_at_recompile_limit(callee.code):
+        if missed or torch_private.is_at_recompile_limit(callee.code):
             words = (
                 "the recompile limit had been reached before: Dynamo compiles this code no more. "
                 "torch._dynamo.reset() clears it"
