@@ -70,7 +70,7 @@ class Observed:
         """The calls of compiled callables that ran eagerly, one for each callable and reason.
 
         Every other call inside the watch ran compiled code or was compiled, or Dynamo found no
-        tensor operation in it, or it raised before any compiled code ran.
+        tensor operation in it, or it raised.
 
         Raises:
             CaptureError: for a capture that was not made by `watch()` or `steady(...)`.

@@ -13,7 +13,7 @@ from ..graph.checks import bounds, device_of, device_types, format_bounds, need_
 from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
 from ..watching.guards.text import IN_TORCH
-from ..watching.observe.entries import first_line
+from ..watching.observe.why_eager import first_line
 from .evidence import (
     switched_off,
     what_ran_uncompiled,

@@ -4,31 +4,85 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from .callables import CompiledCallable, EagerCause
 
-HIT, COMPILED = "hit", "compiled"
-"""Keys of `ThreadCalls.served`: code came from Dynamo's cache, or Dynamo compiled a frame."""
+ACTIVE, HIT, COMPILED = "active", "hit", "compiled"
+"""Keys of a `Call`: it has not returned; code came from Dynamo's cache; Dynamo compiled a frame."""
 
 
-class _SetAside(NamedTuple):
-    """A call that another call, or a compilation, interrupts.
+class Call(dict[str, bool]):
+    """A call of a compiled callable, with what Dynamo did for it as keys.
+
+    It is a dict because Dynamo's guard hook adds `HIT` in C, by `setdefault`.
+
+    Args:
+        local: the thread's own.
+        callee: the callable; `None` for what runs outside of every call, and for a compilation.
 
     Attributes:
-        key: the compile id, or the object that stands for the inner call.
-        callee, cause, cause_rank, partial, misses, cleanups: as in `ThreadCalls`.
-        served: a copy of it.
+        callee: as given.
+        judged_at_end: whether it is judged as it returns.
+        misses: how often none of the compilations of a frame fitted, and Dynamo did not compile
+            the frame either: the interpreter ran it.
+        cause: why Dynamo left a frame to the interpreter; `None` if it left none.
+        cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or one that
+            failed to compile, 2 for a frame of torch's.
+        partial: why a frame inside the call ran eagerly, for a call that got compiled code too.
+        cleanups: what torch runs as the call ends; `None` if our judgement is in there.
+        go_on_with: makes this the thread's current call again, in C.
+        over: takes note that it has returned, in C.
     """
 
-    key: Any
-    callee: CompiledCallable | None
-    served: dict[str, bool]
-    misses: int
-    cause: EagerCause | None
-    cause_rank: int
-    partial: EagerCause | None
-    cleanups: list[Callable[[], object]] | None
+    __slots__ = (
+        "callee",
+        "cause",
+        "cause_rank",
+        "cleanups",
+        "go_on_with",
+        "judged_at_end",
+        "misses",
+        "over",
+        "partial",
+    )
+
+    def __init__(self, local: Local, callee: CompiledCallable | None = None) -> None:
+        super().__init__()
+        self.callee = callee
+        self.judged_at_end = True
+        self.misses = 0
+        self.cause: EagerCause | None = None
+        self.cause_rank = 0
+        self.partial: EagerCause | None = None
+        self.cleanups: list[Callable[[], object]] | None = None
+        self.go_on_with = partial(setattr, local, "hit", self.setdefault)
+        self.over = partial(self.pop, ACTIVE, None)
+
+    def end(self) -> None:
+        """Forget all of it: it is judged, and can stand for another call."""
+        self.clear()
+        self[HIT] = True
+        self.callee = self.cause = self.partial = self.cleanups = None
+        self.misses = 0
+
+    @property
+    def served(self) -> bool:
+        """Whether it got compiled code."""
+        return HIT in self or COMPILED in self
+
+
+class Interrupted(NamedTuple):
+    """A call during which Dynamo is tracing a frame.
+
+    Attributes:
+        compile_id: the compilation.
+        call: the call.
+    """
+
+    compile_id: Any
+    call: Call
 
 
 class ThreadCalls:
@@ -36,74 +90,34 @@ class ThreadCalls:
 
     Attributes:
         ident: its `threading.get_ident()`.
-        callee: the callable of the latest call that is not judged; `None` if there is none.
-        served: whether the call got compiled code. Dynamo's guard hook adds `HIT`, in C. It is not
-            empty if there is no call to judge.
-        misses: how often none of the compilations of a frame fitted, and Dynamo did not compile
-            the frame either: the interpreter ran it.
-        cause: why Dynamo left a frame to the interpreter; `None` if it left none.
-        cause_rank: 0 for a cause that is about all code, 1 for a frame of the user's or one that
-            failed to compile, 2 for a frame of torch's.
-        partial: why a frame inside the call ran eagerly, for a call that got compiled code too.
-        active: the callables that are running, outermost first. torch pops them, in C.
-        cleanups: what torch runs as the latest call ends; `None` if that has our judgement already.
-        set_aside: the calls that are interrupted, outermost first.
+        last: the latest call that is not judged at its end. It is used again for the next one.
+        compiling: the calls that compilations interrupt, outermost first: a backend may call
+            compiled code itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, local: Local) -> None:
         self.ident = threading.get_ident()
-        self.callee: CompiledCallable | None = None
-        self.served: dict[str, bool] = {HIT: True}
-        self.misses = 0
-        self.cause: EagerCause | None = None
-        self.cause_rank = 0
-        self.partial: EagerCause | None = None
-        self.active: list[CompiledCallable] = []
-        self.cleanups: list[Callable[[], object]] | None = None
-        self.set_aside: list[_SetAside] = []
+        self.compiling: list[Interrupted] = []
+        self.last = Call(local)
+        self.last.end()
 
-    def begin(self, callee: CompiledCallable | None) -> None:
-        """Start with a clean slate, for a call or a compilation."""
-        self.callee, self.cause, self.partial = callee, None, None
-        self.served.clear()
-        self.misses = 0
-        self.cleanups = None
 
-    def end(self) -> None:
-        """Forget the latest call, which is judged."""
-        self.begin(None)
-        self.served[HIT] = True
+class Local(threading.local):
+    """What belongs to the running thread.
 
-    def interrupt(self, key: Any) -> None:
-        """Set the latest call aside."""
-        self.set_aside.append(
-            _SetAside(
-                key,
-                self.callee,
-                dict(self.served),
-                self.misses,
-                self.cause,
-                self.cause_rank,
-                self.partial,
-                self.cleanups,
-            )
-        )
+    Attributes:
+        calls: its calls.
+        hit: `setdefault` of the current call, to be called by name in C. The call is its
+            `__self__`. Outside of every call it is that of a `Call` that is never judged.
+    """
 
-    def resume(self) -> Any:
-        """Go on with the call that was set aside last; return its key."""
-        last = self.set_aside.pop()
-        self.begin(last.callee)
-        self.served.update(last.served)
-        self.misses, self.cleanups = last.misses, last.cleanups
-        self.cause, self.cause_rank, self.partial = last.cause, last.cause_rank, last.partial
-        return last.key
-
-    def explain_miss(self) -> None:
-        """Take note that Dynamo looks at the frame that it had no code for."""
-        self.misses = max(0, self.misses - 1)
+    def __init__(self, threads: list[ThreadCalls]) -> None:
+        self.calls = ThreadCalls(self)
+        self.hit: Any = Call(self).setdefault
+        threads.append(self.calls)
 
     @property
-    def traced(self) -> CompiledCallable | None:
-        """The callable whose call made Dynamo compile what it compiles now."""
-        calls = [self.callee, *(each.callee for each in reversed(self.set_aside))]
-        return next((callee for callee in calls if callee is not None), None)
+    def current(self) -> Call:
+        """The current call."""
+        call: Call = self.hit.__self__
+        return call

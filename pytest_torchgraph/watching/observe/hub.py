@@ -53,7 +53,7 @@ class Hub:
         self._open: list[EventRecorder] = []
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
-        self._callables = CompiledCallables(self._executions.total)
+        self._callables = CompiledCallables(self._executions.total, self._failed)
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
@@ -134,7 +134,7 @@ class Hub:
 
     def _install(self) -> None:
         torch_private.leave_alone(*RUN_WHILE_COMPILING)
-        self._callables = CompiledCallables(self._executions.total)
+        self._callables = CompiledCallables(self._executions.total, self._failed)
         with contextlib.ExitStack() as stack:
             stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)
@@ -167,8 +167,11 @@ class Hub:
         try:
             self._take(metadata, payload)
         except Exception as error:  # ours, in the middle of a compilation of the user's
-            for recorder in self._open:
-                recorder.broken = recorder.broken or error
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        for recorder in self._open:
+            recorder.broken = recorder.broken or error
 
     def _take(self, metadata: dict[str, Any], payload: str) -> None:
         event = read(metadata, payload)
