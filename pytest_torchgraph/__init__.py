@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
+    from .watching.eager_calls import EagerCall as EagerCall
     from .watching.failed_guards import FailedGuard as FailedGuard
     from .watching.kernels import Kernel as Kernel
     from .watching.recompiles import Recompile as Recompile
@@ -84,6 +85,7 @@ _NAMES = {
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),
+    "watching.eager_calls": ("EagerCall",),
     "watching.failed_guards": ("FailedGuard",),
     "watching.kernels": ("Kernel",),
     "watching.recompiles": ("Recompile",),

@@ -146,13 +146,13 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asserti
             message = f"graphs: expected at least {limits.min_graphs}, found {len(graphs)}"
             yield "min_graphs", AssertionError(message)
         else:
-            yield from _problem("min_graphs", checks.need_graphs, capture)
+            yield from _problem("min_graphs", checks.need_graphs, capture, allow=limits.allow)
     elif limits.max_graphs is not None and len(graphs) > limits.max_graphs:
         names = ", ".join(graph.name for graph in graphs)
         message = f"graphs: expected at most {limits.max_graphs}, found {len(graphs)}: {names}"
         yield "max_graphs", AssertionError(message)
     if graphs or (record.callables and not record.disabled and limits.min_graphs == 0):
-        yield from _problem("min_graphs", checks.need_compiled, record)
+        yield from _problem("min_graphs", checks.need_compiled, record, allow=limits.allow)
         yield from _problem("min_graphs", checks.need_device, capture)
     if limits.max_graph_breaks is not None:
         breaks = checks.counted_breaks(record, limits.allow, limits.within)
@@ -170,9 +170,11 @@ def problems_of(capture: Capture, limits: Limits) -> Iterator[tuple[str, Asserti
         yield "max_recompiles", AssertionError(checks.recompiles_in_words(recompiles, 0, most))
 
 
-def _problem(name: str, check: Any, *values: Any) -> Iterator[tuple[str, AssertionError]]:
+def _problem(
+    name: str, check: Any, *values: Any, **options: Any
+) -> Iterator[tuple[str, AssertionError]]:
     """The error that a check raises, if it raises one."""
     try:
-        check(*values)
+        check(*values, **options)
     except AssertionError as error:
         yield name, error

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
     from ..watching.cudagraphs import CudagraphSkip
+    from ..watching.eager_calls import EagerCall
     from ..watching.recompiles import Recompile
     from ..watching.record import WatchRecord
     from .contents import Contents
@@ -63,6 +64,24 @@ class Observed:
             CaptureError: for a capture that did not go through torch.compile.
         """
         return self.record("graph breaks").breaks
+
+    @property
+    def eager_calls(self) -> tuple[EagerCall, ...]:
+        """The calls of compiled callables that ran eagerly, one for each callable and reason.
+
+        Every other call inside the watch ran compiled code or was compiled, or Dynamo found no
+        tensor operation in it, or it raised.
+
+        Raises:
+            CaptureError: for a capture that was not made by `watch()` or `steady(...)`.
+        """
+        if not self._contents.is_watch:
+            raise CaptureError(
+                f"eager_calls is available on captures of watch() and steady(...), not via "
+                f"{self.via!r}: capture.eager has what ran eagerly via 'aot', 'inductor', 'dynamo' "
+                "and 'compiled_autograd'"
+            )
+        return self.record("calls").eager_calls
 
     @property
     def recompiles(self) -> tuple[Recompile, ...]:

@@ -1,4 +1,4 @@
-"""The baseline of an audit: a JSON file with one line for each test that calls compiled code.
+"""The baseline of an audit: a JSON file with a line for each compiled function and each test.
 
 It has a section for each release of torch, and every line is sorted, so that recording twice gives
 the same bytes and two branches that each add a test change different lines.
@@ -7,22 +7,89 @@ the same bytes and two branches that each add a test change different lines.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import TorchGraphError
 from .facts import TestFacts
 
-VERSION = 1
+VERSION = 2
 _MARK = "torchgraph-audit"
 _END = "end"
 """The key of the last line, which never changes: else a test behind the last one changed two."""
+_E = TypeVar("_E")
 
 
 class BaselineError(TorchGraphError):
     """A file is no baseline. The message says where, and what to do."""
+
+
+class OldBaselineError(BaselineError):
+    """A baseline of pytest-torchgraph 0.2, which compared tests alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What the baseline has about one compiled function, over all tests; see `FunctionFacts`.
+
+    Attributes:
+        ops, backends, backward, nested: as there.
+    """
+
+    ops: tuple[int, ...] = ()
+    backends: tuple[str, ...] = ()
+    backward: bool = False
+    nested: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written: what is empty is left out."""
+        values = {
+            "ops": list(self.ops),
+            "backends": list(self.backends),
+            "backward": self.backward,
+            "nested": self.nested,
+        }
+        return {name: value for name, value in values.items() if value}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Function:
+        """The entry that was written.
+
+        Raises:
+            AttributeError, TypeError, ValueError: for anything else.
+        """
+        _need_known(values, "ops", "backends", "backward", "nested")
+        return cls(
+            tuple(map(int, values.get("ops", ()))),
+            tuple(map(str, values.get("backends", ()))),
+            bool(values.get("backward", False)),
+            bool(values.get("nested", False)),
+        )
+
+    def __or__(self, other: Function) -> Function:
+        return Function(
+            tuple(sorted({*self.ops, *other.ops})),
+            tuple(sorted({*self.backends, *other.backends})),
+            self.backward or other.backward,
+            self.nested or other.nested,
+        )
+
+
+def _need_known(values: Mapping[str, Any], *names: str) -> None:
+    if unknown := values.keys() - set(names):
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+
+
+def functions_of(facts: Iterable[TestFacts]) -> dict[str, Function]:
+    """What tests did with each function, all of them together."""
+    functions: dict[str, Function] = {}
+    for test in facts:
+        for each in test.functions:
+            entry = Function(each.ops, each.backends, each.backward, each.nested)
+            functions[each.key] = functions.get(each.key, Function()) | entry
+    return functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +100,7 @@ class Entry:
         graphs, ops, backwards, backends, shared: as there.
         compiles, nested: as there.
         causes: how often each cause happened, by what identifies it.
+        calls: the compiled callables that the test itself called, in the order of their keys.
     """
 
     graphs: int = 0
@@ -43,6 +111,7 @@ class Entry:
     compiles: bool = False
     nested: bool = False
     causes: Mapping[str, int] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, facts: TestFacts) -> Entry:
@@ -57,6 +126,7 @@ class Entry:
             facts.compiles,
             facts.nested,
             dict(sorted(causes.items())),
+            tuple(sorted(facts.called)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -70,6 +140,7 @@ class Entry:
             "compiles": self.compiles and not self.graphs,
             "nested": self.nested,
             "causes": dict(self.causes),
+            "calls": list(self.calls),
         }
         return {name: value for name, value in values.items() if value or name == "graphs"}
 
@@ -80,12 +151,7 @@ class Entry:
         Raises:
             TypeError, ValueError: for anything else.
         """
-        known = {
-            *("graphs", "ops", "backwards", "backends"),
-            *("shared", "compiles", "nested", "causes"),
-        }
-        if unknown := values.keys() - known:
-            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+        _need_known(values, "graphs", "ops", "backwards", "backends", "shared", *_LATER)
         graphs = int(values["graphs"])
         return cls(
             graphs,
@@ -96,11 +162,26 @@ class Entry:
             bool(values.get("compiles", graphs > 0)),
             bool(values.get("nested", False)),
             {str(key): int(count) for key, count in values.get("causes", {}).items()},
+            tuple(map(str, values.get("calls", ()))),
         )
 
 
-Section = dict[str, Entry]
-"""The entries of one release of torch, by the id of the test."""
+_LATER = ("compiles", "nested", "causes", "calls")
+
+
+@dataclass
+class Section:
+    """What the baseline has about one release of torch.
+
+    Attributes:
+        tests: the entries of tests, by their ids.
+        functions: those of compiled functions, by their keys.
+    """
+
+    tests: dict[str, Entry] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+
+
 Baseline = dict[str, Section]
 """The sections, by release as `major.minor`."""
 
@@ -133,19 +214,29 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         raise BaselineError(f"{path}: {error}; record it anew") from error
     if not isinstance(document, dict) or _MARK not in document:
         raise BaselineError(f"{path}: not a baseline of --torchgraph-audit")
+    if document[_MARK] == 1:
+        raise OldBaselineError(
+            f"{path}: recorded by pytest-torchgraph 0.2, which compared no functions; record it "
+            f"again: {pytest} --torchgraph-audit=record"
+        )
     if document[_MARK] != VERSION:
         raise BaselineError(
             f"{path}: version {document[_MARK]!r}, and this pytest-torchgraph reads {VERSION}"
         )
     try:
         return {
-            str(release): {
-                str(test): Entry.from_json(entry) for test, entry in section.items() if test != _END
-            }
+            str(release): Section(
+                _entries(section["tests"], Entry.from_json),
+                _entries(section["functions"], Function.from_json),
+            )
             for release, section in document["torch"].items()
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BaselineError(f"{path}: {error!r}; record it anew") from error
+
+
+def _entries(values: Mapping[str, Any], read_entry: Callable[[Any], _E]) -> dict[str, _E]:
+    return {str(key): read_entry(entry) for key, entry in values.items() if key != _END}
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -173,13 +264,17 @@ def to_text(baseline: Baseline) -> str:
     lines = [f'{{"{_MARK}": {VERSION},', '"torch": {']
     sections = sorted(baseline.items(), key=lambda item: [*map(int, item[0].split("."))])
     for number, (release, section) in enumerate(sections):
-        lines.append(f"{json.dumps(release)}: {{")
-        lines += [
-            f"{json.dumps(test)}: {json.dumps(entry.to_json(), ensure_ascii=False)},"
-            for test, entry in sorted(section.items())
-        ]
-        lines.append(f'"{_END}": 0}}' + ("," if number < len(sections) - 1 else ""))
+        lines.append(f'{json.dumps(release)}: {{"functions": {{')
+        lines += _lines(section.functions)
+        lines.append(f'"{_END}": 0}}, "tests": {{')
+        lines += _lines(section.tests)
+        lines.append(f'"{_END}": 0}}}}' + ("," if number < len(sections) - 1 else ""))
     return "\n".join([*lines, "}}"]) + "\n"
+
+
+def _lines(entries: Mapping[str, Entry | Function]) -> Iterator[str]:
+    for key, entry in sorted(entries.items()):
+        yield f"{json.dumps(key)}: {json.dumps(entry.to_json(), ensure_ascii=False)},"
 
 
 def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
@@ -195,13 +290,29 @@ def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
     """
     merged: Baseline = {}
     for release in {release for shard in shards for release in shard}:
-        before = (base or {}).get(release, {})
+        before = (base or {}).get(release, Section())
         sections = [shard[release] for shard in shards if release in shard]
-        section = {test: entry for each in sections for test, entry in each.items()}
-        for each in sections:
-            section.update((t, entry) for t, entry in each.items() if before.get(t) != entry)
-            for test in before.keys() - each.keys():
-                if section.get(test) == before[test]:
-                    del section[test]
-        merged[release] = section
+        tests = [section.tests for section in sections]
+        functions = [section.functions for section in sections]
+        merged[release] = Section(
+            _merged(tests, before.tests, lambda _, entry: entry),
+            _merged(functions, before.functions, lambda known, entry: known | entry),
+        )
+    return merged
+
+
+def _merged(
+    shards: Sequence[Mapping[str, _E]], before: Mapping[str, _E], both: Callable[[_E, _E], _E]
+) -> dict[str, _E]:
+    """The entries of shards; `both` decides about one that several of them have changed."""
+    merged = {key: entry for shard in shards for key, entry in shard.items()}
+    changed: set[str] = set()
+    for shard in shards:
+        for key, entry in shard.items():
+            if before.get(key) != entry:
+                merged[key] = both(merged[key], entry) if key in changed else entry
+                changed.add(key)
+        for key in before.keys() - shard.keys():
+            if merged.get(key) == before[key]:
+                del merged[key]
     return merged

@@ -75,6 +75,42 @@ class SettingLeft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """What a test did with one function or module that is compiled.
+
+    Attributes:
+        key: its identity: the file, relative to pytest's rootdir, and the name.
+        line: where it begins. Not part of the identity.
+        called: whether the test itself called it as a compiled callable. A function that Dynamo
+            compiles by itself behind a graph break, and what fixtures of wider scope call, is not.
+        ops: the number of ops of each graph that was compiled here, each number once.
+        backends: the backends that it was given to.
+        backward: whether a backward of one of its graphs ran.
+        nested: see `TestFacts`.
+    """
+
+    key: str
+    line: int = 0
+    called: bool = False
+    ops: tuple[int, ...] = ()
+    backends: tuple[str, ...] = ()
+    backward: bool = False
+    nested: bool = False
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FunctionFacts:
+        """The facts of what `TestFacts.to_json` gave."""
+        lists = {name: tuple(values[name]) for name in ("ops", "backends")}
+        return cls(**{**values, **lists})
+
+    @property
+    def place(self) -> str:
+        """The place, as `file:line name`."""
+        file, _, name = self.key.partition(" | ")
+        return f"{file}:{self.line} {name}"
+
+
+@dataclass(frozen=True, slots=True)
 class TestFacts:
     """What one test compiled, from the setup of its fixtures to their teardown.
 
@@ -97,6 +133,7 @@ class TestFacts:
             of them call is compiled once: counts of breaks and ops are others.
         eager_calls: how many of the calls ran no compiled code: they ran eagerly, or raised.
         frame_seconds: how long compiling each of the frames took.
+        functions: what it did with each function that is compiled.
     """
 
     __test__ = False  # the name begins as that of a test class
@@ -115,11 +152,17 @@ class TestFacts:
     nested: bool = False
     eager_calls: int = 0
     frame_seconds: tuple[float, ...] = ()
+    functions: tuple[FunctionFacts, ...] = ()
 
     @property
     def uses_compile(self) -> bool:
         """Whether the test called `torch.compile`, or anything that was given to it."""
         return bool(self.calls or self.graphs or self.causes)
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The keys of the compiled callables that the test itself called."""
+        return tuple(each.key for each in self.functions if each.called)
 
     def to_json(self) -> dict[str, Any]:
         """The facts as values that json can hold."""
@@ -133,4 +176,5 @@ class TestFacts:
             for name, value in values.items()
         }
         made["causes"] = tuple(Cause(**cause) for cause in values["causes"])
+        made["functions"] = tuple(map(FunctionFacts.from_json, values["functions"]))
         return cls(**made)

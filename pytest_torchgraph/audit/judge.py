@@ -1,16 +1,21 @@
 """What became worse since the baseline, and what became better.
 
-What a test compiles may depend on the tests before it, where they share compiled code. Of such a
-test only causes count that the whole baseline has nowhere: a false alarm makes people switch a
-check off.
+Each thing is compared where it does not depend on the order of the tests: a false alarm makes
+people switch a check off.
+
+    compiled functions   over the whole run: ops of their graphs, backend, backward
+    every test           causes that the whole baseline has nowhere; what it calls compiled
+    a test that shares   nothing more: which test compiles shared code is a matter of order
+    all others           counts of causes, ops and backward graphs, backends
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .baseline import Entry, Section
+from .baseline import Entry, Function, Section, functions_of
 from .facts import Cause, TestFacts
 from .summary import describe
 
@@ -42,6 +47,7 @@ class Verdict:
         gone: the tests of the baseline that were not run.
         renamed: old and new ids of tests that compile the same, one gone and one new.
         vacuous: whether tests of the baseline were to run, and none was compared.
+        compared: what was compared.
     """
 
     worse: list[Change] = field(default_factory=list)
@@ -50,6 +56,27 @@ class Verdict:
     gone: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     vacuous: bool = False
+    compared: Compared = field(default_factory=lambda: Compared())
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many tests and functions were compared with the baseline, and how.
+
+    Attributes:
+        whole: the tests of which every count was compared.
+        shared: the tests that share compiled code, of which only calls and new causes were.
+        functions: the compiled functions, over all tests.
+    """
+
+    whole: int = 0
+    shared: int = 0
+    functions: int = 0
+
+    @property
+    def tests(self) -> int:
+        """All tests."""
+        return self.whole + self.shared
 
 
 def judge(
@@ -72,24 +99,161 @@ def judge(
     places = places or {}
     seen = {cause.key for each in facts.values() for cause in each.causes}
     verdict = Verdict()
-    known = {key for entry in before.values() for key in entry.causes}
+    known = {key for entry in before.tests.values() for key in entry.causes}
+    lost = _lost_calls(before, facts, passed)
+    in_functions = _in_functions(before, facts, passed, known)
     for test in sorted(passed):
         of_test = facts.get(test)
-        old = before.get(test)
+        old = before.tests.get(test)
         if old is None and of_test is not None:
             verdict.new.append(test)
             verdict.worse += _new_causes(test, of_test, known)
-        elif old is not None and of_test is None and not old.shared:
+        if old is None:
+            continue
+        worse = [*lost.get(test, ()), *in_functions.worse.get(test, ())]
+        if of_test is None and (lost.get(test) or not (old.shared or old.calls)):
             text = "no longer uses torch.compile"
-            verdict.worse.append(Change(test, text, places.get(test, "")))
-        elif old is not None and of_test is not None:
-            worse = list(_worse(test, old, of_test, known))
-            verdict.worse += worse
-            verdict.better += () if worse else _better(test, old, of_test, seen)
-    verdict.gone = sorted(before.keys() - passed - facts.keys())
+            worse = [Change(test, text, places.get(test, ""))]
+        elif of_test is not None:
+            if not _not_comparable(old, of_test):  # its own count of backward graphs is compared
+                worse = [change for change in worse if change.text != NO_BACKWARD]
+            worse += _worse(test, old, of_test, known, worse)
+            if not worse:
+                verdict.better += in_functions.better.get(test) or _better(test, old, of_test, seen)
+        verdict.worse += worse
+    compared = before.tests.keys() & passed
+    sharing = {
+        test
+        for test in compared
+        if test in facts and _not_comparable(before.tests[test], facts[test])
+    }
+    verdict.compared = Compared(
+        len(compared) - len(sharing), len(sharing), len(in_functions.compared)
+    )
+    verdict.gone = sorted(before.tests.keys() - passed - facts.keys())
     candidates = [test for test in verdict.gone if missing is None or test in missing]
     _pair_renamed(verdict, before, facts, candidates)
     return verdict
+
+
+def _lost_calls(
+    before: Section, facts: Mapping[str, TestFacts], passed: Collection[str]
+) -> dict[str, list[Change]]:
+    """What tests called compiled, and do not call compiled any more, by test.
+
+    A test that calls something else instead has lost nothing, and neither has one of whose calls
+    another test makes now: the result is kept for all of them, and the first one calls.
+    """
+    compared = [test for test in sorted(passed) if test in before.tests]
+    now = {test: set(facts[test].called) if test in facts else set() for test in compared}
+    callers_before = Counter(key for test in compared for key in before.tests[test].calls)
+    callers = Counter(key for keys in now.values() for key in keys)
+    changes: dict[str, list[Change]] = {}
+    for test in compared:
+        old = set(before.tests[test].calls)
+        if len(now[test]) >= len(old):
+            continue
+        for key in sorted(old - now[test]):
+            if callers[key] < callers_before[key]:
+                file, _, name = key.partition(" | ")
+                text = f"no longer compiled, or no longer called: {name} in {file}"
+                changes.setdefault(test, []).append(Change(test, text))
+    return changes
+
+
+@dataclass
+class _InFunctions:
+    """What differs in compiled functions over the run, by the tests that use them.
+
+    Attributes:
+        compared: the keys of the functions that were compared.
+        worse, better: what became so.
+    """
+
+    compared: set[str] = field(default_factory=set)
+    worse: dict[str, list[Change]] = field(default_factory=dict)
+    better: dict[str, list[Change]] = field(default_factory=dict)
+
+
+def _in_functions(
+    before: Section,
+    facts: Mapping[str, TestFacts],
+    passed: Collection[str],
+    known: Collection[str],
+) -> _InFunctions:
+    """Compare compiled functions over the run.
+
+    A new cause in a test that uses a function explains what else differs in it.
+    """
+    result = _InFunctions()
+    now = functions_of(facts.values())
+    for key in sorted(before.functions.keys() & now.keys()):
+        result.compared.add(key)
+        users = {
+            test: each
+            for test, of_test in facts.items()
+            for each in of_test.functions
+            if each.key == key and test in passed
+        }
+        if any(_new_causes(test, facts[test], known) for test in users):
+            continue
+        callers = [test for test, entry in before.tests.items() if key in entry.calls]
+        all_ran = all(test in passed for test in callers) and bool(callers)
+        worse, better = _function_changes(before.functions[key], now[key], all_ran=all_ran)
+        for changes, text in ((result.worse, worse), (result.better, better)):
+            for test, function in users.items() if text else ():
+                changes.setdefault(test, []).append(Change(test, text, function.place))
+    return result
+
+
+NO_BACKWARD = "no backward graph ran any more"
+
+
+def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[str, str]:
+    """What is worse in a function, and what is better; "" for nothing.
+
+    Which variants of a function are compiled may depend on the order: with 8 rows and then 16 the
+    second is dynamic, and some of its graphs hold arithmetic on sizes. So a number of ops that is
+    missing says nothing by itself; only a new number in its place does.
+
+    Args:
+        old: what the baseline has.
+        now: what this run has.
+        all_ran: whether all tests ran that call it in the baseline.
+    """
+    if old.backends and now.backends and not set(old.backends) & set(now.backends):
+        return f"another backend: {_names(old.backends)} -> {_names(now.backends)}", ""
+    if old.nested != now.nested or not now.ops:
+        return "", ""
+    new, missing = set(now.ops) - set(old.ops), set(old.ops) - set(now.ops)
+    counts = f"{_numbers(old.ops)} -> {_numbers(now.ops)}"
+    if new and missing and min(new) < max(missing):
+        return f"fewer ops compiled: {counts}", ""
+    if old.backward and not now.backward and all_ran:
+        return NO_BACKWARD, ""
+    if new and missing:
+        return "", f"more ops compiled: {counts}"
+    return "", ""
+
+
+def merged_functions(before: Section, now: Mapping[str, Function]) -> dict[str, Function]:
+    """The functions to record: those of this run, and what another order of tests explains.
+
+    Args:
+        before: the baseline.
+        now: what the run has.
+    """
+    functions = dict(before.functions)
+    for key, function in now.items():
+        old = functions.get(key)
+        if old is not None and not any(_function_changes(old, function, all_ran=True)):
+            function = old | function
+        functions[key] = function
+    return functions
+
+
+def _numbers(ops: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ops))
 
 
 def is_as_before(
@@ -108,11 +272,13 @@ def is_as_before(
     return all(cause.key in known for cause in facts.causes)
 
 
-def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
+def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[Change]:
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
-    for cause in facts.causes:
-        if cause.key not in known and not cause.shared:
-            yield _of_cause(test, cause, facts)
+    return [
+        _of_cause(test, cause, facts)
+        for cause in facts.causes
+        if cause.key not in known and not cause.shared
+    ]
 
 
 def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> Change:
@@ -127,10 +293,21 @@ def _not_comparable(old: Entry, facts: TestFacts) -> bool:
     return old.shared or facts.shared or old.nested != facts.nested
 
 
-def _worse(test: str, old: Entry, facts: TestFacts, known: Collection[str]) -> Iterator[Change]:
-    """What is worse in a test; what follows from it is not said again."""
-    found = list(_new_causes(test, facts, known))
+def _worse(
+    test: str, old: Entry, facts: TestFacts, known: Collection[str], said: Collection[Change]
+) -> Iterator[Change]:
+    """What is worse in a test; what follows from it is not said again.
+
+    Args:
+        test: its id.
+        old: what the baseline has.
+        facts: of the test now.
+        known: what identifies the causes of the whole baseline.
+        said: what is said of the functions that it uses.
+    """
+    found = _new_causes(test, facts, known)
     yield from found
+    found += said
     if _not_comparable(old, facts):
         return
     place = _place(facts)
@@ -196,7 +373,7 @@ def _pair_renamed(
     """Tests of which one is gone and another one, that compiles the same, is new."""
     for test in verdict.new:
         entry = Entry.of(facts[test])
-        same = [old for old in candidates if before[old] == entry]
+        same = [old for old in candidates if before.tests[old] == entry]
         name = test.rpartition("::")[2]
         same.sort(key=lambda old: (old.rpartition("::")[2] != name, old))
         if same:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..convert.source_lines import relative
 from ..watching.breaks import SKIPPED
-from ..watching.observe.callables import UNKNOWN_CAUSE
 from ..watching.observe.events import CompileId
 from ..watching.observe.executions import BACKWARD
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile
 from ..watching.record import WatchRecord
 from .compile_calls import CompileCall
-from .facts import Cause, CauseKind, TestFacts
+from .facts import Cause, CauseKind, FunctionFacts, TestFacts
 from .suite_watch import Seen
 
 NO_OPS = "Dynamo found no tensor operation"
@@ -30,12 +30,52 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}|\b\d{9,}\b")
 def facts_of_test(seen: Seen) -> TestFacts:
     """The facts in what was seen of a test."""
     facts = facts_of(seen.record)
+    functions = tuple(_functions(seen))
     never_ran = () if facts.uses_compile else _never_ran(seen.compile_calls)
     causes = facts.causes + never_ran
     if seen.in_wider_fixture:  # which another test sets up where the order is another one
         causes = tuple(replace(each, shared=_is_again(each)) for each in causes)
     shared = facts.shared or seen.in_wider_fixture
-    return replace(facts, causes=causes, shared=shared, nested=seen.nested)
+    return replace(facts, causes=causes, shared=shared, nested=seen.nested, functions=functions)
+
+
+def _functions(seen: Seen) -> Iterator[FunctionFacts]:
+    """What the test did with each function, a module by the name of its class."""
+    record = seen.record
+    lines: dict[str, int] = {}
+    ops: defaultdict[str, set[int]] = defaultdict(set)
+    backends: defaultdict[str, set[str]] = defaultdict(set)
+    calls: Counter[str] = Counter()
+    backwards: set[str] = set()
+    for callee in record.callables:
+        key = f"{relative(callee.file)} | {callee.name}"
+        lines.setdefault(key, callee.line)
+        backends[key] |= {callee.backend} - {""}
+        calls[key] += callee.entries
+    calls.subtract(seen.fixture_calls)
+
+    def key_of(compiled: Any) -> str:
+        names = (callee.name for callee in record.callables if callee.names_of(compiled))
+        key = f"{relative(compiled.file)} | {next(names, compiled.function)}"
+        lines.setdefault(key, compiled.line)
+        return key
+
+    for each in record.compiled:
+        if each.ops and not each.failure and each.file:
+            ops[key_of(each)].add(each.ops)
+    for run, count in record.runs.items():
+        if count and run.part == BACKWARD and run.file:
+            backwards.add(key_of(run))
+    for key, line in sorted(lines.items()):
+        yield FunctionFacts(
+            key,
+            line,
+            calls[key] > 0,
+            tuple(sorted(ops[key])),
+            tuple(sorted(backends[key])),
+            key in backwards,
+            seen.nested,
+        )
 
 
 def _is_again(cause: Cause) -> bool:
@@ -179,7 +219,7 @@ def _ran_eagerly(
             file = relative(cause.file) if cause.file else ""
             if {own, (file, cause.function), (file, cause.line)} & explained:
                 continue
-            if cause == UNKNOWN_CAUSE:
+            if cause.earlier:
                 yield Cause(kind, *own, UNSEEN, "", callee.line, times, shared=True)
             else:
                 text = _ADDRESS.sub("…", cause.reason)

@@ -138,16 +138,17 @@ class AuditReport:
                 self._said, self._colour = [f"{self._shown}: not recorded: {error.reason}"], "red"
                 session.exitstatus = TROUBLE
         else:
+            from .baseline import Section
             from .judge import judge
 
-            section = self._baseline.get(running_release(), {})
+            section = self._baseline.get(running_release(), Section())
             missing = self._missing(session.config, section)
             verdict = judge(section, self._facts, self._passed, self._places, missing)
             self._verdict = verdict
-            compared = self._compared = len(section.keys() & self._passed)
-            wanted = bool(section) and self._holds_the_baseline(session.config, section, missing)
-            verdict.vacuous = wanted and not compared
-            self._said = self._lines(verdict, compared)
+            self._compared = verdict.compared.tests
+            holds = self._holds_the_baseline(session.config, section, missing)
+            verdict.vacuous = bool(section.tests) and holds and not self._compared
+            self._said = self._lines(verdict)
             failed = bool(verdict.worse) or verdict.vacuous
             self._colour = "red" if failed else "green"
             _fail(session, exitstatus, failed)
@@ -186,7 +187,7 @@ class AuditReport:
         if filter_given(config) or any("::" in argument for argument in config.args):
             return set()
         ran = {test.partition("::")[0] for test in self._tests}
-        files = {test: test.partition("::")[0] for test in section.keys() - self._tests}
+        files = {test: test.partition("::")[0] for test in section.tests.keys() - self._tests}
         return {
             test
             for test, file in files.items()
@@ -200,7 +201,7 @@ class AuditReport:
 
         A shard, or a selection by hand, may hold none of them.
         """
-        if missing or not self._tests.isdisjoint(section):
+        if missing or not self._tests.isdisjoint(section.tests):
             return True
         chosen = config.args_source is pytest.Config.ArgsSource.ARGS or self._deselected
         return not (chosen or filter_given(config))
@@ -212,35 +213,41 @@ class AuditReport:
         one that was renamed loses its former one.
         """
         from ..snapshot.files import write_text
-        from .baseline import Entry, to_text
-        from .judge import is_as_before, judge
+        from .baseline import Entry, Section, functions_of, to_text
+        from .judge import is_as_before, judge, merged_functions
 
         inside(self._path, config.rootpath)
         release = running_release()
-        section: Section = dict(self._baseline.get(release, {}))
-        known = {key for entry in section.values() for key in entry.causes}
+        before = self._baseline.get(release, Section())
+        tests = dict(before.tests)
+        known = {key for entry in tests.values() for key in entry.causes}
         seen = {cause.key for each in self._facts.values() for cause in each.causes}
-        missing = self._missing(config, section)
-        for old, _ in judge(section, self._facts, self._passed, missing=missing).renamed:
-            del section[old]
+        missing = self._missing(config, before)
+        for old, _ in judge(before, self._facts, self._passed, missing=missing).renamed:
+            del tests[old]
         for test in self._passed:
-            old_entry, facts = section.get(test), self._facts.get(test)
+            old_entry, facts = tests.get(test), self._facts.get(test)
             if old_entry and facts and is_as_before(old_entry, facts, known, seen):
                 continue
-            section.pop(test, None)
+            tests.pop(test, None)
             if facts:
-                section[test] = Entry.of(facts)
-        text = to_text({**self._baseline, release: section})
-        tests = counted(len(section), "test")
+                tests[test] = Entry.of(facts)
+        of_passed = [facts for test, facts in self._facts.items() if test in self._passed]
+        now = functions_of(of_passed)
+        functions = merged_functions(before, now)
+        if before.tests.keys() - missing <= self._passed:  # nothing else uses a function
+            functions = {key: each for key, each in functions.items() if key in now}
+        text = to_text({**self._baseline, release: Section(tests, functions)})
+        words = counted(len(tests), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
-            return f"unchanged  {self._shown}: {tests} with torch {release}"
+            return f"unchanged  {self._shown}: {words} with torch {release}"
         write_text(self._path, text, root=config.rootpath)
-        return f"recorded  {self._shown}: {tests} with torch {release}"
+        return f"recorded  {self._shown}: {words} with torch {release}"
 
-    def _lines(self, verdict: Verdict, compared: int) -> list[str]:
+    def _lines(self, verdict: Verdict) -> list[str]:
         from .verdict import verdict_lines
 
-        return list(verdict_lines(verdict, self._shown, compared, width=_width()))
+        return list(verdict_lines(verdict, self._shown, width=_width()))
 
 
 class _HasOutcome(Protocol):
@@ -276,11 +283,15 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
             inside(path, config.rootpath)
         except OutsideRootError:  # which the end of the run says, after all tests have run
             return {}
-    from .baseline import BaselineError, read
+    from .baseline import BaselineError, OldBaselineError, read
 
     pytest_of_all = " ".join(pytest_command(settings.get(config).rank))
     try:
         baseline = read(path, pytest=pytest_of_all)
+    except OldBaselineError as error:
+        if mode == "record":
+            return {}
+        raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
     except BaselineError as error:
         raise pytest.UsageError(f"--torchgraph-audit={mode}: {error}") from error
     release = running_release()

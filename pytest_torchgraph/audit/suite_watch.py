@@ -9,8 +9,9 @@ something, because their counters would keep all compiled code of the run alive.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,15 @@ class Seen:
         compile_calls: the calls of `torch.compile`.
         in_wider_fixture: whether a fixture that outlives the test used compiled code.
         nested: whether Dynamo resumes inside of called functions.
+        fixture_calls: how often fixtures that outlive the test called compiled callables, by file
+            and name as in `FunctionFacts.key`.
     """
 
     record: WatchRecord
     compile_calls: tuple[CompileCall, ...] = ()
     in_wider_fixture: bool = False
     nested: bool = False
+    fixture_calls: Mapping[str, int] = field(default_factory=dict)
 
 
 class SuiteWatch:
@@ -60,6 +64,7 @@ class SuiteWatch:
         self._settings: SettingsLeft | None = None
         self._calls: list[CompileCall] = []
         self._in_wider_fixture = False
+        self._fixture_calls: Counter[str] = Counter()
         self._stack = contextlib.ExitStack()
         self._finder = None if is_imported() else DynamoFinder(self._imported)
 
@@ -94,12 +99,13 @@ class SuiteWatch:
         calls = () if recorder.was_paused else tuple(self._calls)
         self._calls = []
         wider, self._in_wider_fixture = self._in_wider_fixture, False
+        fixture_calls, self._fixture_calls = self._fixture_calls, Counter()
         if recorder.saw_nothing and not calls:
             return None
         from ..torch_private import nested_graph_breaks
         from ..watching.record import record_of
 
-        return Seen(record_of(recorder), calls, wider, nested_graph_breaks())
+        return Seen(record_of(recorder), calls, wider, nested_graph_breaks(), fixture_calls)
 
     @contextlib.contextmanager
     def wider_fixture(self, test: str) -> Iterator[None]:
@@ -108,7 +114,7 @@ class SuiteWatch:
         Args:
             test: the id of the test that needs it first.
         """
-        before = self._progress()
+        before = self._record()
         self._look(test)
         calls = len(self._calls)
         try:
@@ -116,8 +122,10 @@ class SuiteWatch:
         finally:
             del self._calls[calls:]
             self._look("")
-            if self._progress() != before:
+            after = self._record()
+            if _state(before) != _state(after):
                 self._in_wider_fixture = True
+                self._fixture_calls += _calls(after) - _calls(before)
                 self._reset()
 
     def settings_left(self) -> list[SettingLeft]:
@@ -187,15 +195,13 @@ class SuiteWatch:
             except Exception as error:  # ours, between a test and its report
                 self.broken = error
 
-    def _progress(self) -> object:
-        """A value that differs when more was compiled, called or run."""
-        recorder = self._recorder
-        if recorder is None:
+    def _record(self) -> WatchRecord | None:
+        """What was seen of the test so far."""
+        if self._recorder is None or self._recorder.broken:
             return None
         from ..watching.record import record_of
 
-        state = None if recorder.broken else record_of(recorder).state
-        return state if state != _NOTHING else None
+        return record_of(self._recorder)
 
     def _reset(self) -> None:
         if self._isolated and is_imported():
@@ -206,3 +212,17 @@ class SuiteWatch:
 
 _NOTHING: tuple[object, ...] = (0, (), {}, ())
 """The state of a record of nothing."""
+
+
+def _state(record: WatchRecord | None) -> object:
+    """A value that differs if more was compiled, called or run."""
+    return None if record is None or record.state == _NOTHING else record.state
+
+
+def _calls(record: WatchRecord | None) -> Counter[str]:
+    from ..convert.source_lines import relative
+
+    calls: Counter[str] = Counter()
+    for callee in () if record is None else record.callables:
+        calls[f"{relative(callee.file)} | {callee.name}"] += callee.entries
+    return calls

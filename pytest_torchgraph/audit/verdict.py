@@ -18,25 +18,38 @@ MOST_PLACES = 3
 """How many places are named where the text of a change names none."""
 
 
-def verdict_lines(verdict: Verdict, file: str, compared: int, *, width: int = 80) -> Iterator[str]:
+def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[str]:
     """The lines.
 
     Args:
-        verdict: what differs.
+        verdict: what differs, and what was compared.
         file: the baseline, for messages.
-        compared: how many tests of the baseline were compared.
         width: of the terminal.
     """
-    compared_tests = counted(compared, "test")
+    compared = verdict.compared
     if verdict.worse:
         yield f"worse than {file}:"
         yield from _grouped(verdict.worse, width)
         yield ACCEPT
-    elif not compared and verdict.gone:
+    elif not compared.tests and verdict.gone:
         gone = counted(len(verdict.gone), "test")
         yield f"nothing was compared with {file}: none of its {gone} ran and passed here"
     else:
-        yield f"nothing is worse than {file} ({compared_tests} compared)"
+        things = counted(compared.tests, "test")
+        things += f" and {counted(compared.functions, 'function')}" if compared.functions else ""
+        yield f"nothing is worse than {file} ({things} compared)"
+    ways = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
+    if compared.shared:
+        shares = "shares" if compared.shared == 1 else "share"
+        ways.append(
+            f"{counted(compared.shared, 'test')} that {shares} compiled code by calls and new "
+            "causes"
+        )
+    if compared.functions:
+        functions = counted(compared.functions, "function")
+        ways.append(f"{functions} over the run by ops, backend and backward")
+    if ways:
+        yield f"compared: {'; '.join(ways)}"
     if verdict.better:
         yield f"better than {file}; {TIGHTEN}:"
         yield from _grouped(verdict.better, width)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Assertions(OpChecks):
     """The assertions on a capture. None passes where nothing was captured or compiled."""
 
-    def _to_check(self: Subject) -> tuple[Graph, ...]:
+    def _to_check(self: Subject, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
         __tracebackhide__ = True
-        compilation.need_graphs(self)
+        compilation.need_graphs(self, allow=allow)
         return self.program
 
     def _checked_device(self: Subject) -> str | None:
@@ -53,7 +53,12 @@ class Assertions(OpChecks):
         eager.assert_no_eager_ops(self, allow)
 
     def assert_graph_count(
-        self: Subject, forward: Any = None, backward: Any = None, total: Any = None
+        self: Subject,
+        forward: Any = None,
+        backward: Any = None,
+        total: Any = None,
+        *,
+        allow: str | Sequence[str] = (),
     ) -> None:
         """Assert how many graphs there are.
 
@@ -62,17 +67,19 @@ class Assertions(OpChecks):
             backward: count of backward graphs that ran.
             total: count of all graphs. What is not given is not checked; with nothing given, one
                 forward and one backward are expected.
+            allow: regular expressions that are searched in `"kind: reason"` of each `EagerCall` of
+                a watch; calls that match one are tolerated.
 
         Raises:
             AssertionError: with the graphs that there are; or if a watch has none, with the cause,
-                but for `total=0` where compiled code ran.
+                but for `total=0` where compiled code ran; or with the calls that ran eagerly.
             TypeError: where each count that is given allows any number, but for a watch, of which
                 that says that something was compiled.
         """
         __tracebackhide__ = True
         if forward is None and backward is None and total is None:
             forward = backward = 1
-        compilation.need_counted(self, total)
+        compilation.need_counted(self, total, allow)
         graphs.assert_graph_count(self, forward, backward, total)
 
     def assert_kernel_count(
@@ -199,12 +206,12 @@ class Assertions(OpChecks):
 
         Args:
             allow: regular expressions that are searched in `"kind: reason"`, or parts of it as they
-                are; breaks that match one are tolerated.
+                are; breaks that match one are tolerated, and so is each `EagerCall` of a watch.
             within: a path or an importable package, or several: breaks elsewhere are tolerated.
 
         Raises:
             AssertionError: with each break, its line and its reason; or if no graph was compiled,
-                with the cause.
+                with the cause; or with the calls that ran eagerly, and that no break reports.
             CaptureError: for a capture that did not go through torch.compile.
         """
         __tracebackhide__ = True
@@ -222,7 +229,7 @@ class Assertions(OpChecks):
         Args:
             count: an int, a `(min, max)` pair, or a mapping of these by device type.
             max: how many at most.
-            allow, within: breaks that are not counted.
+            allow, within: breaks that are not counted, and eager calls that are tolerated.
 
         Raises:
             TypeError: with neither `count` nor `max`, and where they allow any number, but for a
@@ -231,30 +238,41 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.assert_graph_breaks(self, count, max, allow, within)
 
-    def assert_no_recompiles(self: Subject) -> None:
+    def assert_no_recompiles(self: Subject, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing was compiled again.
+
+        Args:
+            allow: regular expressions that are searched in `"kind: reason"` of each `EagerCall` of
+                a watch; calls that match one are tolerated.
 
         Raises:
             AssertionError: with each recompilation and its reasons; or if nothing could have been
-                compiled again.
+                compiled again; or with the calls that ran eagerly.
             CaptureError: for a capture that did not go through torch.compile.
         """
         __tracebackhide__ = True
-        compilation.assert_recompiles(self, 0, None)
+        compilation.assert_recompiles(self, 0, None, allow)
 
-    def assert_recompiles(self: Subject, count: Any = None, max: Any = None) -> None:
+    def assert_recompiles(
+        self: Subject,
+        count: Any = None,
+        max: Any = None,
+        *,
+        allow: str | Sequence[str] = (),
+    ) -> None:
         """Assert how often something was compiled again. Reaching Dynamo's limit always fails.
 
         Args:
             count: an int, a `(min, max)` pair, or a mapping of these by device type.
             max: how often at most.
+            allow: eager calls that are tolerated; see `assert_no_recompiles`.
 
         Raises:
             AssertionError, CaptureError: see `assert_no_recompiles`.
             TypeError: with neither `count` nor `max`.
         """
         __tracebackhide__ = True
-        compilation.assert_recompiles(self, count, max)
+        compilation.assert_recompiles(self, count, max, allow)
 
     def assert_single_backward_graph(self: Subject) -> None:
         """Assert that compiled autograd made the whole backward one graph, and that it ran.

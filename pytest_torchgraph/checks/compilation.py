@@ -14,8 +14,13 @@ from ..graph.checks import bounds, device_of, device_types, format_bounds, need_
 from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
 from ..watching.guards.text import IN_TORCH
-from ..watching.observe.entries import first_line
-from .evidence import what_ran_uncompiled, why_no_graph, why_no_recompile_possible
+from ..watching.observe.why_eager import first_line
+from .evidence import (
+    switched_off,
+    what_ran_uncompiled,
+    why_no_graph,
+    why_no_recompile_possible,
+)
 
 if TYPE_CHECKING:
     from ..graph.graph_break import GraphBreak
@@ -36,11 +41,15 @@ class UnexpectedBreaks(Failure):
     capture: Subject
 
 
-def need_graphs(capture: Subject, *, unreported: bool = False) -> None:
+def need_graphs(
+    capture: Subject, *, allow: str | Sequence[str] | None = None, unreported: bool = False
+) -> None:
     """Fail where a watch has no graph, or where code ran eagerly that should be compiled.
 
     Args:
         capture: what is checked; anything but a watch passes.
+        allow: regular expressions for eager calls that are tolerated, searched in `"kind: reason"`;
+            `None` for a check without that argument.
         unreported: leave out frames that Dynamo gave up, because they are among the graph breaks.
 
     Raises:
@@ -52,7 +61,7 @@ def need_graphs(capture: Subject, *, unreported: bool = False) -> None:
         return
     if not capture.graphs:
         raise AssertionError(f"no graph was compiled:\n{why_no_graph(record)}")
-    need_compiled(record, unreported=unreported)
+    need_compiled(record, allow=allow, unreported=unreported)
     need_device(capture)
 
 
@@ -71,12 +80,13 @@ def need_device(capture: Subject) -> None:
         )
 
 
-def need_counted(capture: Subject, total: Any) -> None:
+def need_counted(capture: Subject, total: Any, allow: str | Sequence[str]) -> None:
     """Do as `need_graphs`, but where no graph is expected, accept that compiled code ran.
 
     Args:
         capture: what is checked.
         total: the number of graphs that is expected, as `assert_graph_count` takes it.
+        allow: see `need_graphs`.
 
     Raises:
         AssertionError: with the cause.
@@ -84,24 +94,39 @@ def need_counted(capture: Subject, total: Any) -> None:
     __tracebackhide__ = True
     record = capture.watched
     if record is not None and total is not None and bounds(total, _device(capture)) == (0, 0):
-        _need_runs(capture, record)
+        _need_runs(capture, record, allow)
     else:
-        need_graphs(capture)
+        need_graphs(capture, allow=allow)
 
 
-def need_compiled(record: WatchRecord, *, unreported: bool = False) -> None:
+def need_compiled(
+    record: WatchRecord,
+    *,
+    allow: str | Sequence[str] | None = None,
+    unreported: bool = False,
+) -> None:
     """Fail where code ran eagerly that should be compiled; see `need_graphs`.
 
     Raises:
         AssertionError: with the cause for each.
     """
     __tracebackhide__ = True
-    uncompiled = what_ran_uncompiled(record, unreported=unreported)
+    uncompiled = what_ran_uncompiled(record, allow=allow or (), unreported=unreported)
     if uncompiled:
+        kinds = ", ".join(f'"{kind}: "' for kind in dict.fromkeys(each.kind for each in uncompiled))
         raise AssertionError(
-            "not all of it ran compiled, so the graphs are not all that ran:\n"
-            + "\n".join(f"  {line}" for line in uncompiled)
+            "\n".join(
+                [
+                    "not all of it ran compiled, so the graphs are not all that ran:",
+                    *(f"  {call}" for call in uncompiled),
+                    *([] if allow is None else [f"if that is intended, pass allow=[{kinds}]"]),
+                ]
+            )
         )
+    if record.disabled and not allows(
+        patterns(allow or ()), f"disabled: {switched_off(record.disabled)}"
+    ):
+        raise AssertionError(switched_off(record.disabled))
 
 
 def assert_graph_breaks(
@@ -122,7 +147,7 @@ def assert_graph_breaks(
     if wrong and counted:
         message = breaks_in_words(counted, low, high, len(record.breaks))
         raise failed(message, UnexpectedBreaks(capture))
-    need_graphs(capture, unreported=True)
+    need_graphs(capture, allow=allow, unreported=True)
     need_code_within(record, within)
     if wrong:
         raise AssertionError(f"graph breaks: expected {format_bounds(low, high)}, found none")
@@ -196,7 +221,7 @@ def _shown(number: int, each: GraphBreak) -> str:
     return "\n".join(lines)
 
 
-def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
+def assert_recompiles(capture: Subject, count: Any, most: Any, allow: str | Sequence[str]) -> None:
     """See `Capture.assert_recompiles`."""
     __tracebackhide__ = True
     low, high = _limits(capture, count, most, "assert_recompiles")
@@ -205,7 +230,7 @@ def assert_recompiles(capture: Subject, count: Any, most: Any) -> None:
     wrong = len(recompiles) < low or (high is not None and len(recompiles) > high)
     if any(each.limit_hit for each in recompiles) or (wrong and recompiles):
         raise AssertionError(recompiles_in_words(recompiles, low, high))
-    _need_runs(capture, record)
+    _need_runs(capture, record, allow)
     if wrong:
         raise AssertionError(f"recompilations: expected {format_bounds(low, high)}, found none")
     impossible = "" if recompiles else why_no_recompile_possible(record)
@@ -225,12 +250,12 @@ def recompiles_in_words(recompiles: Sequence[Recompile], low: int, high: int | N
     return "\n".join([head, *(indent(str(each), "  ") for each in recompiles)])
 
 
-def _need_runs(capture: Subject, record: WatchRecord) -> None:
+def _need_runs(capture: Subject, record: WatchRecord, allow: str | Sequence[str]) -> None:
     __tracebackhide__ = True
     if not record.executions and not capture.graphs:
         raise AssertionError(f"nothing compiled ran:\n{why_no_graph(record)}")
     if capture.watched is not None:
-        need_compiled(record)
+        need_compiled(record, allow=allow)
         need_device(capture)
 
 

@@ -6,17 +6,19 @@ causes why there was not, in words; "" or an empty list means that there was.
 
 from __future__ import annotations
 
-from .. import torch_private
-from ..convert.source_lines import is_user_file, relative
-from ..watching.observe.callables import UNKNOWN_CAUSE, CompiledCallable, EagerCause
+from collections.abc import Sequence
+
+from ..settings.within import allows, patterns
+from ..watching.eager_calls import EagerCall, eager_calls_of
 from ..watching.record import WatchRecord
 
 MOST = 5
 """How many functions are named that were compiled."""
-_IN_TORCH = "skipfiles"
-"""A word of Dynamo's reason for leaving code of torch's to the interpreter."""
-_CHOSEN = "torch.compiler.set_stance"
-"""Beginning of the cause that the test chose itself, by a stance."""
+
+
+def switched_off(setting: str) -> str:
+    """The cause where a setting keeps all code from being compiled."""
+    return f"torch.compile is switched off by {setting}"
 
 
 def why_no_graph(record: WatchRecord) -> str:
@@ -30,10 +32,9 @@ def why_no_graph(record: WatchRecord) -> str:
         return "the watch was never entered: use `with graph_capture.watch() as capture:`"
     causes = []
     if record.disabled:
-        causes.append(f"torch.compile is switched off by {record.disabled}")
-    causes += [_line(callee, cause) for callee in record.callables for cause in callee.uncompiled]
+        causes.append(switched_off(record.disabled))
+    causes += map(str, record.eager_calls)
     causes += [f"{each.kind}: {each.reason} ({each.file}:{each.line})" for each in record.breaks]
-    causes += _limits(record)
     if causes:
         return "\n".join(f"  {cause}" for cause in dict.fromkeys(causes))
     ran = ", ".join(f"{run} {n} times" for run, n in record.executions.items())
@@ -70,29 +71,30 @@ def why_no_graph(record: WatchRecord) -> str:
     )
 
 
-def what_ran_uncompiled(record: WatchRecord, *, unreported: bool = False) -> list[str]:
-    """The compiled callables that ran eagerly, with the causes, though other code ran compiled.
-
-    Calls under a stance are left out: the test chose it.
+def what_ran_uncompiled(
+    record: WatchRecord, *, allow: str | Sequence[str] = (), unreported: bool = False
+) -> list[EagerCall]:
+    """The calls of compiled callables that ran eagerly, though other code ran compiled.
 
     Args:
         record: what the watch saw.
-        unreported: leave out the frames that are among the graph breaks.
+        allow: regular expressions, searched in `"kind: reason"` of a call: it is left out.
+        unreported: leave out frames that are among the graph breaks.
     """
-    if record.disabled:
-        return [f"torch.compile is switched off by {record.disabled}"]
     reported = {
         (each.function, each.file, each.line)
         for each in record.compiled
         if unreported and each.failure and not each.limit_hit
     }
-    lines = [
-        _line(callee, cause)
-        for callee in record.callables
-        for cause in callee.uncompiled
-        if not cause.reason.startswith(_CHOSEN) and cause[1:] not in reported
+    disabled = unreported and any("torch.compiler.disable" in each.kind for each in record.breaks)
+    allowed = patterns(allow)
+    return [
+        call
+        for call, cause in eager_calls_of(record.callables, record.recompiles)
+        if not allows(allowed, f"{call.kind}: {call.reason}")
+        and not (cause is not None and cause[2:5] in reported)
+        and not (disabled and call.kind == "disabled")
     ]
-    return [*lines, *_limits(record)]
 
 
 def why_no_recompile_possible(record: WatchRecord) -> str:
@@ -110,51 +112,4 @@ def why_no_recompile_possible(record: WatchRecord) -> str:
         f"nothing could have been compiled again: no compiled code was entered twice ({called}), "
         "and none had been compiled before. Call it a second time inside the watch, or warm it up "
         "before"
-    )
-
-
-def _limits(record: WatchRecord) -> list[str]:
-    return [
-        f"{each.function} ({each.file}:{each.line}): the recompile limit was reached, and from "
-        f"then on it ran eagerly (compile {each.compile_id}: {each.reasons[0]})"
-        for each in record.recompiles
-        if each.limit_hit
-    ]
-
-
-def _line(callee: CompiledCallable, cause: EagerCause) -> str:
-    """How often a callable ran eagerly for one cause."""
-    times = callee.uncompiled[cause]
-    known = callee.file and not callee.file.startswith("<")
-    place = f" ({relative(callee.file)}:{callee.line})" if known else ""
-    count = f"{times} of {callee.entries} calls" if callee.entries > 1 else "its call"
-    return f"{callee.name}{place}: {count} ran eagerly: {_in_words(cause, callee)}"
-
-
-def _in_words(cause: EagerCause, callee: CompiledCallable) -> str:
-    """A cause, with the frame that it is about where that is not the callable's own."""
-    if cause == UNKNOWN_CAUSE:
-        return _never_looked_at(callee)
-    if _IN_TORCH in cause.reason and not is_user_file(cause.file):
-        return (
-            f"{cause.reason}: a module of torch's own is not compiled by itself; compile a module "
-            "or function of yours that calls it"
-        )
-    other = cause.function and (cause.file, cause.line) != (callee.file, callee.line)
-    other = other and not cause.file.startswith("<")
-    where = f" ({cause.function} at {relative(cause.file)}:{cause.line})" if other else ""
-    return f"{cause.reason}{where}"
-
-
-def _never_looked_at(callee: CompiledCallable) -> str:
-    """The likely cause where Dynamo gives none."""
-    if callee.code is not None and callee.code in torch_private.code_at_recompile_limit():
-        return (
-            "the recompile limit had been reached before: Dynamo compiles this code no more. "
-            "torch._dynamo.reset() clears it"
-        )
-    return (
-        "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, "
-        "by a dispatch mode that was active, the recompile limit, an error, or because it had no "
-        "tensor operation; torch._dynamo.reset() clears it"
     )

@@ -41,6 +41,6 @@ def run(options: argparse.Namespace) -> int:
     base = read(options.baseline) if options.baseline.exists() else None
     merged = merge([read(path) for path in options.shards], base)
     write_text(options.baseline, to_text(merged))
-    tests = sum(map(len, merged.values()))
+    tests = sum(len(section.tests) for section in merged.values())
     print(f"{options.baseline}: {tests} {'test' if tests == 1 else 'tests'}")
     return SAME

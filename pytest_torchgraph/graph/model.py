@@ -9,7 +9,7 @@ process that captured the graph (no address, no absolute path, no raw symbol nam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -456,7 +456,7 @@ class Graph(OpChecks):
 
         return render(self, path, heat=heat)
 
-    def _to_check(self) -> tuple[Graph, ...]:
+    def _to_check(self, allow: str | Sequence[str] | None = None) -> tuple[Graph, ...]:
         return (self,)
 
     def renamed(self, name: str) -> Graph:

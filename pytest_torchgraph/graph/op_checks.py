@@ -20,12 +20,20 @@ class OpChecks:
     (`"cuda"`, `"cuda:1"`). A module in which no op was captured and an unknown dtype or device are
     a `ValueError`, for such a check would always pass; a dtype or device that merely does not occur
     counts 0.
+
+    `allow` is about watches, in which calls of compiled callables ran eagerly: regular expressions,
+    searched in `"kind: reason"` of each `EagerCall`. All other such calls fail the method, because
+    their ops are in no graph.
     """
 
     __slots__ = ()
 
-    def _to_check(self) -> Sequence[Graph]:
-        """The graphs that are looked at; an error where there are none and should be."""
+    def _to_check(self, allow: str | Sequence[str] | None = None) -> Sequence[Graph]:
+        """The graphs that are looked at; an error where there are none and should be.
+
+        Args:
+            allow: see `OpChecks`; `None` for a method without that argument.
+        """
         raise NotImplementedError
 
     def _checked_device(self) -> str | None:
@@ -39,17 +47,18 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        allow: str | Sequence[str] = (),
     ) -> tuple[Node, ...]:
         """The nodes whose op matches `op`; patterns as in `assert_op_counts`.
 
         Raises:
             ValueError: if `op` is a pattern that cannot match at the graphs' level; for `dtype`,
-                `module` and `device` see `OpChecks`.
+                `module`, `device` and `allow` see `OpChecks`.
         """
         from .find import find
         from .select import selection
 
-        graphs = self._to_check()
+        graphs = self._to_check(allow)
         return find(graphs, op, selection(graphs, dtype, module, device))
 
     def count(
@@ -59,6 +68,7 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        allow: str | Sequence[str] = (),
     ) -> int:
         """How often a matching op runs; the same rules as `find`.
 
@@ -68,7 +78,7 @@ class OpChecks:
         from .find import count
         from .select import selection
 
-        graphs = self._to_check()
+        graphs = self._to_check(allow)
         return count(graphs, op, selection(graphs, dtype, module, device))
 
     def assert_op_counts(
@@ -79,6 +89,7 @@ class OpChecks:
         dtype: Any = None,
         module: str | None = None,
         device: Any = None,
+        allow: str | Sequence[str] = (),
     ) -> None:
         """Assert how often ops occur, over all graphs.
 
@@ -88,7 +99,7 @@ class OpChecks:
                 (`torch.ops.aten.mm`, `torch.relu`). The count is an int, a `(min, max)` where max
                 may be None, or a mapping by device type.
             exact: whether every op that occurs must be matched by one of the patterns.
-            dtype, module, device: which ops are looked at; see `OpChecks`.
+            dtype, module, device, allow: see `OpChecks`.
 
         Raises:
             AssertionError: with the counts that there are.
@@ -99,7 +110,7 @@ class OpChecks:
         from .checks import assert_op_counts
         from .select import selection
 
-        graphs = self._to_check()
+        graphs = self._to_check(allow)
         assert_op_counts(
             graphs,
             expected,
@@ -109,13 +120,18 @@ class OpChecks:
         )
 
     def assert_no_ops(
-        self, *ops: Any, dtype: Any = None, module: str | None = None, device: Any = None
+        self,
+        *ops: Any,
+        dtype: Any = None,
+        module: str | None = None,
+        device: Any = None,
+        allow: str | Sequence[str] = (),
     ) -> None:
         """Assert that none of these ops occurs; patterns as in `assert_op_counts`.
 
         Args:
             ops: the ops.
-            dtype, module, device: which ops are looked at; see `OpChecks`.
+            dtype, module, device, allow: see `OpChecks`.
 
         Raises:
             AssertionError: with each op that occurs and its source lines.
@@ -126,10 +142,10 @@ class OpChecks:
         from .checks import assert_no_ops
         from .select import selection
 
-        graphs = self._to_check()
+        graphs = self._to_check(allow)
         assert_no_ops(graphs, ops, selected=selection(graphs, dtype, module, device))
 
-    def find_pattern(self, pattern: str) -> tuple[Match, ...]:
+    def find_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> tuple[Match, ...]:
         """Where an op uses the result of another: `"aten.mm -> aten.gelu"`.
 
         Args:
@@ -137,6 +153,7 @@ class OpChecks:
                 with several results is looked through) or `~>` (at any distance) between them, and
                 `|` between alternatives: `"aten.mm | aten.addmm -> aten.gelu ~> aten.sum"`. The ops
                 are as in `assert_op_counts`.
+            allow: see `OpChecks`.
 
         Returns:
             one match for each node of the right-hand side, for `~>` with its nearest left one.
@@ -147,15 +164,18 @@ class OpChecks:
         """
         from .pattern import find_pattern, parse
 
-        return find_pattern(self._to_check(), parse(pattern))
+        return find_pattern(self._to_check(allow), parse(pattern))
 
-    def assert_pattern(self, pattern: str, count: Any = None) -> None:
+    def assert_pattern(
+        self, pattern: str, count: Any = None, *, allow: str | Sequence[str] = ()
+    ) -> None:
         """Assert that an op uses the result of another; see `find_pattern`.
 
         Args:
             pattern: the pattern.
             count: how many matches there are: an int, a `(min, max)`, or a mapping by device type;
                 None is at least one.
+            allow: see `OpChecks`.
 
         Raises:
             AssertionError: with the matches that there are, and what the right-hand ops use.
@@ -164,10 +184,14 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern_checks import assert_pattern
 
-        assert_pattern(self._to_check(), pattern, count, self._checked_device())
+        assert_pattern(self._to_check(allow), pattern, count, self._checked_device())
 
-    def assert_no_pattern(self, pattern: str) -> None:
+    def assert_no_pattern(self, pattern: str, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing matches a pattern; see `find_pattern`.
+
+        Args:
+            pattern: the pattern.
+            allow: see `OpChecks`.
 
         Raises:
             AssertionError: with each match, its modules and lines.
@@ -176,13 +200,14 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern_checks import assert_no_pattern
 
-        assert_no_pattern(self._to_check(), pattern)
+        assert_no_pattern(self._to_check(allow), pattern)
 
-    def assert_order(self, first: Any, second: Any) -> None:
+    def assert_order(self, first: Any, second: Any, *, allow: str | Sequence[str] = ()) -> None:
         """Assert that every `first` comes before every `second`, in each graph that holds both.
 
         Args:
             first, second: ops, as in `assert_op_counts`.
+            allow: see `OpChecks`.
 
         Raises:
             AssertionError: with a node of each that is in the wrong order; where one of them does
@@ -191,7 +216,7 @@ class OpChecks:
         __tracebackhide__ = True
         from .pattern_checks import assert_order
 
-        assert_order(self._to_check(), first, second)
+        assert_order(self._to_check(allow), first, second)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:

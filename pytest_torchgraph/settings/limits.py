@@ -22,8 +22,8 @@ class Limits:
             marker or `max_recompiles` asks, reaching Dynamo's recompile limit is never allowed.
         within: a path or package, or several: breaks and recompilations elsewhere do not count.
             None is everywhere.
-        allow: regular expressions or literal parts of a break's `"kind: reason"`, for breaks that
-            do not count.
+        allow: regular expressions or literal parts of the `"kind: reason"` of graph breaks and of
+            eager calls that do not count.
         asked_by: for each argument that limits something the marker or the ini option that asked
             for it, in words; for `min_graphs` all that need evidence.
         own_within: whether a marker says `within`, so that code of there must have been compiled.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -143,6 +143,12 @@ def unwrap_inline(call: Any) -> Any:
     return None if inner is None else inner.cell_contents
 
 
+def is_inline_wrapper(name: str, file: str, line: int) -> bool:
+    """Return True for the function that `wrap_inline` puts around a callable."""
+    code = get("wrap_inline")(len).__code__
+    return bool((code.co_name, code.co_filename, code.co_firstlineno) == (name, file, line))
+
+
 def backend_name(callback: Any) -> str:
     """The name of the backend behind a callback of Dynamo's, "" for a callback without one.
 
@@ -163,12 +169,68 @@ def is_compiled_code(code: CodeType) -> bool:
     return bool(get("cache_entries")(code))
 
 
+def is_at_recompile_limit(code: CodeType) -> bool:
+    """Return True if Dynamo compiled this code as often as it may: it will not compile it again."""
+    config = get("config")
+    limit = min(config.recompile_limit, config.accumulated_recompile_limit)
+    return bool(len(get("cache_entries")(code)) >= limit)
+
+
 def code_at_recompile_limit() -> list[CodeType]:
-    """The user's code that Dynamo compiled `recompile_limit` times, and will not compile again."""
-    limit = get("config").recompile_limit
-    codes = []
-    for reference in list(get("input_codes").seen):
-        code = reference()
-        if code is not None and len(get("cache_entries")(code)) >= limit:
-            codes.append(code)
-    return codes
+    """All code that Dynamo compiled as often as it may; see `is_at_recompile_limit`."""
+    codes = [reference() for reference in list(get("input_codes").seen)]
+    return [code for code in codes if code is not None and is_at_recompile_limit(code)]
+
+
+class LastCompilation(NamedTuple):
+    """How Dynamo's last attempt to compile a function ended.
+
+    Attributes:
+        failure, reason: the type and the text of the exception that ended it; "" for none.
+        ops: how many ops its graph has: 0 if everything is outside of the graph, at graph breaks;
+            `None` if Dynamo found no tensor operation.
+    """
+
+    failure: str
+    reason: str
+    ops: int | None
+
+
+def last_compilation(name: str, file: str, line: int) -> LastCompilation | None:
+    """How the last compilation of a function ended; `None` if Dynamo does not know any more.
+
+    Dynamo keeps the metrics of the last 64 compilations of the process, also after a reset.
+    """
+    for metrics in reversed(get("compilation_metrics")()):
+        if (metrics.co_name, metrics.co_filename, metrics.co_firstlineno) == (name, file, line):
+            failure, reason = metrics.fail_type, metrics.fail_reason
+            return LastCompilation(failure or "", reason or "", metrics.graph_op_count)
+    return None
+
+
+def disabled_in(call: Any) -> str:
+    """Name of a function under `torch.compiler.disable` that a callable uses; "" for none.
+
+    Looks at the callable, at the globals, closure and attributes that its code names, and at the
+    `forward` of its submodules.
+    """
+    wrapped = unwrap_inline(call)
+    call = call if wrapped is None else wrapped
+    owner = getattr(call, "__self__", call)
+    named: list[Any] = [owner, call]
+    if isinstance(owner, torch.nn.Module):
+        named += [type(module).forward for module in owner.modules()]
+    for function in (call, getattr(type(owner), "forward", None)):
+        function = getattr(function, "__func__", function)
+        if isinstance(function, FunctionType):
+            names = function.__code__.co_names
+            named += [function.__globals__[name] for name in names if name in function.__globals__]
+            named += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+            named += [getattr(type(owner), name) for name in names if hasattr(type(owner), name)]
+    disabled = [value for value in named if _own(value, "_torchdynamo_disable")]
+    return next((str(getattr(value, "__qualname__", "")) for value in disabled), "")
+
+
+def _own(value: Any, name: str) -> Any:
+    """An attribute that is not made up by `__getattr__`; `None` if there is none."""
+    return getattr(value, "__dict__", {}).get(name)

@@ -13,9 +13,18 @@ import torch
 
 from .private_names import get, replaced
 
+_own_resets = 0
+
+
+def own_resets() -> int:
+    """How often `reset_dynamo` was called in this process."""
+    return _own_resets
+
 
 def reset_dynamo() -> None:
     """`torch._dynamo.reset()`, but the callbacks of `on_compile_start` and `_end` stay."""
+    global _own_resets
+    _own_resets += 1
     handler = get("callback_handler")
     start, end = list(handler.start_callbacks), list(handler.end_callbacks)
     get("reset")()

@@ -1,6 +1,7 @@
 """Callbacks while Dynamo and compiled autograd compile and run code.
 
     on_entry                        a compiled callable is called
+    on_traced_call                  a compiled callable is called while torch.export traces
     guard_hook                      Dynamo looked for compiled code of a frame
     on_skip                         Dynamo leaves a whole frame to the interpreter
     on_break_stack                  Dynamo is about to report a graph break
@@ -33,6 +34,29 @@ def on_entry(observer: Callable[[Callable[[], Any]], Callable[[], Any]]) -> Iter
     runs: from the frame `compile_wrapper`, whose local `fn` is what was compiled.
     """
     with replaced("skip_guard_eval_unsafe", observer(get("skip_guard_eval_unsafe"))):
+        yield
+
+
+@contextlib.contextmanager
+def on_traced_call(traced: Callable[[Any], None]) -> Iterator[None]:
+    """Call `traced(function)` when `torch.export` traces through a call of a compiled callable.
+
+    Then the frame `compile_wrapper` calls its function right away, without Dynamo, unless
+    `_in_hop_compile` returns True.
+
+    Raises:
+        TorchGraphError: if this torch has no `_in_hop_compile`.
+    """
+    original, context = get("in_hop_compile"), get("tracing_context")
+
+    def observed() -> Any:
+        within = original()
+        caller = sys._getframe(1)
+        if not within and caller.f_code.co_name == "compile_wrapper" and context() is not None:
+            traced(local_of(caller, "fn"))
+        return within
+
+    with replaced("in_hop_compile", observed):
         yield
 
 

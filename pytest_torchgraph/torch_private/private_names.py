@@ -109,6 +109,14 @@ NAMES = {
         "2.0",
         "counting the runs of compiled graphs",
     ),
+    "compilation_metrics": PrivateName(
+        "torch._dynamo.utils:get_compilation_metrics", "2.1", "saying why nothing compiled"
+    ),
+    "in_hop_compile": PrivateName(
+        "torch._higher_order_ops.utils:_in_hop_compile",
+        "2.12",
+        "seeing calls that export traces",
+    ),
     "input_codes": PrivateName(
         "torch._dynamo.convert_frame:input_codes", "2.0", "saying why nothing compiled"
     ),

@@ -19,12 +19,8 @@ from .observe.events import (
     GraphBreakEvent,
     GraphPrinted,
     GuardsFailed,
+    is_recompile_limit,
 )
-
-LIMIT = "recompile limit"
-"""Words in the reason with which Dynamo refuses to compile code again."""
-_REFUSED = "RecompileLimitExceeded"
-"""The failure where torch 2.9 to 2.11 refuse that."""
 
 
 @dataclass
@@ -45,6 +41,8 @@ class Compilation:
         failure, reason: the exception that ended it; "" where none did.
         failed_at: file and line at which it was raised, where they are known.
         cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
+        code_hash: hash of the code object, 0 if it is not known.
+        own_resets: how often this package had reset Dynamo when it began.
         started: whether Dynamo began to trace the frame.
         finished: whether it ended.
         ops: how many ops Dynamo's graph has, 0 where there is none.
@@ -66,6 +64,8 @@ class Compilation:
     reason: str = ""
     failed_at: tuple[str, int] = ("", 0)
     cudagraphs: list[str] = field(default_factory=list)
+    code_hash: int = 0
+    own_resets: int = 0
     started: bool = False
     finished: bool = False
     ops: int = 0
@@ -74,8 +74,7 @@ class Compilation:
     @property
     def limit_hit(self) -> bool:
         """Whether Dynamo refused, because it had compiled this code too often."""
-        refused = self.failure == _REFUSED or LIMIT in self.reason
-        return bool(self.failure) and refused
+        return is_recompile_limit(self.failure, self.reason)
 
     @property
     def is_capture(self) -> bool:
@@ -132,6 +131,7 @@ def _add(current: Compilation, event: Event) -> None:
         case CompilationStarted():
             current.started = True
             current.callable_name = event.callable_name
+            current.code_hash, current.own_resets = event.code_hash, event.own_resets
             current.function, current.line = original_name(event.function), event.line
         case GraphPrinted():
             if not current.finished:

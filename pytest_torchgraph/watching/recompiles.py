@@ -68,10 +68,52 @@ class Recompile:
 
 def recompiles_of(compiled: Sequence[Compilation]) -> tuple[Recompile, ...]:
     """The recompilations among compilations, in order."""
-    return tuple(
-        _recapture(each) if each.is_capture else _recompile(each, compiled[:number])
-        for number, each in enumerate(compiled)
-        if each.is_recompilation
+    again = _compiled_after_reset(compiled)
+    recompiles = []
+    for number, each in enumerate(compiled):
+        if each.is_recompilation:
+            earlier = compiled[:number]
+            recompiles.append(_recapture(each) if each.is_capture else _recompile(each, earlier))
+        elif number in again:
+            recompiles.append(_after_reset(each))
+    return tuple(recompiles)
+
+
+def _compiled_after_reset(compiled: Sequence[Compilation]) -> set[int]:
+    """The numbers of compilations of code that was compiled before a reset of Dynamo, and after it.
+
+    Dynamo numbers code in the order in which it first compiles it, and begins at 0 after a reset:
+    it was reset before each number that is no higher than an earlier one. A reset of ours, as by a
+    capture, does not count: the user's code is not the reason.
+    """
+    resets, highest = 0, -1
+    first: dict[tuple[object, ...], int] = {}
+    found = set()
+    for number, each in enumerate(compiled):
+        if each.id is None or each.id.frame is None or each.id.compile:
+            continue
+        resets += each.id.frame <= highest
+        highest = each.id.frame
+        if each.failure or not each.ops:
+            continue
+        key = (each.code_hash, each.file, each.line, each.function, each.own_resets)
+        if first.setdefault(key, resets) < resets:
+            found.add(number)
+    return found
+
+
+def _after_reset(compiled: Compilation) -> Recompile:
+    words = "torch._dynamo.reset() dropped what had been compiled before"
+    path = compiled.file
+    return Recompile(
+        compiled.function,
+        relative(path) if path else "",
+        compiled.line,
+        (words,),
+        str(compiled.id),
+        limit_hit=False,
+        path=path,
+        failed_guards=(FailedGuard("", words, ""),),
     )
 
 

@@ -16,6 +16,7 @@ from ..settings.within import inside
 from .breaks import breaks_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
+from .eager_calls import EagerCall, eager_calls_of
 from .observe.callables import CompiledCallable
 from .observe.executions import BACKWARD, CountedGraph, Counts
 from .observe.hub import HUB
@@ -72,6 +73,11 @@ class WatchRecord:
     def recompiles(self) -> tuple[Recompile, ...]:
         """The recompilations, in order."""
         return recompiles_of(self.compiled)
+
+    @cached_property
+    def eager_calls(self) -> tuple[EagerCall, ...]:
+        """The calls of compiled callables that ran eagerly, by callable and reason."""
+        return tuple(call for call, _ in eager_calls_of(self.callables, self.recompiles))
 
     @cached_property
     def executions(self) -> dict[str, int]:

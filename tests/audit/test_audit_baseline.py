@@ -12,6 +12,8 @@ from pytest_torchgraph.audit.baseline import (
     Baseline,
     BaselineError,
     Entry,
+    Function,
+    Section,
     merge,
     read,
     to_text,
@@ -30,10 +32,19 @@ ENTRIES = st.builds(
     st.dictionaries(st.text(max_size=20), st.integers(1, 9), max_size=3).map(
         lambda causes: dict(sorted(causes.items()))
     ),
+    st.lists(st.text(max_size=20), max_size=2).map(tuple),
 )
+FUNCTIONS = st.builds(
+    Function,
+    st.sets(st.integers(1, 9)).map(lambda ops: tuple(sorted(ops))),
+    st.lists(st.sampled_from(["eager", "inductor"]), unique=True).map(tuple),
+    st.booleans(),
+    st.booleans(),
+)
+KEYS = st.text(min_size=1, max_size=20).filter(lambda t: t != "end")
 BASELINES = st.dictionaries(
     st.sampled_from(["2.9", "2.13", "2.15"]),
-    st.dictionaries(st.text(min_size=1, max_size=20).filter(lambda t: t != "end"), ENTRIES),
+    st.builds(Section, st.dictionaries(KEYS, ENTRIES), st.dictionaries(KEYS, FUNCTIONS)),
 )
 
 
@@ -51,38 +62,48 @@ def test_what_is_read_is_what_was_written(
 @given(BASELINES)
 def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
     turned = {
-        release: dict(reversed(section.items())) for release, section in reversed(baseline.items())
+        release: Section(
+            dict(reversed(section.tests.items())), dict(reversed(section.functions.items()))
+        )
+        for release, section in reversed(baseline.items())
     }
     assert to_text(turned) == to_text(baseline)
 
 
 def test_releases_are_in_their_order() -> None:
-    text = to_text({"2.13": {}, "2.9": {}})
+    text = to_text({"2.13": Section({}), "2.9": Section({})})
     assert text.index('"2.9"') < text.index('"2.13"')
 
 
 def test_another_test_is_one_line_more() -> None:
-    one = to_text({"2.13": {"a": Entry(1)}}).splitlines()
+    one = to_text({"2.13": Section({"a": Entry(1)})}).splitlines()
     for test in ("0", "b"):
-        two = to_text({"2.13": {"a": Entry(1), test: Entry(2)}}).splitlines()
+        two = to_text({"2.13": Section({"a": Entry(1), test: Entry(2)})}).splitlines()
         assert len(two) == len(one) + 1
         assert set(one) < set(two)
 
 
 def test_two_shards_make_the_whole() -> None:
-    whole = {"2.13": {"a": Entry(1), "b": Entry(2)}, "2.15": {"a": Entry(1)}}
-    shards = [{"2.13": {"a": Entry(1)}}, {"2.13": {"b": Entry(2)}, "2.15": {"a": Entry(1)}}]
+    whole = {"2.13": Section({"a": Entry(1), "b": Entry(2)}), "2.15": Section({"a": Entry(1)})}
+    shards = [
+        {"2.13": Section({"a": Entry(1)})},
+        {"2.13": Section({"b": Entry(2)}), "2.15": Section({"a": Entry(1)})},
+    ]
     assert merge(shards) == whole
     assert to_text(merge(shards)) == to_text(merge(shards[::-1]))
 
 
 def test_of_a_base_the_shards_say_what_changed() -> None:
-    base = {"2.13": {"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)}}
+    base = {"2.13": Section({"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)})}
     shards = [
-        {"2.13": {"a": Entry(2), "b": Entry(1), "c": Entry(1), "gone": Entry(1), "new": Entry(5)}},
-        {"2.13": {"a": Entry(1), "b": Entry(3), "c": Entry(1)}},
+        {
+            "2.13": Section(
+                {"a": Entry(2), "b": Entry(1), "c": Entry(1), "gone": Entry(1), "new": Entry(5)}
+            )
+        },
+        {"2.13": Section({"a": Entry(1), "b": Entry(3), "c": Entry(1)})},
     ]
-    whole = {"2.13": {"a": Entry(2), "b": Entry(3), "c": Entry(1), "new": Entry(5)}}
+    whole = {"2.13": Section({"a": Entry(2), "b": Entry(3), "c": Entry(1), "new": Entry(5)})}
     assert merge(shards, base) == whole
     assert merge(shards[::-1], base) == whole
 
@@ -91,13 +112,16 @@ def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     paths = []
     for name in ("a", "b"):
         paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(to_text({"2.13": {name: Entry(1)}}))
+        paths[-1].write_text(to_text({"2.13": Section({name: Entry(1)})}))
     whole = tmp_path / "audit.json"
     assert main(["audit", "merge", str(whole), *map(str, paths)]) == 0
-    assert whole.read_text() == to_text({"2.13": {"a": Entry(1), "b": Entry(1)}})
+    assert whole.read_text() == to_text({"2.13": Section({"a": Entry(1), "b": Entry(1)})})
     assert capsys.readouterr().out == f"{whole}: 2 tests\n"
     assert main(["audit", "merge", str(whole), str(tmp_path / "no.json")]) == 2
     assert "there is no baseline" in capsys.readouterr().err
+
+
+WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": {"a": %s}}}}'
 
 
 @pytest.mark.parametrize(
@@ -106,11 +130,12 @@ def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("", "Expecting value"),
         ("[]", "not a baseline"),
         ("{}", "not a baseline"),
-        ('{"torchgraph-audit": 2}', "version 2"),
-        ('{"torchgraph-audit": 1}', "KeyError"),
-        ('{"torchgraph-audit": 1, "torch": {"2.13": {"a": {"graphs": "x"}}}}', "record it anew"),
-        ('{"torchgraph-audit": 1, "torch": {"2.13": {"a": {"grahps": 1}}}}', "unknown: grahps"),
-        ('{"torchgraph-audit": 1,\n<<<<<<< ours\n', ":2: a merge conflict"),
+        ('{"torchgraph-audit": 3}', "version 3"),
+        ('{"torchgraph-audit": 1, "torch": {}}', "record it again: pytest --torchgraph-audit=rec"),
+        ('{"torchgraph-audit": 2}', "KeyError"),
+        (WRITTEN % '{"graphs": "x"}', "record it anew"),
+        (WRITTEN % '{"grahps": 1}', "unknown: grahps"),
+        ('{"torchgraph-audit": 2,\n<<<<<<< ours\n', ":2: a merge conflict"),
     ],
 )
 def test_what_is_no_baseline_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -52,7 +52,7 @@ def test_a_change_for_the_worse_fails_the_run_and_no_test(
 ) -> None:
     same = suite(*PASSING, "--torchgraph-audit=check")
     assert same.ret == 0
-    same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test compared)"])
+    same.stdout.fnmatch_lines([f"nothing is worse than {FILE} (1 test and 1 function compared)"])
 
     edit(pytester, "return (x.sin() * 2).cos()", "print(1)\n    return (x.sin() * 2).cos()")
     worse = suite(*PASSING, "--torchgraph-audit=check", "--color=yes")
@@ -78,7 +78,18 @@ def test_recording_twice_gives_the_same_bytes(pytester: pytest.Pytester, suite: 
     result.stdout.fnmatch_lines([f"unchanged  {FILE}: 1 test with torch *"])
     assert path.read_bytes() == before
     assert [*json.loads(before)["torch"].values()] == [
-        {"test_net.py::test_net": {"graphs": 1, "ops": 3, "backends": ["eager"]}, "end": 0}
+        {
+            "functions": {"test_net.py | net": {"ops": [3], "backends": ["eager"]}, "end": 0},
+            "tests": {
+                "test_net.py::test_net": {
+                    "graphs": 1,
+                    "ops": 3,
+                    "backends": ["eager"],
+                    "calls": ["test_net.py | net"],
+                },
+                "end": 0,
+            },
+        }
     ]
 
 
@@ -118,7 +129,7 @@ def test_a_shard_without_a_test_of_the_baseline_succeeds(
 def test_another_release_of_torch_is_a_usage_error(pytester: pytest.Pytester, suite: Run) -> None:
     path = pytester.path / FILE
     document = json.loads(path.read_text())
-    document["torch"] = {"1.2": {}}
+    document["torch"] = {"1.2": {"functions": {}, "tests": {}}}
     path.write_text(json.dumps(document))
     result = suite("--torchgraph-audit=check")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

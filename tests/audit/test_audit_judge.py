@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry
+from pytest_torchgraph.audit.baseline import Entry, Section
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import Verdict, judge
 from pytest_torchgraph.audit.verdict import verdict_lines
@@ -24,7 +24,7 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
     section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
     if before is not None:
         section["test"] = Entry.of(before)
-    return judge(section, {} if after is None else {"test": after}, {"test"})
+    return judge(Section(section), {} if after is None else {"test": after}, {"test"})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_worse_is_said_once(after: TestFacts | None, text: str) -> None:
     verdict = compare(GOOD, after)
     assert [change.text for change in verdict.worse] == [text]
     assert verdict.better == []
-    lines = list(verdict_lines(verdict, "audit.json", 1, width=200))
+    lines = list(verdict_lines(verdict, "audit.json", width=200))
     assert lines[0] == "worse than audit.json:"
     assert text in lines[1]
     assert after is None or "net.py:" in lines[1]
@@ -118,9 +118,12 @@ def test_what_is_better_is_offered(before: TestFacts, after: TestFacts, text: st
     verdict = compare(before, after)
     assert verdict.worse == []
     assert any(change.text.startswith(text) for change in verdict.better)
-    lines = list(verdict_lines(verdict, "audit.json", 1))
-    assert lines[0] == "nothing is worse than audit.json (1 test compared)"
-    assert "--torchgraph-audit=record" in lines[1]
+    lines = list(verdict_lines(verdict, "audit.json"))
+    assert lines[:2] == [
+        "nothing is worse than audit.json (1 test compared)",
+        "compared: 1 test by every count",
+    ]
+    assert "--torchgraph-audit=record" in lines[2]
 
 
 def test_what_another_test_compiled_first_is_no_cause_of_this_one() -> None:
@@ -149,7 +152,7 @@ def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
 
 
 def test_where_nothing_is_called_any_more_the_test_is_the_place() -> None:
-    before = {"t.py::test_one": Entry.of(GOOD)}
+    before = Section({"t.py::test_one": Entry.of(GOOD)})
     verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
     (change,) = verdict.worse
     assert change.place == "t.py:7 test_one"
@@ -159,26 +162,26 @@ def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
     facts = {
         f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
     }
-    before = {test: Entry.of(GOOD) for test in facts}
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", 5, width=200))
+    before = Section({test: Entry.of(GOOD) for test in facts})
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
     places = "net.py:10 forward, net.py:11 forward, net.py:12 forward, and 2 more"
-    assert lines[1:-1] == [
+    assert lines[1:-2] == [
         f"  5 tests  {places}: fewer ops compiled: 8 -> 4  test_10 and 4 more",
     ]
 
 
 def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
-    before = {"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)}
+    before = Section({"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)})
     verdict = judge(before, {"failed": EMPTY}, set())
     assert (verdict.worse, verdict.gone) == ([], ["skipped"])
 
 
 def test_a_renamed_test_is_said_to_be_one() -> None:
     verdict = judge(
-        {"t.py::test_old": Entry.of(GOOD)}, {"t.py::test_new": GOOD}, {"t.py::test_new"}
+        Section({"t.py::test_old": Entry.of(GOOD)}), {"t.py::test_new": GOOD}, {"t.py::test_new"}
     )
     assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
-    lines = list(verdict_lines(verdict, "audit.json", 0))
+    lines = list(verdict_lines(verdict, "audit.json"))
     assert lines[-1] == (
         "renamed, it seems, since both compile the same: t.py::test_old -> t.py::test_new"
     )
@@ -186,7 +189,7 @@ def test_a_renamed_test_is_said_to_be_one() -> None:
 
 def test_forty_tests_with_one_cause_are_one_line() -> None:
     facts = {f"test_{n}": replace(GOOD, causes=(BREAK,)) for n in range(40)}
-    before = {test: Entry.of(GOOD) for test in facts}
-    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", 40, width=200))
-    assert len(lines) == 3
+    before = Section({test: Entry.of(GOOD) for test in facts})
+    lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
+    assert len(lines) == 4
     assert lines[1].startswith(" 40 tests  graph break at net.py:7")

@@ -87,10 +87,14 @@ def test_a_baseline_holds_with_and_without_isolation(
     assert run(*first, "--torchgraph-audit=record").ret == 0
     (section,) = json.loads((pytester.path / FILE).read_text())["torch"].values()
     shared = [
-        name.partition("::")[2] for name, each in section.items() if each and "shared" in each
+        name.partition("::")[2]
+        for name, each in section["tests"].items()
+        if each and "shared" in each
     ]
     expected = {True: ["test_one"], False: ["test_one", "test_second_call", "test_two"]}
     assert shared == expected[isolated_first]
     result = run(*second, "--torchgraph-audit=check")
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"nothing is worse than {FILE} (5 tests compared)"])
+    result.stdout.fnmatch_lines(
+        [f"nothing is worse than {FILE} (5 tests and 2 functions compared)"]
+    )

@@ -273,7 +273,7 @@ def test_a_method_without_a_function_of_its_name_has_no_twin() -> None:
         ("numpy.*", "no function of Python's own or numpy's is a node"),
         (Layer, "a module is traced through"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__qualname__", str(value)),
 )
 def test_what_allows_every_or_no_eager_op_is_refused(
     captures: Callable[[str], Capture], allow: Any, said: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry
+from pytest_torchgraph.audit.baseline import Entry, Section
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import judge
 from pytest_torchgraph.audit.outcome import Outcome
@@ -38,7 +38,7 @@ def made() -> Made:
             "said": (),
         }
         if before is not None:
-            section = {test: Entry.of(each) for test, each in before.items()}
+            section = Section({test: Entry.of(each) for test, each in before.items()})
             values["verdict"] = judge(section, facts, set(facts))
             values["compared"] = len(before.keys() & facts.keys())
         return Outcome(**{**values, **given})

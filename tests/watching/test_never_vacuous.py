@@ -23,6 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:::torch")
 
 Check = Callable[[Capture], Any]
 ANY = (0, None)
+BROKE = ["RNN", "Dynamic shape operator", "torch.compiler.disable", "backend='bad' raised"]
+"""What the breaks of the ways are about."""
 
 NEED_COMPILED: dict[str, Check] = {
     "op_counts": lambda c: c.assert_op_counts({"aten.mul": (0, 100)}),
@@ -32,7 +34,7 @@ NEED_COMPILED: dict[str, Check] = {
     "default_graph_count": lambda c: c.assert_graph_count(),
     "any_total": lambda c: c.assert_graph_count(total=ANY),
     "no_breaks": lambda c: c.assert_no_graph_breaks(),
-    "no_breaks_but": lambda c: c.assert_no_graph_breaks(allow="."),
+    "no_breaks_but": lambda c: c.assert_no_graph_breaks(allow=BROKE),
     "no_breaks_here": lambda c: c.assert_no_graph_breaks(within=__file__),
     "breaks": lambda c: c.assert_graph_breaks(count=ANY),
     "few_breaks": lambda c: c.assert_graph_breaks(max=100),
@@ -178,8 +180,6 @@ SILENT = [
     not in {
         "nothing_was_called",
         "only_the_decorator_ran",
-        "everything_inside_is_disabled",
-        "the_stance_is_eager",
         "there_is_no_tensor",
         "it_came_from_the_cache",
     }
@@ -231,9 +231,7 @@ def test_a_snapshot_of_only_a_part_fails(graph_snapshot: Any) -> None:
     assert re.search(WAYS["a_dispatch_mode_is_active"].cause, message)
 
 
-@pytest.mark.parametrize(
-    "name", ["there_is_no_tensor", "the_stance_is_eager", "only_the_decorator_ran"]
-)
+@pytest.mark.parametrize("name", ["there_is_no_tensor", "only_the_decorator_ran"])
 def test_what_needs_no_compilation_beside_is_no_problem(name: str) -> None:
     run, other = WAYS[name].make(), compiled(tripled)
     seen = watched(lambda: [run(), other(ones()), other(ones())])

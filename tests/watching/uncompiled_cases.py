@@ -132,7 +132,11 @@ def only_disabled(x: Tensor) -> Tensor:
     return disabled(x)
 
 
-@way("Skip calling `torch.compiler.disable\\(\\)`d function", broke=True)
+@way(
+    r"only_disabled \(.*\): its call ran eagerly: Dynamo compiled no graph of it: Skip calling "
+    r"`torch.compiler.disable\(\)`d function",
+    broke=True,
+)
 def everything_inside_is_disabled() -> Run:
     function = compiled(only_disabled)
     return lambda: function(ones())

@@ -166,6 +166,7 @@ def _test(outcome: Outcome, test: str) -> Data:
     facts = outcome.facts[test]
     data = facts.to_json()
     data["causes"] = [cause.key for cause in facts.causes]
+    data["functions"] = [function.key for function in facts.functions]
     return {"passed": test in outcome.passed, **data}
 
 
@@ -191,6 +192,7 @@ def _baseline(outcome: Outcome) -> Data | None:
         "file": outcome.file,
         "said": list(outcome.said),
         "compared": outcome.compared,
+        "compared_functions": 0 if verdict is None else verdict.compared.functions,
         "verdict": _verdict(verdict) if verdict is not None else None,
     }
 

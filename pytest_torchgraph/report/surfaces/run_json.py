@@ -40,10 +40,13 @@ its meaning or goes; new keys may come at any time.
         calls, eager_calls, graphs, backwards, ops, seconds, compiles, frames, frame_seconds,
         callables, backends, shared, nested
                          what it compiled, see `TestFacts`
+        functions        the compiled functions that it used, as the baseline names them
       baseline         null without record and check, else:
         file             the baseline
         said             what the terminal says of it
         compared         how many of its tests were compared
+        compared_functions
+                         how many of its functions were compared over the run
         verdict          null where nothing was compared, else worse and better (lists of text,
                          file, line, function, tests), new and gone (ids) and renamed (old, new)
     comparisons      the failed comparisons of graphs: a list of causes, those of most tests first,

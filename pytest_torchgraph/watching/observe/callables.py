@@ -5,28 +5,39 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ... import torch_private
-from ...convert.source_lines import is_user_file
+
+CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
+"""Why a call ran eagerly.
+
+- `stance`: `torch.compiler.set_stance` asked for it.
+- `limit`: Dynamo had compiled the code as often as its recompile limits allow.
+- `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
+- `skipped`: Dynamo gave the frame up, or a mode, a transform or a trace is active.
+- `backend`: the backend raised, and `torch._dynamo.config.suppress_errors` is set.
+"""
 
 
 class EagerCause(NamedTuple):
     """Why code ran eagerly.
 
     Attributes:
-        reason: Dynamo's words, or ours for what switches compilation off; "" for `UNKNOWN_CAUSE`.
-        function, file, line: the frame that Dynamo says it of; "" and 0 where it holds for all.
+        kind: see `CallKind`.
+        reason: Dynamo's words, or ours.
+        function, file, line: the frame that the reason is about; "" and 0 if it is about all code.
+        earlier: whether it happened before the observers were installed, or the reason is unknown:
+            in another order of the tests the call may run compiled.
     """
 
+    kind: CallKind
     reason: str
     function: str = ""
     file: str = ""
     line: int = 0
+    earlier: bool = False
 
-
-UNKNOWN_CAUSE = EagerCause("")
-"""The cause of an entry that ran eagerly though Dynamo gave no reason."""
 
 _GENERATED = "GraphModule.__new__.<locals>.GraphModuleImpl"
 """Qualified name of the class that torch.fx makes for each graph module."""
@@ -45,10 +56,14 @@ class CompiledCallable:
         code: its code object, None for a callable without one.
         entries: how often it was called.
         uncompiled: how many of the calls ran eagerly, by cause.
-        inlined: whether Dynamo sees the code inside a function of torch's, not by itself.
         backend: name of the backend that it was given to, "" where it cannot be read.
-        seen_by_dynamo: whether Dynamo began to trace its code, or had compiled it before the first
-            call.
+        disabled: Dynamo's words for the call of a function under `torch.compiler.disable` that it
+            met while compiling this callable, "" if it met none.
+        without_ops: whether Dynamo found no tensor operation in the function of torch's that it is
+            wrapped in. torch marks the code of that as skipped, and all modules of torch.nn share
+            it: after an `nn.Identity` every other one runs eagerly.
+        unproven: whether no call has run a compiled graph yet. Such calls are looked at more
+            closely, at the cost of some Python frames.
     """
 
     name: str
@@ -57,9 +72,10 @@ class CompiledCallable:
     code: CodeType | None = None
     entries: int = 0
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
-    inlined: bool = False
     backend: str = ""
-    seen_by_dynamo: bool = False
+    disabled: str = ""
+    without_ops: bool = False
+    unproven: bool = True
 
     @classmethod
     def of(cls, call: Any) -> CompiledCallable:
@@ -81,8 +97,6 @@ class CompiledCallable:
             code.co_filename,
             code.co_firstlineno,
             code,
-            inlined=owner is not None or not is_user_file(code.co_filename),
-            seen_by_dynamo=torch_private.is_compiled_code(code),
         )
 
     @property

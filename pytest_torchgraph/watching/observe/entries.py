@@ -1,220 +1,176 @@
 """Calls of compiled callables, and for each whether compiled code ran.
 
 What Dynamo compiles is in its trace; what it silently does not compile is nowhere. So each call of
-a compiled callable is noted as it begins: an *entry*. It is judged when the next one begins in the
-same thread, or when a watch is read: where Dynamo has served no compiled code since, neither from
-its cache nor by compiling, the entry ran eagerly, for the reason that Dynamo gave, if it gave one.
+a compiled callable is noted as it begins, and judged when it is over: where Dynamo has served no
+compiled code in it, neither from its cache nor by compiling, the call ran eagerly, for the reason
+that Dynamo gave, if it gave one.
 
 A warm call, served from Dynamo's cache, costs one Python frame of ours:
 
-    what torch does                     what of ours it calls        what is counted
-    calls the callable                  entered()                    callee.entries
-    finds compiled code                 guard hook (in C)            thread.cache_hits
+    what torch does                     what of ours it calls        what is noted
+    calls the callable                  entered()                    callee.entries; current call
+    finds compiled code                 guard hook (in C)            HIT in the call
     runs each graph, its backward       counter (in C)               the runs of the graph
+    returns                             setattr, dict.pop (in C)     the outer call goes on
 
-A cold call costs some frames for each record of the trace that it makes:
+It is judged when the next one begins, or when a watch is read. Other calls are judged as they
+return (`_leave`): the first one of a callable, one under a stance or a dispatch mode, one after a
+call that may have run eagerly, one in which other calls or compilations begin, and calls of a
+callable that has run no compiled graph yet. torch calls `_leave` itself: `compile_wrapper` has a
+list `cleanups` that it goes through in its `finally`.
 
-    calls the callable                  entered(), _enter()          callee.entries
-    finds no compiled code that fits    guard hook (in C)            nothing
-    record dynamo_start                 started()                    nothing; the entry is set aside
-    leaves a frame to the interpreter   add_cause()                  nothing; the cause is kept
-    record compilation_metrics          finished()                   thread.compiled_frames
-                                        Executions.attach_new()      nothing; counters are put in
+    calls the callable                  entered(), _enter()          callee.entries; current call
+    finds no compiled code that fits    guard hook, missed()         call.misses
+    record dynamo_start                 started()                    the call is interrupted
+    leaves a frame to the interpreter   skipped()                    call.cause
+    record compilation_metrics          finished()                   COMPILED in the call
+                                        Executions.attach_new()      counters are put in
     runs each graph, its backward       counter (in C)               the runs of the graph
+    returns or raises                   _leave()                     callee.uncompiled
 
-`_enter` runs at an entry that is not ordinary: of a callable that was not called before, after an
-entry that may have run eagerly, after Dynamo left a frame alone, under a stance, or under a
-dispatch mode. Tables grow with what is called and compiled, never with a warm call.
+A call inside another one is judged by itself, and says nothing about the outer one. A call that
+raises is not judged: its caller gets no result. Tables grow with what is
+called and compiled, never with a warm call.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import torch_private
 from ...convert.source_lines import is_user_file, original_name
-from .callables import (
-    UNKNOWN_CAUSE,
-    CallableTable,
-    CodeKey,
-    CompiledCallable,
-    EagerCause,
-    code_key,
-)
+from .call_state import ACTIVE, COMPILED, HIT, Call, Interrupted, Local, ThreadCalls
+from .callables import CallableTable, CallKind, CompiledCallable, EagerCause, code_key
 from .events import CompilationFinished, CompilationStarted
-from .executions import count_of, counting
+from .why_eager import (
+    EAGER_STANCES,
+    Reasons,
+    disabled_at,
+    disabled_inside,
+    has_no_ops,
+    switched_off,
+    under_stance,
+    why_partly,
+)
 
 WRAPPER = "compile_wrapper"
 """Name of the frame of torch's that calls a compiled callable."""
 
 
-class _Suspended(NamedTuple):
-    """The latest entry of a thread, set aside while Dynamo traces a frame.
-
-    Attributes:
-        compile_id: the compilation.
-        pending, cause, cause_rank: as in `_ThreadState`.
-        undecided: whether no compiled code had been served since that entry.
-    """
-
-    compile_id: Any
-    pending: CompiledCallable | None
-    undecided: bool
-    cause: EagerCause | None
-    cause_rank: int
-
-
-class _ThreadState:
-    """The state of one thread.
-
-    Attributes:
-        ident: its `threading.get_ident()`.
-        cache_hits: a counter, in C, of how often Dynamo found compiled code in its cache.
-        compiled_frames: how often Dynamo compiled a frame.
-        pending: the callable that was entered last, None where that entry is judged.
-        served_at_entry: `served` when it was entered.
-        cause: why Dynamo left a frame alone since, None where it left none.
-        cause_rank: 0 for a cause that holds for all code, 1 for one of a frame of the user's or of
-            one that failed to compile, 2 for one of a frame of torch's.
-        suspended: the entries during which Dynamo is tracing a frame, outermost first: a backend
-            may call compiled code itself.
-    """
-
-    def __init__(self) -> None:
-        self.ident = threading.get_ident()
-        self.cache_hits: Any = counting(partial(bool, 1))
-        self.compiled_frames = 0
-        self.pending: CompiledCallable | None = None
-        self.served_at_entry = 0
-        self.cause: EagerCause | None = None
-        self.cause_rank = 0
-        self.suspended: list[_Suspended] = []
-
-    @property
-    def served(self) -> int:
-        """How often Dynamo has served compiled code, from its cache or by compiling a frame."""
-        return count_of(self.cache_hits) + self.compiled_frames
-
-    def begin(self, event: CompilationStarted) -> None:
-        """Set the latest entry aside: Dynamo begins to trace a frame."""
-        callee = self.pending
-        if callee is not None and callee.code is not None:
-            frame = (event.function, event.line)
-            if frame == (callee.code.co_name, callee.line) or self.suspended:
-                callee.seen_by_dynamo = True  # Dynamo does not say how one inside another one ended
-        undecided = self.served_at_entry == self.served
-        self.suspended.append(
-            _Suspended(event.id, self.pending, undecided, self.cause, self.cause_rank)
-        )
-        self.pending = self.cause = None
-
-    def end(self, compile_id: Any) -> None:
-        """Go on with the entry that was set aside: Dynamo has traced the frame, or given it up."""
-        while any(each.compile_id == compile_id for each in self.suspended):
-            resumed = self.suspended.pop()
-            self.pending = resumed.pending
-            self.cause, self.cause_rank = resumed.cause, resumed.cause_rank
-            self.served_at_entry = self.served if resumed.undecided else self.served - 1
-            if resumed.compile_id == compile_id:
-                break
-
-    @property
-    def is_in_a_call(self) -> bool:
-        """Whether the latest entry has not returned: compiled code runs, or is being compiled."""
-        frame = sys._current_frames().get(self.ident)
-        while frame is not None and frame.f_code.co_name != WRAPPER:
-            frame = frame.f_back
-        return frame is not None
-
-
-class _Local(threading.local):
-    """The state of the running thread.
-
-    Attributes:
-        state: the state.
-        count_hit: `state.cache_hits`, to be called by name in C.
-    """
-
-    def __init__(self, threads: list[_ThreadState]) -> None:
-        self.state = _ThreadState()
-        self.count_hit = self.state.cache_hits
-        threads.append(self.state)
-
-
 class CompiledCallables:
-    """The compiled callables that are entered while the observers are installed.
+    """The compiled callables that are called while the observers are installed.
+
+    Args:
+        graph_runs: returns how often compiled graphs ran.
+        failed: takes an error of ours in the middle of a call of the user's.
 
     Attributes:
-        count_hit: to be called when Dynamo has found compiled code: counts it for the running
+        count_hit: to be called when Dynamo has found compiled code: notes it for the running
             thread, in C, and returns True.
     """
 
-    def __init__(self) -> None:
-        self._threads: list[_ThreadState] = []
-        self._local = _Local(self._threads)
-        self.count_hit: Callable[[], bool] = partial(methodcaller("count_hit"), self._local)
+    def __init__(self, graph_runs: Callable[[], int], failed: Callable[[Exception], None]) -> None:
+        self._graph_runs = graph_runs
+        self._failed = failed
+        self._threads: list[ThreadCalls] = []
+        self._local = Local(self._threads)
+        self.count_hit: Callable[[], bool] = partial(methodcaller("hit", HIT, True), self._local)
         self._all: list[CompiledCallable] = []
         self._by_id: dict[int, CompiledCallable] = {}
         self._references: dict[int, Any] = {}
-        self._reported: set[CodeKey] = set()
-        self._without_graph: set[CodeKey] = set()
-        self._failures: dict[CodeKey | None, EagerCause] = {}
+        self._reasons = Reasons()
+
+    # -- what Dynamo does --------------------------------------------------------------------------
 
     @property
     def current(self) -> str:
-        """Name of the compiled callable that this thread entered last, "" for none."""
-        pending = self._local.state.pending
-        return "" if pending is None else pending.name
+        """Name of the compiled callable whose call this thread is in, "" for none."""
+        callee = self._local.current.callee
+        return "" if callee is None else callee.name
+
+    def missed(self) -> bool:
+        """Take note that none of the compilations of a frame fits."""
+        self._local.current.misses += 1
+        return True
 
     def started(self, event: CompilationStarted) -> None:
         """Take note that Dynamo begins to trace a frame."""
-        self._local.state.begin(event)
+        local = self._local
+        call = local.current
+        self._explain_miss(call, torch_private.code_being_compiled())
+        if not call.judged_at_end:
+            self._judge_at_end(call, None if call.served else self._graph_runs())
+        local.calls.compiling.append(Interrupted(event.id, call))
+        local.hit = Call(local).setdefault
+
+    def broke(self, report: str) -> None:
+        """Take note of a graph break that Dynamo reports while it traces."""
+        compiling = self._local.calls.compiling
+        callee = compiling[-1].call.callee if compiling else None
+        if callee is not None and not callee.disabled:
+            callee.disabled = disabled_at(report)
 
     def finished(self, event: CompilationFinished, *, has_graph: bool) -> None:
         """Take note that Dynamo compiled a frame, or failed to."""
-        thread = self._local.state
-        thread.end(event.id)
+        compiling = self._local.calls.compiling
+        numbers = [n for n, each in enumerate(compiling) if each.compile_id == event.id]
+        if numbers:
+            compiling[numbers[-1]].call.go_on_with()
+            del compiling[numbers[-1] :]
+        call = self._local.current
         key = original_name(event.function), event.file, event.line
-        if event.failure:
-            reason = first_line(event.reason) or event.failure
-            self.add_cause(reason, *key, failed=True)
-            self._failures[key] = EagerCause(reason, *key)
-        else:
-            thread.compiled_frames += 1
-            self._reported.add(key)
-            (self._without_graph.discard if has_graph else self._without_graph.add)(key)
+        if not event.failure:
+            call[COMPILED] = True
+            self._reasons.compiled(key, has_graph=has_graph)
+            if call.callee is not None and torch_private.is_inline_wrapper(*key):
+                call.callee.without_ops = not has_graph
+            return
+        cause = self._reasons.failed(key, event.failure, event.reason)
+        if cause.kind == "limit":
+            self._explain_miss(call, torch_private.code_being_compiled())
+            call.partial = call.partial or cause
+        self._add_cause(cause, failed=True)
 
-    def add_cause(
-        self,
-        reason: str,
-        function: str = "",
-        file: str = "",
-        line: int = 0,
-        *,
-        failed: bool = False,
-    ) -> None:
-        """Take note of why something is left to the interpreter: a frame, or all code.
-
-        One cause is kept for an entry: that of the lowest rank (see `_ThreadState.cause_rank`), and
-        of several the first, which is of the outermost frame.
+    def skipped(self, reason: str, frame: Any) -> None:
+        """Take note that Dynamo leaves a frame to the interpreter.
 
         Args:
-            reason: Dynamo's words, or ours.
-            function, file, line: the frame; "" and 0 where the reason holds for all code.
-            failed: whether Dynamo tried to compile it.
+            reason: Dynamo's words.
+            frame: the frame.
         """
-        thread = self._local.state
-        rank = 0 if not file else 1 if failed or is_user_file(file) else 2
-        self._reported.add((function, file, line))
-        if thread.cause is None or rank < thread.cause_rank:
-            thread.cause, thread.cause_rank = EagerCause(reason, function, file, line), rank
+        code = frame.f_code
+        self._explain_miss(self._local.current, code)
+        key = code_key(code)
+        if has_no_ops(reason):
+            self._reasons.compiled((original_name(key[0]), *key[1:]), has_graph=False)
+        elif disabled := torch_private.compile_is_disabled():
+            self._add_cause(switched_off(disabled))
+        else:
+            kind: CallKind = "disabled" if "disabled" in reason else "skipped"
+            self._add_cause(EagerCause(kind, reason, *key))
+
+    def _explain_miss(self, call: Call, code: Any) -> None:
+        """Dynamo looks at a frame. If it had compiled the code before, that was a cache miss."""
+        if call.misses and code is not None and torch_private.is_compiled_code(code):
+            call.misses -= 1
+
+    def _add_cause(self, cause: EagerCause, *, failed: bool = False) -> None:
+        """Keep why something is left to the interpreter: a frame, or all code.
+
+        One cause is kept for a call: that of the lowest rank (see `Call.cause_rank`), and of
+        several the first, which is of the outermost frame.
+        """
+        call = self._local.current
+        rank = 0 if not cause.file else 1 if failed or is_user_file(cause.file) else 2
+        if call.cause is None or rank < call.cause_rank:
+            call.cause, call.cause_rank = cause, rank
+
+    # -- calls -------------------------------------------------------------------------------------
 
     def observer(self, original: Callable[[], Any]) -> Callable[[], Any]:
         """The function to put in the place of `original`, which torch calls at each entry.
@@ -229,70 +185,170 @@ class CompiledCallables:
         def entered() -> Any:
             caller = sys._getframe(1)
             if caller.f_code.co_name == WRAPPER:
-                thread = local.state
-                call = caller.f_locals.get("fn")
-                callee = by_id.get(id(call))
-                served = thread.cache_hits.cache_info().misses + thread.compiled_frames
+                variables = caller.f_locals
+                cleanups = variables.get("cleanups")
+                callee = by_id.get(id(variables.get("fn")))
+                outer = local.hit.__self__
+                if not outer.judged_at_end:  # and so `last`, which this call needs
+                    self._judge_at_end(outer, None)
+                call = local.calls.last
                 if (
                     callee is None
-                    or served == thread.served_at_entry
-                    or thread.cause
+                    or callee.unproven
+                    or len(call) != 1  # it has not returned, or Dynamo compiled in it
+                    or HIT not in call
+                    or call.misses
+                    or call.cause
+                    or call.partial
+                    or cleanups is None
                     or modes()
                     or stance_of("_stance").stance != "default"
                 ):
-                    callee = self._enter(thread, call, caller.f_locals.get("callback"))
-                callee.entries += 1
-                thread.pending = callee
-                thread.served_at_entry = served
+                    try:
+                        self._enter(variables)
+                    except Exception as error:
+                        self._failed(error)
+                else:
+                    del call[HIT]
+                    call[ACTIVE] = True
+                    call.callee = callee
+                    call.cleanups = cleanups
+                    call.judged_at_end = False
+                    local.hit = call.setdefault
+                    callee.entries += 1
+                    cleanups += outer.go_on_with, call.over
             return original()
 
         return entered
 
-    def _enter(self, thread: _ThreadState, call: Any, callback: Any) -> CompiledCallable:
-        """Judge the entry before, and note what keeps this one from being compiled.
+    def traced(self, call: Any, reason: str) -> None:
+        """Count a call that torch makes without Dynamo, because something traces it."""
+        callee = self._known(call, None)
+        callee.entries += 1
+        callee.uncompiled[EagerCause("skipped", reason)] += 1
+
+    def _enter(self, variables: Any) -> None:
+        """Begin a call that is judged as it returns, and note what keeps it from being compiled.
 
         Args:
-            thread: the running thread.
-            call: the callable.
+            variables: those of torch's frame.
+        """
+        local, function = self._local, variables.get("fn")
+        outer = local.current
+        self._judge_last(local.calls)
+        callee = self._known(function, variables.get("callback"))
+        callee.entries += 1
+        stance = torch_private.stance()
+        call = Call(local, callee)
+        call[ACTIVE] = True
+        call.go_on_with()
+        before = self._graph_runs() if callee.unproven else None
+        leave = partial(self._leave, call, function, _handled(), before, stance)
+        variables["cleanups"].extend([outer.go_on_with, call.over, leave])
+        if disabled := torch_private.compile_is_disabled():
+            self._add_cause(switched_off(disabled))
+        if stance in EAGER_STANCES:
+            self._add_cause(under_stance(stance))
+        for mode in torch_private.modes_that_stop_compilation():
+            words = f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode"
+            self._add_cause(EagerCause("skipped", words))
+
+    def _judge_at_end(self, call: Call, runs_before: int | None) -> None:
+        """Have a call that began as an ordinary one judged as it returns."""
+        assert call.cleanups is not None
+        call.cleanups.append(partial(self._leave, call, None, _handled(), runs_before, "default"))
+        call.cleanups = None
+        call.judged_at_end = True
+        thread = self._local.calls
+        if thread.last is call:
+            thread.last = Call(self._local)
+            thread.last.end()
+
+    def _leave(self, *args: Any) -> None:
+        try:
+            self._judge_left(*args)
+        except Exception as error:  # ours, in the `finally` of the user's call
+            self._failed(error)
+
+    def _judge_left(
+        self, call: Call, function: Any, handled: int, runs_before: int | None, stance: str
+    ) -> None:
+        """Judge a call that returns or raises.
+
+        Args:
+            call: the call.
+            function: what was called, None for a call that began as an ordinary one.
+            handled: `_handled()` as it began.
+            runs_before: how often graphs had run as it began, None if one ran since.
+            stance: the stance.
+        """
+        thread, callee = self._local.calls, call.callee
+        self._judge_last(thread)
+        # What is left of compilations whose end Dynamo did not report: an exception, or a backend
+        # that calls compiled code, so that one compilation is inside another one.
+        numbers = [n for n, each in enumerate(thread.compiling) if each.call is call]
+        if numbers:
+            del thread.compiling[numbers[0] :]
+            code = None if callee is None else callee.code
+            if code is not None and torch_private.is_compiled_code(code):
+                call[COMPILED] = True
+        if callee is None or _handled() != handled:  # it raises
+            return
+        ran = runs_before is None or self._graph_runs() > runs_before
+        if call.served:
+            callee.unproven = not ran
+            if not ran and COMPILED not in call and not callee.disabled:
+                # Dynamo has code without a graph in its cache for this call: its graph breaks ran.
+                callee.disabled = disabled_inside(function)
+            if not ran and callee.disabled:
+                callee.uncompiled[EagerCause("disabled", callee.disabled)] += 1
+                return
+        self._judge(call, stance)
+
+    def _judge_last(self, thread: ThreadCalls) -> None:
+        """Judge the latest call that is not judged at its end, if it has returned."""
+        if ACTIVE not in thread.last:
+            self._judge(thread.last)
+            thread.last.end()
+
+    def _judge(self, call: Call, stance: str = "default") -> None:
+        """Count a call if all of it, or a frame inside of it, ran eagerly."""
+        callee = call.callee
+        if callee is None:
+            return
+        if not call.served:
+            cause = call.cause or self._reasons.why_unseen(callee, missed=call.misses > 0)
+        elif call.misses and call.partial is None:
+            cause = why_partly(stance)
+        else:
+            cause = call.partial
+        if cause is not None:
+            callee.uncompiled[cause] += 1
+
+    # -- callables ---------------------------------------------------------------------------------
+
+    def _known(self, call: Any, callback: Any) -> CompiledCallable:
+        """The callable, known from now on without being kept alive: it may hold tensors.
+
+        Args:
+            call: what torch calls.
             callback: Dynamo's, which leads to the backend.
         """
-        self._judge(thread)
-        if id(call) not in self._by_id:
-            self._add(call)
-            self._by_id[id(call)].backend = torch_private.backend_name(callback)
-            self._drop_ended_threads()
-        disabled = torch_private.compile_is_disabled()
-        if disabled:
-            self.add_cause(f"torch.compile is switched off by {disabled}")
-        if torch_private.stance() != "default":
-            self.add_cause(f"torch.compiler.set_stance({torch_private.stance()!r}) is in force")
-        for mode in torch_private.modes_that_stop_compilation():
-            self.add_cause(f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode")
-        return self._by_id[id(call)]
-
-    def _add(self, call: Any) -> None:
-        """Know a callable from now on, without keeping it alive: it may hold tensors."""
         key = id(call)
-        self._by_id[key] = CompiledCallable.of(call)
-        self._all.append(self._by_id[key])
-        try:
-            self._references[key] = weakref.ref(call, lambda _: self._forget(key))
-        except TypeError:
-            self._references[key] = call  # so that its id stays its own
+        if key not in self._by_id:
+            callee = self._by_id[key] = CompiledCallable.of(call)
+            callee.backend = torch_private.backend_name(callback)
+            self._all.append(callee)
+            try:
+                self._references[key] = weakref.ref(call, lambda _: self._forget(key))
+            except TypeError:
+                self._references[key] = call  # so that its id stays its own
+            self._drop_ended_threads()
+        return self._by_id[key]
 
     def _forget(self, key: int) -> None:
         self._by_id.pop(key, None)
         self._references.pop(key, None)
-
-    def _judge(self, thread: _ThreadState) -> None:
-        """Count the latest entry of a thread as eager where no compiled code was served since."""
-        callee = thread.pending
-        if callee is not None and thread.served_at_entry == thread.served:
-            key = None if callee.code is None else code_key(callee.code)
-            if thread.cause or key not in self._without_graph:
-                cause = thread.cause or self._failures.get(key, UNKNOWN_CAUSE)
-                callee.uncompiled[cause] += 1
-        thread.pending = thread.cause = None
 
     def _drop_ended_threads(self) -> None:
         alive = sys._current_frames()
@@ -300,33 +356,14 @@ class CompiledCallables:
         latest = {thread.ident: thread for thread in self._threads}
         for thread in list(self._threads):
             if thread.ident not in alive or latest[thread.ident] is not thread:
-                self._judge(thread)
+                self._judge_last(thread)
                 self._threads.remove(thread)
 
     def table(self) -> CallableTable:
-        """Copies of all callables, as they are at this moment."""
-        running = self._local.state
+        """Copies of all callables, as they are at this moment; calls that run are not judged."""
         for thread in self._threads:
-            if thread is running or not thread.is_in_a_call:
-                self._judge(thread)
-        return {number: self._copy(callee) for number, callee in enumerate(self._all)}
-
-    def _copy(self, callee: CompiledCallable) -> CompiledCallable:
-        """A copy, in which calls made inside the call of another callable are judged as well.
-
-        Code that is served to the outer call afterwards looks as if it were served to the inner
-        one. But a callable whose code Dynamo never reported was not compiled: all its calls that
-        are over ran eagerly.
-        """
-        copy = callee.since(None)
-        code = callee.code
-        if code is None or callee.inlined or callee.seen_by_dynamo:
-            return copy
-        if code_key(code) not in self._reported:
-            unfinished = sum(thread.pending is callee for thread in self._threads)
-            missing = callee.entries - copy.uncompiled.total() - unfinished
-            copy.uncompiled += Counter({UNKNOWN_CAUSE: missing})
-        return copy
+            self._judge_last(thread)
+        return {number: callee.since(None) for number, callee in enumerate(self._all)}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -336,6 +373,6 @@ class CompiledCallables:
         self._threads.clear()
 
 
-def first_line(text: str) -> str:
-    """The first line that is not blank, "" for none."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def _handled() -> int:
+    """The id of the exception that is being handled, or that is on its way out of a `finally`."""
+    return id(sys.exc_info()[1])

@@ -14,6 +14,19 @@ ONLY_TRACED = "pytest-torchgraph only had this traced"
 """Text of the exception by which a backend of ours ends a compilation after Dynamo's tracing."""
 
 
+RECOMPILE_LIMIT = "recompile limit"
+"""Words in the reason with which Dynamo refuses to compile code again."""
+
+
+def is_recompile_limit(failure: str, reason: str) -> bool:
+    """Return True if Dynamo refused because it had compiled this code too often.
+
+    Args:
+        failure, reason: as in `CompilationFinished`. torch 2.9 to 2.11 raise an error of its own.
+    """
+    return bool(failure) and (failure == "RecompileLimitExceeded" or RECOMPILE_LIMIT in reason)
+
+
 @dataclass(frozen=True, slots=True)
 class CompileId:
     """A compile id, as torch writes it: `1/0`, or `!0/1/0` inside a captured backward.
@@ -55,11 +68,15 @@ class CompilationStarted(Event):
     Attributes:
         function, line: name and first line of the code.
         callable_name: name of the compiled callable that was entered last.
+        code_hash: hash of the code object, 0 if it is not known.
+        own_resets: how often this package had reset Dynamo by then.
     """
 
     function: str
     line: int
     callable_name: str = ""
+    code_hash: int = 0
+    own_resets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

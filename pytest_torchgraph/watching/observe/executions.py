@@ -121,6 +121,10 @@ class Executions:
             total[graph] += count_of(counter)
         return total
 
+    def total(self) -> int:
+        """How often any graph ran since its counter was made, backward graphs left out."""
+        return sum(count_of(counter) for graph, counter in self._counters if not graph.part)
+
     def detach(self) -> None:
         """Remove the counters from torch, but for those of captured backwards."""
         for undo in reversed(self._undo):

@@ -53,7 +53,7 @@ class Hub:
         self._open: list[EventRecorder] = []
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
-        self._callables = CompiledCallables()
+        self._callables = CompiledCallables(self._executions.total, self._failed)
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
@@ -134,7 +134,7 @@ class Hub:
 
     def _install(self) -> None:
         torch_private.leave_alone(*RUN_WHILE_COMPILING)
-        self._callables = CompiledCallables()
+        self._callables = CompiledCallables(self._executions.total, self._failed)
         with contextlib.ExitStack() as stack:
             stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)
@@ -143,7 +143,9 @@ class Hub:
             stack.enter_context(torch_private.on_entry(self._callables.observer))
             stack.enter_context(torch_private.guard_hook(self._cache_hit_hook()))
             with contextlib.suppress(TorchGraphError):  # torch before 2.13 gives no reasons
-                stack.enter_context(torch_private.on_skip(self._skipped))
+                stack.enter_context(torch_private.on_skip(self._callables.skipped))
+            with contextlib.suppress(TorchGraphError):
+                stack.enter_context(torch_private.on_traced_call(self._traced))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_break_stack(self._at_break))
             stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
@@ -151,20 +153,25 @@ class Hub:
             self._installed = stack.pop_all()
 
     def _cache_hit_hook(self) -> Callable[[bool], Any]:
-        """A guard hook that counts how often Dynamo found compiled code, without a Python frame.
+        """A guard hook that notes that Dynamo found compiled code, without a Python frame.
 
         Dynamo asks whether the answer is true, and runs what it found if so. The answer where it
-        found something is an object that counts, in C, each time it is asked.
+        found something is an object that takes note, in C, each time it is asked; where it found
+        nothing that fits, a frame of ours does so.
         """
-        answer = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
-        return {True: answer, False: True}.__getitem__
+        found = type("Found", (), {"__bool__": staticmethod(self._callables.count_hit)})()
+        missed = type("Missed", (), {"__bool__": staticmethod(self._callables.missed)})()
+        return {True: found, False: missed}.__getitem__
 
     def _record(self, metadata: dict[str, Any], payload: str) -> None:
         try:
             self._take(metadata, payload)
         except Exception as error:  # ours, in the middle of a compilation of the user's
-            for recorder in self._open:
-                recorder.broken = recorder.broken or error
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        for recorder in self._open:
+            recorder.broken = recorder.broken or error
 
     def _take(self, metadata: dict[str, Any], payload: str) -> None:
         event = read(metadata, payload)
@@ -179,11 +186,19 @@ class Hub:
             miss = torch_private.cache_miss()
             event = replace(event, sights=tuple(look(each, miss) for each in event.reasons))
         elif isinstance(event, CompilationStarted):
-            event = replace(event, callable_name=self._callables.current)
+            code = torch_private.code_being_compiled()
+            event = replace(
+                event,
+                callable_name=self._callables.current,
+                code_hash=0 if code is None else hash(code),
+                own_resets=torch_private.own_resets(),
+            )
         elif isinstance(event, CompilationFinished) and not event.file:
             event = _with_code(event)
         self._publish(event)
-        if isinstance(event, CompilationStarted):
+        if isinstance(event, GraphBreakEvent):
+            self._callables.broke(event.report)
+        elif isinstance(event, CompilationStarted):
             self._callables.started(event)
         elif isinstance(event, CompilationFinished):
             graphs = self._executions.attach_new(event)
@@ -193,9 +208,8 @@ class Hub:
         for recorder in self._open:
             recorder.add(event)
 
-    def _skipped(self, reason: str, frame: Any) -> None:
-        code = frame.f_code
-        self._callables.add_cause(reason, code.co_name, code.co_filename, code.co_firstlineno)
+    def _traced(self, call: Any) -> None:
+        self._callables.traced(call, "torch.export is tracing: torch.compile steps aside")
 
     def _at_break(self, frames: Iterable[Any], module: str) -> None:
         """Keep the stack and the module of the break that Dynamo is about to report."""

@@ -1,0 +1,241 @@
+"""The audit compares compiled functions over the run, whatever the order of the tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from projects import Run
+
+from pytest_torchgraph.audit.baseline import Entry, Function, Section, functions_of, merge
+from pytest_torchgraph.audit.facts import Cause, FunctionFacts, TestFacts
+from pytest_torchgraph.audit.judge import Verdict, judge, merged_functions
+from pytest_torchgraph.audit.verdict import verdict_lines
+
+FILE = "torchgraph-audit.json"
+COMPILED = FunctionFacts("lib.py | norm", 3, True, (5,), ("inductor",))
+SERVED = replace(COMPILED, ops=())
+OTHER = FunctionFacts("lib.py | other", 9, True, (2,), ("inductor",))
+FIRST = TestFacts(1, 1, 0, 5, 0.5, True, (), ("lib.py:3 norm",), functions=(COMPILED,))
+SECOND = TestFacts(1, 0, 0, 0, 0.0, True, shared=True, functions=(SERVED,))
+BREAK = Cause("break", "lib.py", "norm", "print", "print(x)", 4)
+
+
+def section(facts: Mapping[str, TestFacts]) -> Section:
+    entries = {test: Entry.of(each) for test, each in facts.items()}
+    return Section(entries, functions_of(facts.values()))
+
+
+def compare(before: Mapping[str, TestFacts], after: Mapping[str, TestFacts]) -> Verdict:
+    return judge(section(before), after, before.keys())
+
+
+def using(*functions: FunctionFacts, shared: bool = True) -> TestFacts:
+    return replace(FIRST, shared=shared, functions=functions)
+
+
+def test_fewer_ops_in_shared_code_are_worse_whichever_test_compiles_it() -> None:
+    before = {"a": FIRST, "b": SECOND}
+    for compiles, served in (("a", "b"), ("b", "a")):
+        cut = replace(COMPILED, ops=(1,))
+        verdict = compare(before, {compiles: using(cut), served: SECOND})
+        assert {(each.test, each.text, each.place) for each in verdict.worse} == {
+            (test, "fewer ops compiled: 5 -> 1", "lib.py:3 norm") for test in "ab"
+        }
+        assert compare(before, {compiles: using(COMPILED), served: SECOND}).worse == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ((5,), (1,), "fewer ops compiled: 5 -> 1"),
+        ((5, 7), (2, 7), "fewer ops compiled: 5, 7 -> 2, 7"),
+        ((1, 50), (1, 10), "fewer ops compiled: 1, 50 -> 1, 10"),
+        ((5, 7), (5,), ""),
+        ((5,), (5, 7), ""),
+        ((5, 5), (5, 3), ""),
+        ((5,), (), ""),
+        ((4,), (8,), ""),
+    ],
+)
+def test_a_number_of_ops_that_is_only_missing_is_not_worse(
+    before: tuple[int, ...], after: tuple[int, ...], text: str
+) -> None:
+    """Another order compiles other variants: the one with 8 rows, or the one with any number."""
+    verdict = compare(
+        {"a": using(replace(COMPILED, ops=before))}, {"a": using(replace(COMPILED, ops=after))}
+    )
+    assert [each.text for each in verdict.worse] == [text] * bool(text)
+
+
+def test_more_ops_in_shared_code_are_better() -> None:
+    verdict = compare(
+        {"a": using(replace(COMPILED, ops=(4,)))}, {"a": using(replace(COMPILED, ops=(8,)))}
+    )
+    assert [each.text for each in verdict.better] == ["more ops compiled: 4 -> 8"]
+
+
+def test_another_backend_of_shared_code_is_worse() -> None:
+    verdict = compare({"b": SECOND}, {"b": using(replace(SERVED, backends=("eager",)))})
+    assert [each.text for each in verdict.worse] == ["another backend: inductor -> eager"]
+
+
+def test_a_backward_of_shared_code_that_runs_no_more_is_worse_if_all_its_tests_ran() -> None:
+    trained = replace(COMPILED, backward=True)
+    before = {"a": using(trained), "b": using(SERVED)}
+    now = {"a": using(COMPILED), "b": using(SERVED)}
+    assert {each.text for each in compare(before, now).worse} == {"no backward graph ran any more"}
+    assert judge(section(before), {"a": using(COMPILED)}, {"a"}).worse == []
+
+
+def test_a_new_cause_explains_what_differs_in_a_function() -> None:
+    broken = replace(using(replace(COMPILED, ops=(2, 3))), causes=(BREAK,))
+    assert [each.text for each in compare({"a": FIRST}, {"a": broken}).worse] == [
+        "graph break at lib.py:4 in norm: print(x)"
+    ]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_call_that_is_gone_is_worse_though_the_test_shares(shared: bool) -> None:
+    before = {"a": FIRST, "b": using(SERVED, OTHER, shared=shared)}
+    verdict = compare(before, {"a": FIRST, "b": using(SERVED, shared=shared)})
+    assert [(each.test, each.text) for each in verdict.worse] == [
+        ("b", "no longer compiled, or no longer called: other in lib.py")
+    ]
+
+
+def test_a_shared_test_that_calls_nothing_compiled_any_more_is_worse() -> None:
+    verdict = judge(section({"a": FIRST, "b": SECOND}), {"a": FIRST}, {"a", "b"})
+    assert [(each.test, each.text) for each in verdict.worse] == [
+        ("b", "no longer uses torch.compile")
+    ]
+
+
+def test_a_call_that_another_test_makes_now_is_not_gone() -> None:
+    """The first test that needs the result keeps it for all others."""
+    idle = replace(FIRST, functions=(OTHER,))
+    before = {"a": using(COMPILED, OTHER), "b": idle}
+    assert compare(before, {"a": idle, "b": using(COMPILED, OTHER)}).worse == []
+
+
+def test_a_function_with_another_name_is_not_gone() -> None:
+    renamed = replace(COMPILED, key="lib.py | normalize")
+    assert compare({"a": FIRST}, {"a": using(renamed)}).worse == []
+
+
+def test_the_words_say_how_many_were_compared_and_how() -> None:
+    facts = {"a": FIRST, "b": SECOND, "c": using(SERVED, OTHER)}
+    assert list(verdict_lines(compare(facts, facts), "audit.json")) == [
+        "nothing is worse than audit.json (3 tests and 2 functions compared)",
+        "compared: 1 test by every count; 2 tests that share compiled code by calls and new "
+        "causes; 2 functions over the run by ops, backend and backward",
+    ]
+
+
+def test_what_is_recorded_keeps_what_another_order_explains() -> None:
+    before = section({"a": using(replace(COMPILED, ops=(5, 7)))})
+    key = COMPILED.key
+    for ops, kept in (((5,), (5, 7)), ((5, 7, 9), (5, 7, 9)), ((2,), (2,)), ((8, 9), (8, 9))):
+        recorded = merged_functions(before, {key: Function(ops, ("inductor",))})
+        assert recorded[key].ops == kept
+
+
+def test_shards_that_compiled_other_variants_record_all_of_them() -> None:
+    shards = [{"2.13": Section({}, {"f": Function((n,), ("eager",))})} for n in (3, 5)]
+    (merged,) = merge(shards).values()
+    assert merged.functions == {"f": Function((3, 5), ("eager",))}
+
+
+LIBRARY = """
+    import torch
+
+
+    def compiled(function):
+        return torch.compile(function, backend="aot_eager")
+
+
+    @compiled
+    def norm(x):
+        return (x - x.mean()) / (x.std() + 1)
+
+
+    @compiled
+    def other(x):
+        return x.sin() * 2
+"""
+SUITE = """
+    import pytest
+    import torch
+    from library import norm, other
+
+    @pytest.fixture(scope="module")
+    def normed():
+        return norm(torch.arange(4.0))
+
+    def test_1(): norm(torch.arange(4.0))
+    def test_2(normed): norm(torch.arange(4.0))
+    def test_3(): other(torch.arange(4.0)); norm(torch.arange(4.0))
+    def test_4(normed): other(torch.arange(4.0))
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, run: Run) -> Run:
+    pytester.makepyfile(library=LIBRARY, test_all=SUITE)
+    assert run("--torchgraph-audit=record").ret == 0
+    return run
+
+
+def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
+    path = pytester.path / "library.py"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_a_function_that_is_compiled_no_more_fails_the_run(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    calls = {
+        name.rpartition(":")[2]: entry and entry["calls"]
+        for name, entry in next(
+            iter(json.loads((pytester.path / FILE).read_text())["torch"].values())
+        )["tests"].items()
+    }
+    assert calls["test_2"] == ["library.py | norm"]
+    assert calls["test_4"] == ["library.py | other"]  # what its fixture calls is not its own
+    edit(pytester, "@compiled\ndef other", "def other")
+    for chosen in ((), ("-k", "test_3")):
+        result = suite(*chosen, "--torchgraph-audit=check")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(
+            [
+                f"worse than {FILE}:",
+                "*no longer compiled, or no longer called: other in library.py*",
+            ]
+        )
+
+
+def test_shared_code_that_lost_ops_fails_the_run_in_any_order(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    edit(pytester, "(x - x.mean()) / (x.std() + 1)", "x + 1")
+    for order in (("test_all.py",), ("test_all.py::test_3", "test_all.py::test_1")):
+        result = suite(*order, "--torchgraph-audit=check")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*library.py:8 norm: fewer ops compiled: 5 -> 1*"])
+
+
+def test_a_baseline_of_the_former_release_is_a_usage_error(
+    pytester: pytest.Pytester, suite: Run
+) -> None:
+    path = pytester.path / FILE
+    path.write_text('{"torchgraph-audit": 1,\n"torch": {\n"2.13": {\n"end": 0}\n}}\n')
+    result = suite("--torchgraph-audit=check")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"*{FILE}: recorded by pytest-torchgraph 0.2, *; record it again: pytest *=record"]
+    )
+    assert suite("--torchgraph-audit=record").ret == 0
+    assert suite("--torchgraph-audit=check").ret == 0

@@ -1,0 +1,417 @@
+"""Each call of a compiled callable that runs eagerly is listed, and fails what it makes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from projects import Run
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from watching import eager_cases
+from watching.eager_cases import WAYS, beside, wavy
+
+from pytest_torchgraph import Capture, CaptureError, EagerCall, capture, steady, watch
+from pytest_torchgraph.audit.read import facts_of
+from pytest_torchgraph.marker import problems_of
+from pytest_torchgraph.settings.limits import Limits
+
+pytestmark = pytest.mark.filterwarnings("ignore:::torch", "ignore::torch.jit.TracerWarning")
+
+LISTED = [name for name, way in WAYS.items() if way.kind]
+REFUSED = [name for name, way in WAYS.items() if not way.kind]
+
+
+def ones() -> Tensor:
+    return torch.ones(4)
+
+
+def watched(step: Callable[[Tensor], Any]) -> Capture:
+    with watch() as seen:
+        step(ones())
+    return seen
+
+
+@functools.cache
+def seen_by_watch(name: str) -> Capture:
+    torch._dynamo.reset()
+    return watched(beside(name))
+
+
+# -- the list --------------------------------------------------------------------------------------
+
+
+def test_there_are_twelve_ways_and_more() -> None:
+    assert len(WAYS) >= 12
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_an_eager_call_in_a_watch_is_listed(name: str) -> None:
+    way, seen = WAYS[name], seen_by_watch(name)
+    assert sum(seen.op_counts.values()) > 0  # something else was compiled
+    (call,) = seen.eager_calls
+    assert call.kind == way.kind
+    assert re.search(way.reason, call.reason)
+    assert call.count == 1
+    assert not call.function.startswith("tame")
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_an_eager_call_in_the_steady_state_is_listed(name: str) -> None:
+    seen = steady(beside(name), (ones(),), (ones(),), (ones(),))
+    assert {call.kind for call in seen.eager_calls} == {WAYS[name].kind}
+    assert sum(call.count for call in seen.eager_calls) == 2
+    with pytest.raises(AssertionError, match="not all of it ran compiled"):
+        seen.assert_no_recompiles()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_that_torch_refuses_is_not_listed(name: str) -> None:
+    step = beside(name)
+    with watch() as seen, pytest.raises(RuntimeError, match=WAYS[name].reason):
+        step(ones())
+    assert seen.eager_calls == ()
+    with pytest.raises(RuntimeError, match=WAYS[name].reason):
+        steady(beside(name), (ones(),), (ones(),))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_capture_loses_no_call(name: str) -> None:
+    """It resets Dynamo, so that some calls are compiled; the others are eager graphs."""
+    try:
+        found = capture(beside(name), ones(), via="aot")
+    except (CaptureError, RuntimeError, AssertionError):  # Dynamo asserts that no stance is set
+        return
+    assert found.count("aten.cos") >= 1
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_marker_names_an_eager_call(name: str) -> None:
+    limits = Limits(max_graph_breaks=None, max_recompiles=None)
+    messages = [str(error) for _, error in problems_of(seen_by_watch(name), limits)]
+    assert re.search(WAYS[name].reason, "\n".join(messages))
+    allowed = dataclasses.replace(limits, allow=(f"{WAYS[name].kind}: ",))
+    assert [*problems_of(seen_by_watch(name), allowed)] == []
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_audit_has_a_cause_for_an_eager_call(name: str) -> None:
+    way, facts = WAYS[name], facts_of(seen_by_watch(name).watched)  # type: ignore[arg-type]
+    assert facts.eager_calls == 1
+    causes = [cause for cause in facts.causes if cause.kind != "recompile"]
+    if way.broke or way.kind == "limit":
+        assert {cause.kind for cause in causes} <= {"break", "limit", "eager"}
+        assert causes
+    else:
+        assert any(re.search(way.reason, cause.text) for cause in causes)
+
+
+SUITE = """
+import pytest
+from cases import WAYS, beside
+import torch
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.torchgraph(max_graph_breaks=None, max_recompiles=None)
+@pytest.mark.parametrize("name", WAYS)
+def test_way(name):
+    torch._dynamo.reset()
+    beside(name)(torch.ones(4))
+"""
+
+
+@pytest.mark.slow
+def test_the_marker_and_the_audit_name_each_in_a_run(pytester: pytest.Pytester, run: Run) -> None:
+    (pytester.path / "cases.py").write_text(Path(eager_cases.__file__).read_text("utf-8"))
+    (pytester.path / "test_ways.py").write_text(SUITE)
+    result = run("--torchgraph-audit=show", "--torchgraph-json=run.json")
+    result.assert_outcomes(failed=len(WAYS))
+    printed = result.stdout.str()
+    audit = json.loads((pytester.path / "run.json").read_text("utf-8"))["audit"]
+    for name, way in WAYS.items():
+        section = printed.partition(f"_ test_way[{name}] _")[2].partition("\n____")[0]
+        assert re.search(way.reason, section), name
+        if not way.kind:
+            continue
+        assert "not all of it ran compiled, so the graphs are not all that ran:" in section
+        test = audit["tests"][f"test_ways.py::test_way[{name}]"]
+        causes = [cause for cause in test["causes"] if not cause.startswith("recompile")]
+        if way.broke or way.kind == "limit":
+            assert causes
+        else:
+            assert any(re.search(way.reason, cause) for cause in causes), causes
+
+
+# -- the assertions --------------------------------------------------------------------------------
+
+CHECKS: dict[str, Callable[..., Any]] = {
+    "no_recompiles": lambda c, **k: c.assert_no_recompiles(**k),
+    "recompiles": lambda c, **k: c.assert_recompiles(max=9, **k),
+    "no_breaks": lambda c, **k: c.assert_no_graph_breaks(**k),
+    "breaks": lambda c, **k: c.assert_graph_breaks(count=(0, None), **k),
+    "graph_count": lambda c, **k: c.assert_graph_count(forward=1, **k),
+    "no_new_graph": lambda c, **k: c.assert_graph_count(total=(0, 9), **k),
+    "op_counts": lambda c, **k: c.assert_op_counts({"aten.sin": 1}, **k),
+    "no_ops": lambda c, **k: c.assert_no_ops("aten.mm", **k),
+    "find": lambda c, **k: c.find("aten.sin", **k),
+    "count": lambda c, **k: c.count("aten.sin", **k),
+    "find_pattern": lambda c, **k: c.find_pattern("aten.sin -> aten.mul", **k),
+    "pattern": lambda c, **k: c.assert_pattern("aten.sin -> aten.mul", **k),
+    "no_pattern": lambda c, **k: c.assert_no_pattern("aten.mm -> aten.mm", **k),
+    "order": lambda c, **k: c.assert_order("aten.sin", "aten.mul", **k),
+}
+
+
+@pytest.fixture(scope="module")
+def beside_a_stance() -> Capture:
+    function, eager = torch.compile(lambda x: x.sin() * 2, backend="aot_eager"), wavy()
+
+    def step(x: Tensor) -> None:
+        function(x)
+        function(x)
+        with torch.compiler.set_stance("force_eager"):
+            eager(x)
+            eager(x)
+
+    return watched(step)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_assertion_fails_and_names_the_calls(check: str, beside_a_stance: Capture) -> None:
+    with pytest.raises(AssertionError) as failure:
+        CHECKS[check](beside_a_stance)
+    assert re.fullmatch(
+        "not all of it ran compiled, so the graphs are not all that ran:\n"
+        r"  wavy_\d+: 2 of 2 calls ran eagerly: torch.compiler.set_stance\('force_eager'\) is in "
+        r'force\nif that is intended, pass allow=\["stance: "\]',
+        str(failure.value),
+    )
+    with pytest.raises(AssertionError, match="not all of it ran compiled"):
+        CHECKS[check](beside_a_stance, allow="limit: ")
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_allowed_call_fails_no_assertion(check: str, beside_a_stance: Capture) -> None:
+    CHECKS[check](beside_a_stance, allow="stance: ")
+    CHECKS[check](beside_a_stance, allow=["limit: ", "force_eager"])
+
+
+def test_a_check_without_allow_does_not_offer_it(beside_a_stance: Capture) -> None:
+    with pytest.raises(AssertionError) as failure:
+        beside_a_stance.assert_distinct_graphs(1)
+    assert "wavy" in str(failure.value)
+    assert "allow" not in str(failure.value)
+
+
+def test_an_eager_call_says_where_its_function_begins() -> None:
+    (call,) = seen_by_watch("a_frame_is_skipped").eager_calls
+    assert isinstance(call, EagerCall)
+    assert (call.function, call.line) == ("rows", eager_cases.rows.__code__.co_firstlineno)
+    assert call.file.endswith("watching/eager_cases.py")
+    assert str(call).startswith(f"rows ({call.file}:{call.line}): its call ran eagerly: Dynamic")
+
+
+def test_a_capture_of_one_step_has_no_list_of_calls() -> None:
+    with pytest.raises(CaptureError, match=r"eager_calls is available on captures of watch\(\)"):
+        _ = capture(lambda x: x.sin(), ones(), via="aot").eager_calls
+
+
+def test_a_part_of_a_watch_has_the_calls_of_that_part(beside_a_stance: Capture) -> None:
+    assert beside_a_stance.only(function="wavy*").eager_calls != ()
+    assert beside_a_stance.only(function="*lambda*").eager_calls == ()
+
+
+# -- no false alarm --------------------------------------------------------------------------------
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+def checked(x: Tensor) -> Tensor:
+    if x.ndim != 1:
+        raise ValueError("one dimension, please")
+    return x.sin()
+
+
+def fails(x: Tensor) -> None:
+    with pytest.raises(ValueError, match="one dimension"):
+        torch.compile(checked, backend="aot_eager")(torch.ones(2, 2))
+
+
+def breaks_under_fullgraph(x: Tensor) -> None:
+    def broken(x: Tensor) -> Tensor:
+        print(x)
+        return x.sin()
+
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(broken, backend="aot_eager", fullgraph=True)(x)
+
+
+def inlined(x: Tensor) -> Tensor:
+    inner = wavy()
+    return torch.compile(lambda x: inner(x) + 1, backend="aot_eager")(x)
+
+
+def inside_a_disabled_function(x: Tensor) -> Tensor:
+    inner = wavy()
+    between = torch.compiler.disable(lambda x: torch.compile(inner, backend="aot_eager")(x))
+    return torch.compile(lambda x: between(x + 1) * 2, backend="aot_eager")(x)
+
+
+def under_aot_eager_then_compile(x: Tensor) -> Tensor:
+    with torch.compiler.set_stance("aot_eager_then_compile"):
+        return wavy()(x)
+
+
+def hit_under_a_stance(x: Tensor) -> Tensor:
+    function = wavy()
+    function(x)
+    with torch.compiler.set_stance("eager_on_recompile"):
+        return function(x)
+
+
+def served_while_the_config_disables(x: Tensor) -> Tensor:
+    function = wavy()
+    function(x)
+    with torch._dynamo.config.patch(disable=True):
+        return function(x)
+
+
+def first_of_all_print(x: Tensor) -> Tensor:
+    def greets(x: Tensor) -> Tensor:
+        print("hi")
+        return x.sin()
+
+    function = torch.compile(greets, backend="aot_eager")
+    function(x)
+    return function(x)
+
+
+def only_print(x: Tensor) -> None:
+    function = torch.compile(lambda: print("hi"), backend="aot_eager")
+    function()
+    function()
+
+
+class Passes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def a_module_without_ops(x: Tensor) -> Tensor:
+    return torch.compile(Passes(), backend="aot_eager")(x)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        torch.compile(identity, backend="aot_eager"),
+        lambda x: torch.compile(lambda n: n + 1, backend="aot_eager")(3),
+        fails,
+        breaks_under_fullgraph,
+        inlined,
+        inside_a_disabled_function,
+        under_aot_eager_then_compile,
+        hit_under_a_stance,
+        served_while_the_config_disables,
+        first_of_all_print,
+        only_print,
+        a_module_without_ops,
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_no_call_is_listed_where_none_ran_eagerly(step: Any, warm: bool) -> None:
+    if warm:
+        step(ones())
+    assert watched(lambda x: [step(x), step(x)]).eager_calls == ()
+
+
+def test_a_call_inside_another_one_is_judged_by_itself() -> None:
+    """The outer call gets compiled code after the inner one returned."""
+    inner = wavy()
+    inner(ones())
+
+    @torch.compiler.disable
+    def between(x: Tensor) -> Tensor:
+        with torch.compiler.set_stance("eager_on_recompile"):
+            return inner(torch.ones(7))
+
+    outer = torch.compile(lambda x: between(x + 1) * 2, backend="aot_eager")
+    outer(ones())
+    (call,) = watched(lambda x: [outer(x), outer(x)]).eager_calls
+    assert (call.function[:4], call.kind, call.count, call.calls) == ("wavy", "stance", 2, 2)
+
+
+def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
+    """Both are wrapped in the same function, whose code torch 2.13 marks as skipped."""
+    identity = torch.compile(nn.Identity(), backend="aot_eager")
+    linear = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    seen = watched(lambda x: [identity(x), identity(x), linear(x), linear(x)])
+    eager, compiled = sum(call.count for call in seen.eager_calls), sum(seen.executions.values())
+    assert {call.function for call in seen.eager_calls} <= {"Linear"}
+    assert eager + compiled == 2
+
+
+def test_the_mode_marks_code_and_later_calls_say_so() -> None:
+    function = wavy()
+
+    def step(x: Tensor) -> None:
+        with FlopCounterMode(display=False):
+            function(x)
+        function(x)
+
+    seen = watched(step)
+    first, *later = seen.eager_calls
+    assert "FlopCounterMode is active" in first.reason
+    assert all(call.reason.startswith("Dynamo did not even look at it") for call in later)
+    assert len(later) + sum(seen.executions.values()) == 1  # torch 2.15 does not mark it
+
+
+# -- resets ----------------------------------------------------------------------------------------
+
+
+def test_a_function_that_compiles_again_after_a_reset_is_a_recompile() -> None:
+    function, other = wavy(), wavy()
+
+    def step(x: Tensor) -> None:
+        function(x)
+        torch._dynamo.reset()
+        other(x)
+        function(x)
+
+    seen = watched(step)
+    (again,) = seen.recompiles
+    assert again.function.startswith("wavy")
+    assert again.reasons == ("torch._dynamo.reset() dropped what had been compiled before",)
+    with pytest.raises(AssertionError, match=r"expected 0, found 1\n.*torch\._dynamo\.reset\(\)"):
+        seen.assert_no_recompiles()
+
+
+def test_a_reset_in_every_step_is_no_steady_state() -> None:
+    function = wavy()
+
+    def step(x: Tensor) -> Any:
+        torch.compiler.reset()
+        return function(x)
+
+    seen = steady(step, (ones(),), (ones(),), (ones(),))
+    with pytest.raises(AssertionError, match=r"torch\._dynamo\.reset"):
+        seen.assert_no_recompiles()
+
+
+def test_other_code_after_a_reset_is_no_recompile() -> None:
+    def step(x: Tensor) -> None:
+        wavy()(x)
+        torch._dynamo.reset()
+        wavy()(x)
+
+    seen = watched(step)
+    assert seen.recompiles == ()
