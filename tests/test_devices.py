@@ -248,6 +248,7 @@ def test_captures_are_told_the_device_only_during_tests_that_use_one(
     result.stdout.fnmatch_lines(["*failed on cpu*", "*failed on cuda*"])
 
 
+@pytest.mark.slow("the same without workers is in every run")
 def test_devices_are_selected_in_workers_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(WITHOUT_CUDA)
     pytester.makepyfile("def test_x(graph_device): pass")
@@ -332,6 +333,10 @@ ini=meta --cpu|absent |cpu.      |cpu.|cudas|cpu.      |metas|cudas   |cpu.|cpu.
 HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["--cpu-absent", "--cuda-present", "--meta-absent", "ini=cuda-absent"],
+)
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row[0] or 'default'}-{row[1]}" for row in ROWS])
 def test_what_is_selected_and_what_is_there(
     pytester: pytest.Pytester, run: Run, row: list[str]
@@ -381,6 +386,13 @@ def test_what_a_marker_leaves_of_none_says_why(pytester: pytest.Pytester, run: R
     result.stdout.fnmatch_lines(["@pytest.mark.torchgraph_devices(*names): of the selected *"])
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "-names no device: choose from cpu, *",
+        "['cpu']-unknown device [[]'cpu']: choose from *",
+    ],
+)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -486,6 +498,7 @@ def stored(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["--torchgraph-prune"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -512,6 +525,7 @@ def test_the_files_of_an_absent_device_are_left_alone(
     assert changed == ({CPU_FILE} if update else set())
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_each_device_has_its_own_file_and_can_be_selected(stored: Run) -> None:
     stored().assert_outcomes(passed=1, skipped=2)
     stored("-k", "cuda").assert_outcomes(skipped=2, deselected=1)
@@ -582,6 +596,7 @@ def test_values(graph_device, graph_capture):
 """
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SIMULATED)
     result = run("--torchgraph-devices=cpu,meta", "--torchgraph-update", "-v")
@@ -610,6 +625,7 @@ def test_an_accelerator_by_simulation(pytester: pytest.Pytester, run: Run) -> No
         assert f'on "{device}"'.encode() in content
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_what_is_one_tensor_has_one_copy() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.randn(2, 3, 8)

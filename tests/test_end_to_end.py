@@ -77,6 +77,7 @@ def bert(pytester: pytest.Pytester, run: Run, stored_before: dict[str, bytes]) -
     return pytester.path / "__snapshots__" / "test_bert" / "test_bert.tgraph"
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
     bert: Path, run: Run, pytester: pytest.Pytester
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_changed_activation_is_one_finding_with_its_layer_and_both_ops(
     assert "encoder.layer.7" in drawn
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) -> None:
     before = bert.read_text().splitlines()
     result = run(EDIT="clone")
@@ -115,6 +117,7 @@ def test_an_inserted_clone_is_one_finding_and_few_lines(bert: Path, run: Run) ->
     run(EDIT="clone").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_stored_files_are_the_same_bytes_however_they_were_made(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -139,6 +142,7 @@ def test_stored_files_are_the_same_bytes_however_they_were_made(
     assert stored("-p", "xdist", "-n", "2", PYTHONHASHSEED="3") == first
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -159,6 +163,7 @@ def test_blank_records_of_torchs_trace_are_kept_out_of_failure_reports(
     result.stdout.no_fnmatch_line("*torch.__trace*")
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_source_lines_are_relative_to_the_rootdir_wherever_pytest_is_started(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ LIMITS = "[pytest]\ntorchgraph_max_graph_breaks = 0\n"
 pytestmark = pytest.mark.usefixtures("new_interpreter")
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize(
     ("ini", "options"),
     [
@@ -54,6 +55,7 @@ def test_a_suite_stays_without_what_it_does_not_import(
     run(*options).assert_outcomes(passed=4, skipped=1)
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("options", [(), ("--torchgraph-audit=show",)], ids=["run", "audit"])
 def test_limits_of_the_ini_file_hold_for_the_test_that_imports_dynamo_first(
     pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
@@ -90,6 +92,7 @@ def test_limits_of_the_ini_file_hold_for_the_test_that_imports_dynamo_first(
     assert len(found) == 2
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_nothing_stays_in_the_import_system(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini(LIMITS)
     pytester.makepyfile(

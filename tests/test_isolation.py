@@ -92,6 +92,17 @@ def state(config: Any, name: str) -> tuple[Any, bytes]:
     return (type(value)(value) if hasattr(value, "__iter__") else value), config.get_hash()
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "passes-a deprecated switch of Dynamo",
+        "passes-a list of inductor",
+        "passes-a number below inductor.cpp",
+        "passes-a switch of torch.fx",
+        "passes-an alias of it",
+        "passes-one that torch.compiler keeps",
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("fails", [False, True], ids=["passes", "fails"])
@@ -216,6 +227,17 @@ PRECISIONS: dict[str, Callable[[], None]] = {
 }
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "None-sums in half precision",
+        "None-tf32 in cuDNN",
+        "None-that of all backends",
+        "None-the general one",
+        "that of oneDNN's matmul-that of cuDNN's convolutions",
+        "that of oneDNN's matmul-the general one",
+    ],
+)
 @pytest.mark.parametrize("inside", PRECISIONS)
 @pytest.mark.parametrize("outside", [None, "that of oneDNN's matmul", "that of all backends"])
 def test_the_precision_of_matmuls_is_what_it_was(outside: str | None, inside: str) -> None:
@@ -248,6 +270,7 @@ def test_the_counters_of_what_is_around_are_what_they_were() -> None:
         assert counters == {"stats": {"of another test": 7}}
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_two_that_together_pass_the_recompile_limit_do_not_disturb_each_other() -> None:
     run = torch.compile(double, backend="eager", dynamic=False)
     for _ in range(2):
@@ -501,6 +524,7 @@ def test_second():
 REVERSED = "def pytest_collection_modifyitems(items): items.reverse()"
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("order", ["", REVERSED], ids=["in order", "reversed"])
 def test_tests_that_together_pass_the_recompile_limit_do_not_disturb_each_other(
     pytester: pytest.Pytester, run: Run, order: str
@@ -510,6 +534,7 @@ def test_tests_that_together_pass_the_recompile_limit_do_not_disturb_each_other(
     run().assert_outcomes(passed=2)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_isolation_they_do(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(LIMIT)
     result = run("-o", "torchgraph_isolation=off")
@@ -517,6 +542,7 @@ def test_without_isolation_they_do(pytester: pytest.Pytester, run: Run) -> None:
     result.stdout.fnmatch_lines(["the recompile limit was reached, so double runs eagerly*"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_same_tests_twice_in_one_process_give_the_same_answers(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -556,6 +582,7 @@ def test_what_an_ini_file_watches_is_isolated_like_what_a_marker_watches(
     run().assert_outcomes(passed=2)
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_each_xdist_worker_compiles_into_directories_of_its_own(
     pytester: pytest.Pytester, run: Run, tmp_path: Path
 ) -> None:

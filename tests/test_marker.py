@@ -69,6 +69,7 @@ def net(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_it_is_known_and_explained(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
@@ -87,6 +88,7 @@ def test_it_is_known_and_explained(pytester: pytest.Pytester, run: Run) -> None:
     )
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
@@ -208,6 +210,7 @@ def test_each_argument_passes_and_fails(net: Run, pytester: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(["FAILED *test_a_break - Failed: graph breaks*"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
@@ -271,6 +274,7 @@ def test_the_closest_marker_counts_for_each_argument(net: Run, pytester: pytest.
     assert told.endswith("asked for by @pytest.mark.torchgraph(max_graph_breaks=1, max_graphs=1)")
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_test_that_has_an_outcome_of_its_own_keeps_it(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -359,6 +363,7 @@ def test_marked_twice(): run(twice_broken)
 """
 
 
+@pytest.mark.slow("two settings are in every run")
 @pytest.mark.parametrize(
     ("ini", "failed"),
     [
@@ -387,6 +392,7 @@ def test_ini_files_have_the_limits_of_every_test(
         assert told["test_marked"].endswith("asked for by @pytest.mark.torchgraph()")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
 def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
     net: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
@@ -417,6 +423,10 @@ def test_a_run_in_which_the_ini_files_limits_had_nothing_to_check_says_so(
         assert "compiled, so" not in silent.stdout.str()
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["max_graphs = 'many'-'many' is neither a number nor none"],
+)
 @pytest.mark.parametrize(
     ("toml", "why"),
     [
@@ -441,6 +451,7 @@ def test_an_ini_value_that_cannot_be_meant_is_a_usage_error(
         result.stderr.fnmatch_lines([f"ERROR: torchgraph_{name} in the ini file: {why}"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_paths_are_relative_to_the_project_wherever_pytest_and_the_test_run(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -512,6 +523,7 @@ def asked(text: str) -> str:
     return str(line)
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("ini", ALONE)
 def test_what_the_ini_file_does_not_limit_is_not_limited(
     net: Run, pytester: pytest.Pytester, ini: str
@@ -591,6 +603,7 @@ TOGETHER: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.slow("two settings are in every run")
 @pytest.mark.parametrize("ini", TOGETHER, ids=lambda ini: ini or "no ini")
 def test_a_marker_has_its_defaults_and_what_the_ini_file_says_where_it_is_silent(
     net: Run, pytester: pytest.Pytester, ini: str
@@ -664,6 +677,7 @@ def test_wrong_arguments_are_errors_of_their_tests_and_the_others_run(
     assert "During handling" not in result.stdout.str()
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_markers_that_are_added_later_count_and_are_checked_too(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -832,6 +846,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
     run: Run, pytester: pytest.Pytester
 ) -> None:
@@ -855,6 +870,7 @@ def test_a_marked_test_that_compiles_nothing_fails_with_the_cause(
     assert "not all of it ran compiled" in told["TestNoneNeeded.test_one_of_two"]
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -883,6 +899,7 @@ def test_a_run_in_which_torch_compile_is_switched_off_fails_marked_tests_alone(
 # -- together with the rest ------------------------------------------------------------------------
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_captures_in_a_marked_test_work_and_are_not_its_own(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -923,6 +940,7 @@ def test_captures_in_a_marked_test_work_and_are_not_its_own(
     result.assert_outcomes(passed=6, failed=1)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -951,6 +969,7 @@ def test_an_assert_that_pytest_rewrote_is_named_as_the_cause(
     run("--assert=plain").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("the same without workers is in every run")
 def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""
@@ -970,6 +989,7 @@ def test_under_xdist_it_says_the_same(net: Run, pytester: pytest.Pytester) -> No
     assert other.endswith(one)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -991,6 +1011,7 @@ def test_what_torch_traces_is_not_in_the_report_of_a_test_that_fails(
     assert "torch.__trace" not in result.stdout.str()
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_result_of_a_fixture_is_not_what_the_test_compiled(
     net: Run, pytester: pytest.Pytester
 ) -> None:
@@ -1030,6 +1051,7 @@ def test_marking_tests_imports_torch_in_none_that_is_not_run(
     run("-k", "plain").assert_outcomes(passed=1, deselected=1)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_nothing_of_it_is_written_into_the_directory(net: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_net="""

@@ -31,6 +31,7 @@ def test_importing_the_plugin_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines() == ["[]", "True"]
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.usefixtures("new_interpreter")
 def test_a_suite_that_uses_nothing_of_ours_never_imports_torch(
     pytester: pytest.Pytester, run: Run
@@ -55,6 +56,7 @@ def test_a_suite_that_uses_nothing_of_ours_never_imports_torch(
     run().assert_outcomes(passed=3, failed=1)
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.usefixtures("new_interpreter")
 def test_collecting_tests_for_devices_does_not_import_torch(
     pytester: pytest.Pytester, run: Run

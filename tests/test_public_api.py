@@ -67,6 +67,7 @@ def test_an_exported_program_is_a_graph() -> None:
     assert diff(program, graph).findings == ()
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_graph_renders_to_the_format_of_its_suffix(tmp_path: object) -> None:
     graph = capture(mlp(), example(4, 8)).forward
     path = graph.render(tmp_path / "forward.svg")  # type: ignore[operator]

@@ -142,6 +142,7 @@ def test_a_torch_without_metadata_is_taken_for_a_new_one(
     assert torch_release.why_unsupported() == problem
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_on_an_old_torch_what_needs_a_newer_one_is_skipped(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
@@ -151,12 +152,14 @@ def test_on_an_old_torch_what_needs_a_newer_one_is_skipped(
     assert skipped(result) == {OLD: 8}
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_isolation_it_is_skipped_as_well(pytester: pytest.Pytester, run_old: RunIn) -> None:
     pytester.makeini("[pytest]\ntorchgraph_isolation = off")
     pytester.makepyfile(SUITE)
     run_old().assert_outcomes(passed=1, skipped=8)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
     pytester: pytest.Pytester, run_without_torch: RunIn
 ) -> None:
@@ -167,6 +170,7 @@ def test_without_torch_stored_graphs_can_be_compared_and_the_rest_is_skipped(
     result.stdout.fnmatch_lines(["FAILED *::test_stored*"])
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("isolation", ["on", "off"])
 def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
     pytester: pytest.Pytester, run_old: RunIn, isolation: str
@@ -180,6 +184,7 @@ def test_limits_of_the_ini_file_skip_no_test_and_say_that_they_were_not_checked(
     result.stdout.fnmatch_lines([f"the limits of the ini file were not checked: {OLD}"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_limits_an_old_torch_is_not_mentioned(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
@@ -189,6 +194,7 @@ def test_without_limits_an_old_torch_is_not_mentioned(
     assert "needs torch" not in result.stdout.str()
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_an_audit_that_shows_says_that_nothing_was_watched(
     pytester: pytest.Pytester, run_old: RunIn
 ) -> None:
@@ -198,6 +204,7 @@ def test_an_audit_that_shows_says_that_nothing_was_watched(
     result.stdout.fnmatch_lines(["*= torchgraph audit =*", f"nothing was watched: {OLD}"])
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("mode", ["record", "check"])
 def test_an_audit_that_judges_is_refused(
     pytester: pytest.Pytester, run_without_torch: RunIn, mode: str
@@ -225,6 +232,10 @@ def test_outside_of_pytest_an_old_torch_is_an_error_that_says_so(
         assert issubclass(UnsupportedTorchError, TorchGraphError), name
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["no_torch-pytest-torchgraph needs torch 2.9 or newer, and none is installed"],
+)
 @pytest.mark.parametrize(("which", "problem"), [("old_torch", OLD), ("no_torch", NONE)])
 def test_a_name_that_cannot_be_imported_says_why(
     pytester: pytest.Pytester,
@@ -255,6 +266,7 @@ OTHER_PLUGIN = """
 """
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_syrupy_another_plugin_for_snapshots_has_its_options_and_fixture(
     pytester: pytest.Pytester, run_without_syrupy: RunIn
 ) -> None:
@@ -266,6 +278,7 @@ def test_without_syrupy_another_plugin_for_snapshots_has_its_options_and_fixture
     assert "snapshot report" not in result.stdout.str()
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_graph_snapshot_says_what_to_install(
     pytester: pytest.Pytester, run_without_syrupy: RunIn
 ) -> None:
@@ -280,6 +293,7 @@ def test_graph_snapshot_says_what_to_install(
     )
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_captures_and_the_marker_need_no_syrupy(
     pytester: pytest.Pytester, run_without_syrupy: RunIn
 ) -> None:
@@ -300,6 +314,7 @@ def test_captures_and_the_marker_need_no_syrupy(
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_syrupy_that_is_too_old_is_named(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

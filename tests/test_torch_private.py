@@ -65,6 +65,17 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
     assert called == ["call"]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "callback_handler",
+        "counters",
+        "process_groups",
+        "reset",
+        "skip_code",
+        "tracing_context",
+    ],
+)
 @pytest.mark.parametrize("name", torch_private.NAMES)
 def test_a_private_name_says_where_it_is_and_what_needs_it(name: str) -> None:
     known = torch_private.NAMES[name]

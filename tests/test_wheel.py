@@ -37,6 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow("further models and backends")
 def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     package = {
         path.relative_to(ROOT).as_posix()
@@ -51,6 +52,7 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert beside == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 
 
+@pytest.mark.slow("further models and backends")
 def test_links_of_the_readme_lead_somewhere_without_the_repository(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
@@ -62,6 +64,7 @@ def test_links_of_the_readme_lead_somewhere_without_the_repository(wheel: Path) 
     assert "HFPR_VERSION" not in text
 
 
+@pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("torch", ["2.6.0+cpu", "2.10.0+cpu"])
 def test_installing_it_changes_no_other_package(
     wheel: Path, tmp_path: Path, torch: str, monkeypatch: pytest.MonkeyPatch

@@ -201,6 +201,7 @@ def artifacts(directory: Path, **graphs: tuple[str, str]) -> Path:
     return made
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_summary_has_each_cause_once(tmp_path: Path) -> None:
     changed = GRAPH, GRAPH.replace("relu", "tanh")
     artifacts(tmp_path, one=changed, two=changed)
@@ -234,6 +235,7 @@ def test_scales(graph_capture, graph_snapshot, names):
 """
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_summary_says_what_the_run_said_though_texts_tell_less(tmp_path: Path) -> None:
     test = tmp_path / "test_scales.py"
     plugins = ("-p", "syrupy", "-p", "pytest_torchgraph.plugin", "-p", "no:cacheprovider")
@@ -252,6 +254,7 @@ def test_the_summary_says_what_the_run_said_though_texts_tell_less(tmp_path: Pat
     assert printed == ""
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
     artifacts(tmp_path, one=(GRAPH, GRAPH.replace("relu", "tanh")), two=(GRAPH, "no graph"))
     text, printed = summarise(tmp_path)
@@ -260,6 +263,7 @@ def test_a_file_that_cannot_be_read_hides_no_cause(tmp_path: Path) -> None:
     assert printed.startswith("::warning title=torchgraph::")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_summary_that_github_would_not_show_is_a_file(tmp_path: Path) -> None:
     made = artifacts(tmp_path)
     long = tmp_path / "prints-much"
@@ -278,6 +282,7 @@ def test_without_artifacts_nothing_is_added(tmp_path: Path) -> None:
     assert "there is no directory 'torchgraph'" in printed
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_where_no_comparison_failed_nothing_is_added(tmp_path: Path) -> None:
     artifacts(tmp_path)
     (tmp_path / "torchgraph" / "test_x.svg").touch()

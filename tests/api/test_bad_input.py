@@ -22,6 +22,7 @@ from pytest_torchgraph import (
 )
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_a_class_is_no_target(via: str) -> None:
     """`torch.compile(cls)` changes the class, for all that comes after it in the process."""
@@ -62,6 +63,7 @@ def test_a_mechanism_class_instead_of_an_instance() -> None:
         capture(mlp(), example(4, 8), via=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", RUN_BACKWARD)
 def test_backward_where_nothing_requires_grad(via: str) -> None:
     with pytest.raises(
@@ -77,6 +79,10 @@ def test_backward_where_nothing_requires_grad(via: str) -> None:
         capture(lambda x: x.sin().detach(), example(4, grad=True), via=via, backward=True)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["*fx", "*dispatch", "<lambda>-does not require grad-dynamo"],
+)
 @pytest.mark.parametrize("via", RUN_BACKWARD)
 @pytest.mark.parametrize(
     ("loss_fn", "message"),
@@ -92,6 +98,17 @@ def test_a_loss_that_is_no_scalar_tensor(via: str, loss_fn: object, message: str
         capture(mlp(), example(4, 8), via=via, loss_fn=loss_fn)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "3-an int-dispatch",
+        "3-an int-dynamo",
+        "3-an int-export",
+        "3-an int-fx",
+        "None-None-compiled_autograd",
+        "None-None-fx",
+    ],
+)
 @pytest.mark.parametrize("via", MECHANISMS)
 @pytest.mark.parametrize(("output", "said"), [(None, "None"), (3, "an int"), ("s", "a str")])
 def test_an_output_without_tensors(via: str, output: object, said: str) -> None:
@@ -143,6 +160,9 @@ def test_a_parameter_of_the_target_with_one_of_our_names() -> None:
     assert captured.forward.count("aten.mul") == 1
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["<lambda>-set_stance\\\\('force_eager'\\\\)"]
+)
 @pytest.mark.parametrize(
     ("make", "message"),
     [

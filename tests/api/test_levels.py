@@ -46,6 +46,7 @@ def test_a_graph_of_another_level_has_its_live_module() -> None:
         assert from_fx(backward.fx(graph), kind=graph.kind) == graph
 
 
+@pytest.mark.slow("compiles many times")
 def test_what_is_beside_the_graphs_is_there_at_each_level() -> None:
     seen = capture(torch.nn.Linear(4, 4), example(3, 4))
     assert seen.at("aot").joint is seen.joint

@@ -48,6 +48,7 @@ BASELINES = st.dictionaries(
 )
 
 
+@pytest.mark.slow("many random graphs")
 @settings(max_examples=30)
 @given(BASELINES)
 def test_what_is_read_is_what_was_written(

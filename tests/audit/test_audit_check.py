@@ -47,6 +47,7 @@ def edit(pytester: pytest.Pytester, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_change_for_the_worse_fails_the_run_and_no_test(
     pytester: pytest.Pytester, suite: Run
 ) -> None:

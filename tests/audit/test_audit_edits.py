@@ -52,6 +52,7 @@ NAMES = {edit.name: edit for edit in REGRESSIONS}
 TOGETHER = ("print", "break in a loop", "compiler.disable", "no_grad", "dynamic=False", "a guard")
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_changes_for_the_worse_are_named_with_their_lines(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
@@ -67,6 +68,7 @@ def test_changes_for_the_worse_are_named_with_their_lines(
     assert said.count(" tests  ") + said.count(" test  ") == len(edits)
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(
     "edit", [each for each in REGRESSIONS if each.name != PART_DETACHED], ids=lambda edit: edit.name
 )
@@ -82,6 +84,7 @@ def test_a_change_for_the_worse_is_named_with_its_line(
     assert edit.says in said
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_what_is_detached_beside_a_path_that_is_not_does_not_show(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
@@ -91,6 +94,7 @@ def test_what_is_detached_beside_a_path_that_is_not_does_not_show(
     assert "more ops" in verdict(result, "better than")
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("edit", IMPROVEMENTS, ids=lambda edit: edit.name)
 def test_a_change_for_the_better_is_offered(
     pytester: pytest.Pytester, suite: Run, edit: Edit

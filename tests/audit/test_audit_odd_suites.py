@@ -58,6 +58,7 @@ SUITE = """
 FILE = "torchgraph-audit.json"
 
 
+@pytest.mark.slow("several changes at once are in every run", unless=[""])
 @pytest.mark.parametrize(
     "how", [(), ("-p", "xdist", "-n", "2", "--dist", "loadfile")], ids=["", "n2"]
 )
@@ -77,6 +78,7 @@ def test_settings_and_calls_are_said(
     result.stdout.no_fnmatch_line("*specialize_float*")
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["True"])
 @pytest.mark.parametrize("isolated_first", [True, False])
 def test_a_baseline_holds_with_and_without_isolation(
     pytester: pytest.Pytester, run: Run, isolated_first: bool

@@ -47,6 +47,7 @@ def baselines() -> dict[str, bytes]:
     return {}
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_nothing_is_worse_where_nothing_changed(
     pytester: pytest.Pytester, run: Run, baselines: dict[str, bytes], before: str, after: str

@@ -30,6 +30,7 @@ def recorded(pytester: pytest.Pytester, run: Run, *args: str) -> bytes:
     return (pytester.path / FILE).read_bytes()
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize(
     "how",
     [("test_shared.py",), ("-k", "net or traced"), ANOTHER_ORDER, WORKERS, ISOLATED],
@@ -42,6 +43,7 @@ def test_recording_in_another_order_keeps_every_line(
     assert recorded(pytester, suite, *how) == before
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_break_that_is_gone_from_shared_code_is_offered_and_recorded(
     pytester: pytest.Pytester, suite: Run
 ) -> None:
@@ -53,6 +55,7 @@ def test_a_break_that_is_gone_from_shared_code_is_offered_and_recorded(
     assert b"| traced |" not in recorded(pytester, suite, "test_shared.py")
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_shards_make_the_file_of_the_whole_run(pytester: pytest.Pytester, suite: Run) -> None:
     whole = recorded(pytester, suite, *ISOLATED)
     path = pytester.path / FILE
@@ -77,6 +80,7 @@ def test_shards_make_the_file_of_the_whole_run(pytester: pytest.Pytester, suite:
 RENAMED = FILES["test_own.py"].replace("def test_trained", "def test_learned")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_renamed_test_is_said_to_be_one_and_recorded_as_one(
     pytester: pytest.Pytester, suite: Run
 ) -> None:

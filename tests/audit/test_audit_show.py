@@ -68,6 +68,7 @@ def outcomes(result: pytest.RunResult) -> list[str]:
     return sorted(re.findall(r"^(\S+ (?:PASSED|FAILED|SKIPPED))", "\n".join(result.outlines), re.M))
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_run_ends_with_what_the_tests_compiled(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     plain = run("-v")
@@ -88,6 +89,7 @@ def test_the_run_ends_with_what_the_tests_compiled(pytester: pytest.Pytester, ru
     assert "compiling took " in text
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["-True"])
 @pytest.mark.parametrize(("columns", "whole"), [("80", False), ("", True)])
 def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
     pytester: pytest.Pytester,
@@ -112,6 +114,7 @@ def test_a_line_is_cut_where_a_terminal_has_no_room_and_whole_in_a_log(
     assert cause.endswith("as_much_room_as_names_of_tests_take") is whole
 
 
+@pytest.mark.slow("the same without workers is in every run")
 def test_under_xdist_the_controller_reports(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     result = run("-p", "xdist", "-n", "2", "--torchgraph-audit=show")
@@ -134,6 +137,7 @@ def test_a_suite_without_torch_stays_without(pytester: pytest.Pytester, run: Run
     assert section(result) == ["none of 1 test uses torch.compile"]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("new_interpreter")
 def test_what_imports_dynamo_first_is_seen(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(

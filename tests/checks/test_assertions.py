@@ -28,6 +28,7 @@ def traced() -> Graph:
     return from_fx(torch.fx.symbolic_trace(mlp()))
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aten.addmm-4"])
 @pytest.mark.parametrize(
     ("op", "count"),
     [
@@ -170,6 +171,16 @@ def test_an_inference_graph_counts_as_a_forward() -> None:
 # -- patterns --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=[
+        "*names no op",
+        "a*.item-did you mean aten\\\\.item\\\\?",
+        "all_reduce-names no op .*: did you mean .*_c10d_functional\\\\.all_reduce\\\\b",
+        "aten.adm-names no op that is registered.*did you mean .*aten\\\\.addmm|aten\\\\.add",
+        "aten.mm.defualt-did you mean .*aten\\\\.mm\\\\.default",
+    ],
+)
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [

@@ -141,6 +141,7 @@ class Planted(torch.nn.Module):
         return x
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
     step = capture(Planted(), torch.ones(2, 64), via=via)
@@ -155,6 +156,7 @@ def test_an_op_that_keeps_its_result_is_named_with_its_line(via: str) -> None:
     assert all(line.endswith("torch.relu(block(x).exp())  # planted") for line in largest[1::2])
 
 
+@pytest.mark.slow("compiles many times")
 def test_what_alike_layers_keep_is_one_line() -> None:
     layers = torch.nn.Sequential(*(Net() for _ in range(12)))
     with pytest.raises(AssertionError, match=r"3072 saved  \{0 … 11\}.first.1: aten.gelu.default"):
@@ -180,6 +182,7 @@ def broken(x: torch.Tensor) -> torch.Tensor:
     return squared(x + 1) * 2
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["peak_bytes"])
 @pytest.mark.filterwarnings("ignore:::torch")
 @pytest.mark.parametrize("figure", ["flops", "saved_bytes", "peak_bytes"])
 def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> None:
@@ -200,6 +203,7 @@ def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> N
         capture(broken, x).assert_budget(**{figure: 1})
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["limit0"])
 @pytest.mark.parametrize("limit", [(None, None), (0, None), {"cpu": (None, None)}])
 def test_a_limit_that_is_none_is_an_error(limit: object) -> None:
     with pytest.raises(TypeError, match=r"saved_bytes=.* checks nothing"):

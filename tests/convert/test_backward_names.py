@@ -37,6 +37,7 @@ def names(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if node.is_call and node.op != "aten.detach.default"]
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["compiled_autograd"])
 @pytest.mark.parametrize("via", ["dispatch", "aot", "compiled_autograd"])
 def test_a_sum_of_gradients_belongs_to_the_module_whose_gradient_came_last(via: str) -> None:
     sums = [n for n in step(stack(2), via).backward.nodes if "add" in n.op and n.is_call]
@@ -44,6 +45,7 @@ def test_a_sum_of_gradients_belongs_to_the_module_whose_gradient_came_last(via: 
     assert [node.name for node in sums] == [f"{node.module}/add" for node in sums]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_one_more_layer_renames_nothing(via: str) -> None:
     three, four = step(stack(3), via), step(stack(4), via)

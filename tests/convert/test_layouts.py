@@ -36,6 +36,9 @@ def test_text_can_say_every_layout_of_torch() -> None:
     assert {str(layout)[6:] for layout in known} == {"strided", *LAYOUTS}
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["*fx", "*dispatch", "sparse_bsr-export"]
+)
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export"])
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"])
 def test_of_an_input(via: str, layout: str) -> None:

@@ -66,6 +66,10 @@ def named(captured: Capture) -> list[str]:
     return re.findall(r'"([^"]*\d)"', text(captured))
 
 
+@pytest.mark.slow(
+    "the same with another process, plugin, option or mechanism",
+    unless=["dispatch", "export", "fx"],
+)
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_a_group_made_earlier_changes_nothing(via: str) -> None:
     few = capture(Parallel(*groups()), torch.ones(4, 4), via=via)
@@ -75,6 +79,7 @@ def test_a_group_made_earlier_changes_nothing(via: str) -> None:
     assert list(dict.fromkeys(named(few))) == ["g0", "g1"]
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "dynamo", "aot"])
 def test_one_group_and_two_differ(via: str) -> None:
     first, second = groups()
@@ -131,6 +136,7 @@ def in_place(x: Tensor, made: Groups) -> Tensor:
     return y + 1
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["functional"])
 @pytest.mark.parametrize("function", [functional, in_place])
 def test_watched(function: Callable[[Tensor, Groups], Tensor]) -> None:
     texts = []

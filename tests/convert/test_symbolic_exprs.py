@@ -72,6 +72,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow("many random graphs")
 @settings(max_examples=200, deadline=None)
 @given(EXPRESSIONS)
 @example(-SYMBOLS[0] * (SYMBOLS[0] + SYMBOLS[1]))

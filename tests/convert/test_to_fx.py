@@ -122,6 +122,10 @@ def test_the_subjects_are_well_conditioned() -> None:
 # -- it is the graph -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "inductor compiles C++ for each case",
+    unless=["*fx", "late-dynamo", "late-export", "norm-export", "several-aot", "several-export"],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_the_module_is_the_graph(name: str, via: str) -> None:
     made = captured(name, via)
@@ -138,6 +142,18 @@ def test_the_module_is_the_graph(name: str, via: str) -> None:
         assert modules[0] == modules[1]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "*dynamo",
+        "*export",
+        "*fx",
+        "late-compiled_autograd",
+        "mlp-inductor",
+        "norm-aot",
+        "norm-compiled_autograd",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str, via: str) -> None:
     made = captured(name, via)
@@ -151,6 +167,7 @@ def test_behind_a_transformer_that_does_nothing_there_is_no_difference(name: str
             assert again.op_counts == graph.op_counts  # a torch function does not say what it gives
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", [Aot(dynamic=True), Dynamo(dynamic=True)], ids=["aot", "dynamo"])
 def test_sizes_have_the_symbols_of_the_whole_capture(via: Any) -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
@@ -171,6 +188,7 @@ class Unusual(nn.Module):
         return s.a(x).sin()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow("inductor compiles C++ for each case", unless=["dynamo"])
 @pytest.mark.parametrize("via", ["dynamo", "aot", "inductor", "compiled_autograd"])
 def test_module_paths_are_those_of_the_capture_and_not_of_torchs_sources(via: str) -> None:
     torch.manual_seed(0)
@@ -220,6 +238,7 @@ def forward_run(made: Capture, model: nn.Module, *args: Tensor) -> dict[str, Any
     return dict(zip(names, results, strict=True)) | named
 
 
+@pytest.mark.slow("further models and backends", unless=["export*"])
 @pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
 @pytest.mark.parametrize("via", [via for via in LIVE if via != "fx"])
 def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
@@ -233,6 +252,7 @@ def test_the_forward_takes_its_inputs_in_order_and_gives_outputs_and_saved(
     assert_equal_but_for_rounding(returned, list(outputs))
 
 
+@pytest.mark.slow("further models and backends", unless=["aot-norm", "aot-several"])
 @pytest.mark.parametrize("name", ["mlp", "norm", "late", "several"])
 @pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
 def test_the_backward_takes_what_the_forward_saved_by_name(name: str, via: str) -> None:

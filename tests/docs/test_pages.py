@@ -25,6 +25,7 @@ NOT_RUN = ("pip", "git", "xdg-open", "python3")
 """Commands that change more than the project: they are read by people only."""
 
 
+@pytest.mark.slow("each page runs pytest several times")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_blocks_of_a_page_do_what_it_says(
     page: str, pytester: pytest.Pytester, run: Run

@@ -75,6 +75,9 @@ def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
     ]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["fx*", "dispatch*", "export-1.out"]
+)
 @pytest.mark.parametrize("path", ["0.query", "1.out"])
 def test_an_inserted_op_changes_its_own_line_and_those_of_its_users(
     via: str, base: Capture, path: str
@@ -88,6 +91,9 @@ def test_an_inserted_op_changes_its_own_line_and_those_of_its_users(
     assert len(diff(base, edited).findings) == 1
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["fx*", "dispatch-tanh", "export-tanh"]
+)
 @pytest.mark.parametrize("op", [torch.tanh, torch.neg], ids=["tanh", "neg"])
 def test_an_op_with_a_backward_changes_lines_that_name_its_module_alone(
     via: str, base: Capture, op: Op

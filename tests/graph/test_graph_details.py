@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import get_args
 
+import pytest
 from graph.strategies import checked, graphs, plain_graphs, renamed, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ def matches(stored: Graph, stored_at: Detail, now: Graph, at: Detail) -> bool:
     return compare(document, Subject((now,), Header()), at) is None
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs())
 def test_a_graph_matches_what_is_stored_of_it_at_any_detail_that_is_there(g: Graph) -> None:

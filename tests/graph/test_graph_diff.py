@@ -30,6 +30,9 @@ SEEDS = st.integers(0, 2**32)
 MODELS: dict[int, Nodes] = {seed: chain(300, seed) for seed in (0, 1)}
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["as it was-rewire", "as it was-swap"]
+)
 @pytest.mark.parametrize("kind", EDITS)
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
 def test_one_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
@@ -54,6 +57,7 @@ def test_one_edit_of_a_flat_model_is_one_finding(kind: str, order: str) -> None:
     assert tried >= 10
 
 
+@pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("scoped", [True, False], ids=["modules", "flat"])
 @pytest.mark.parametrize("weights", [True, False], ids=["weights", "no-weights"])
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
@@ -69,6 +73,7 @@ def test_a_hundred_edits_of_equal_layers_are_a_hundred_findings(
     assert sorted(named) == sorted(done)
 
 
+@pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("scoped", [True, False], ids=["modules", "flat"])
 def test_a_hundred_removals_of_equal_layers_are_a_hundred_findings(scoped: bool) -> None:
     base = layers(200, scoped=scoped, size=25)
@@ -100,6 +105,7 @@ def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> N
     assert bool(found) == bool(found.findings) == bool(str(found) != "no difference\nno difference")
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), graphs())
 def test_any_two_graphs_have_a_difference_that_can_be_told(a: Graph, b: Graph) -> None:
@@ -257,6 +263,7 @@ MODULE_EDITS = st.lists(
 )
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(MODULE_EDITS, st.booleans(), SEEDS)
 def test_edits_in_distinct_modules_are_as_many_findings(

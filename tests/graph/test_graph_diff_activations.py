@@ -50,6 +50,7 @@ def followed_in(finding: Finding) -> list[set[str]]:
     ]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
 @pytest.mark.parametrize(("old", "new"), [(nn.Hardswish, nn.ReLU), (nn.SiLU, nn.Tanh)])
 def test_an_in_place_activation_is_one_op_in_its_own_module(old: Act, new: Act, via: str) -> None:
     def in_place() -> nn.Module:
@@ -69,6 +70,7 @@ def test_an_in_place_activation_is_one_op_in_its_own_module(old: Act, new: Act, 
     assert followed_in(finding) == [{"1.act"}], found
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 def test_an_activation_that_all_blocks_share_keeps_its_path_and_what_feeds_it_is_named(
     via: str,
 ) -> None:
@@ -100,6 +102,7 @@ def then(op: Callable[[torch.Tensor], torch.Tensor], part: str) -> Callable[[nn.
     return edit
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
 @pytest.mark.parametrize(
     ("act", "op", "part"),
     [

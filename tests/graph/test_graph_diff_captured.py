@@ -103,6 +103,16 @@ EDITS: dict[type[Block], tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.slow(
+    "further models and backends",
+    only=[
+        "*aot",
+        "Rectified-modules-dispatch",
+        "Rewired-modules-dispatch",
+        "Swapped-modules-dispatch",
+        "Unnormed-modules-dispatch",
+    ],
+)
 @pytest.mark.parametrize("style", ["modules", "flat"])
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
 def test_one_edit_of_a_model_is_one_finding(edit: type[Block], style: str, via: str) -> None:
@@ -122,6 +132,7 @@ def test_one_edit_of_a_model_is_one_finding(edit: type[Block], style: str, via: 
     assert bool(finding.consequences) or edit is Cloned, "the backward of it differs as well"
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_the_text_names_module_source_line_before_after_and_what_follows(via: str) -> None:
     found = pytest_torchgraph.diff(
         captured("modules", Block, via), captured("modules", Swapped, via)
@@ -148,11 +159,13 @@ def test_the_text_names_module_source_line_before_after_and_what_follows(via: st
     assert len(lines) == 9
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_the_same_model_again_has_no_difference(via: str) -> None:
     for style in ("modules", "flat"):
         assert not pytest_torchgraph.diff(captured(style, Block, via), captured(style, Block, via))
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_one_edit_in_two_blocks_is_one_finding_with_the_consequences_of_each(via: str) -> None:
     net = Net(Block)
     net.blocks[0] = Rectified()
@@ -169,6 +182,7 @@ def test_one_edit_in_two_blocks_is_one_finding_with_the_consequences_of_each(via
         assert modules == {f"{block}.act", f"{block}.up"}, finding
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
     x = torch.ones(2, 8)
     both = pytest_torchgraph.capture(Net(Block), x, via=via)
@@ -182,6 +196,7 @@ def test_a_model_that_is_no_longer_trained_lost_its_backward(via: str) -> None:
     ]
 
 
+@pytest.mark.slow("via dispatch each case is in every run", unless=["dispatch"])
 def test_an_edit_found_against_a_stored_capture_is_the_same(via: str, tmp_path: Path) -> None:
     path = tmp_path / "step.tgraph"
     path.write_text(captured("modules", Block, via).to_text(), encoding="utf-8")
@@ -191,6 +206,7 @@ def test_an_edit_found_against_a_stored_capture_is_the_same(via: str, tmp_path: 
     assert "1 edit: aten.clone added in blocks.1" in str(stored)
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_a_changed_constant_and_each_changed_size_are_findings(via: str) -> None:
     def difference(edit: Callable[[Net], object]) -> GraphDiff:
         net = Net(Block)
@@ -225,6 +241,7 @@ class Convolved(nn.Module):
         return torch.relu(self.norm(self.conv(x)))
 
 
+@pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("rewritten", [lambda model: model, torch.fx.symbolic_trace])
 def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_module(
     via: str, rewritten: Callable[[nn.Module], nn.Module]
@@ -243,6 +260,7 @@ def test_what_was_removed_is_named_also_where_its_neighbours_moved_to_another_mo
     assert not any(node.op == "aten.relu.default" for node in (*found.added, *found.removed))
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_a_captured_graph_whose_input_is_called_output_reads_back(via: str) -> None:
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (output - target).square()
@@ -260,6 +278,15 @@ def activated(act: nn.Module, via: str) -> Capture:
     return pytest_torchgraph.capture(net, torch.linspace(-1, 1, 16).reshape(2, 8), via=via)
 
 
+@pytest.mark.slow(
+    "a few ops and edits are in every run",
+    unless=[
+        "GELU-Hardswish-dispatch",
+        "ReLU-Hardsigmoid-dispatch",
+        "ReLU-Mish-dispatch",
+        "ReLU-ReLU6-dispatch",
+    ],
+)
 @pytest.mark.parametrize("act", [nn.Hardswish, nn.SiLU, nn.Hardsigmoid, nn.Mish, nn.ReLU6])
 @pytest.mark.parametrize("other", [nn.ReLU, nn.GELU, nn.Sigmoid])
 def test_an_activation_in_place_is_one_op_though_its_input_is_saved_as_a_copy(
@@ -294,6 +321,7 @@ class Dropped(nn.Module):
         return self.fc3(self.drop2(x))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_of_equal_ops_in_a_row_the_one_of_another_module_is_the_new_one(
     copies: int, via: str
@@ -348,6 +376,7 @@ class Residual(nn.Module):
         return x
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_modules_under_other_names_are_taken_for_the_same_ones_in_each_layer(via: str) -> None:
     x = torch.linspace(-1, 1, 32).reshape(2, 2, 8)
     plain, gated = (

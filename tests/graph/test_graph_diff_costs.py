@@ -103,6 +103,7 @@ def check_sum(before: Graph, after: Graph) -> bool:
     return known
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_the_costs_of_edits_sum_up_to_what_the_graphs_differ_in(seed: int, count: int) -> None:
@@ -141,6 +142,7 @@ def total_of(figure: Callable[[Sequence[Graph]], int], graphs: Sequence[Graph]) 
 ANY = st.lists(graphs() | eager_graphs(), min_size=1, max_size=2)
 
 
+@pytest.mark.slow("many random graphs")
 @settings(checked, max_examples=25)
 @given(ANY, ANY, st.booleans())
 def test_any_two_programs_have_costs_that_sum_up_if_they_are_known(

@@ -106,6 +106,16 @@ def check(before: Capture, after: Capture, cost: Cost | None = None) -> None:
     assert cost is None or total == cost
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=[
+        "*aot",
+        "a layer more-dispatch",
+        "dropout-dispatch",
+        "half precision-dispatch",
+        "wider layers-dispatch",
+    ],
+)
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 @pytest.mark.parametrize("edit", EDITS)
 def test_the_findings_cost_what_the_captures_differ_in(edit: str, via: str) -> None:
@@ -140,6 +150,7 @@ class Mixed(nn.Module):
         return self.last(x)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["none any more"])
 @pytest.mark.parametrize(
     ("act", "more"),
     [(squared_exp, False), (squared, True), (squared_exp, True), (torch.relu, False)],
@@ -189,6 +200,7 @@ class Regions(nn.Module):
         return x
 
 
+@pytest.mark.slow("via dispatch each case is in every run", unless=["an op of a body"])
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -106,6 +106,7 @@ def is_true(found: GraphDiff, before: Nodes, after: Nodes) -> bool:
     return len(before) - len(found.removed) == len(after) - len(found.added)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_one_more_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
     base = SHAPES[shape](300)
@@ -120,6 +121,7 @@ def test_one_more_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
     assert tried >= 8
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["diamonds"])
 @pytest.mark.parametrize("shape", sorted(SHAPES.keys() - {"dead_fan"}))
 def test_another_op_among_many_equal_ones_is_one_finding(shape: str) -> None:
     base = SHAPES[shape](300)
@@ -149,6 +151,7 @@ def test_more_equal_ops_are_as_many_added_nodes(count: int) -> None:
     assert not found.removed
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["insert-diamonds", "insert-hub"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("edit", [insert, exchange], ids=["insert", "exchange"])
 def test_work_grows_with_the_size_of_the_graph_and_not_with_its_square(
@@ -163,6 +166,7 @@ def test_work_grows_with_the_size_of_the_graph_and_not_with_its_square(
     assert work(1600) < 6 * work(400)
 
 
+@pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("words", [("sin", "add"), ("sin", "cos", "relu", "add", "mul")])
 def test_unrelated_graphs_are_told_apart_with_bounded_work(words: tuple[str, ...]) -> None:
     a, b = chain(600, 1, words), chain(700, 2, words)
@@ -181,6 +185,7 @@ def test_graphs_with_no_op_in_common_are_all_removed_and_all_added() -> None:
     assert work < 1_000_000
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["0"])
 @pytest.mark.parametrize("seed", range(3))
 def test_random_pairs_of_graphs_have_a_true_difference(seed: int) -> None:
     rng = random.Random(seed)

@@ -92,6 +92,7 @@ def difference(
     return difference
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_one_line_of_a_class_is_one_finding_whatever_its_modules_are_called(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -104,6 +105,7 @@ def test_one_line_of_a_class_is_one_finding_whatever_its_modules_are_called(
     assert "layers.{0 … 2}.norm1" in found.heading()
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_another_module_of_torch_in_a_class_is_one_finding_in_all_its_instances(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -114,6 +116,7 @@ def test_another_module_of_torch_in_a_class_is_one_finding_in_all_its_instances(
     assert "-> aten.native_group_norm" in found.heading()
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_another_module_of_torch_is_one_cause_in_training_and_in_inference(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -127,6 +130,7 @@ def test_another_module_of_torch_is_one_cause_in_training_and_in_inference(
     assert cause.places == 8
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_what_was_removed_in_training_and_in_inference_is_one_cause(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -159,6 +163,7 @@ class Inside(nn.Module):
         return self.net(x.abs()).tanh()
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_what_was_removed_from_a_class_is_one_cause_wherever_its_modules_are(
     difference: Callable[..., GraphDiff],
 ) -> None:
@@ -172,6 +177,7 @@ def test_what_was_removed_from_a_class_is_one_cause_wherever_its_modules_are(
     assert [len(found.findings) for _, found in diffs] == [1, 1]
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 def test_two_lines_of_a_class_are_two_findings(
     difference: Callable[..., GraphDiff],
 ) -> None:

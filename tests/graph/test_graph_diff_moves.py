@@ -96,6 +96,9 @@ def compared(
     return pytest_torchgraph.diff(captured(before, norm, via), captured(after, norm, via))
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["to pre*", "to post-norm-RMSNorm-dispatch"]
+)
 @pytest.mark.parametrize(
     ("norm", "via"),
     [(nn.LayerNorm, "aot"), (Functional, "aot"), (RMSNorm, "aot"), (RMSNorm, "dispatch")],
@@ -124,6 +127,7 @@ def test_a_norm_that_was_moved_is_one_edit_in_each_layer(norm: Norm, via: str, b
     assert len(found.rewired) >= len(follows) + LAYERS
 
 
+@pytest.mark.slow("large graphs")
 def test_two_norms_that_were_moved_are_two() -> None:
     for sides in ((Block, AllMoved), (AllMoved, Block)):
         found = compared(*sides)
@@ -134,6 +138,7 @@ def test_two_norms_that_were_moved_are_two() -> None:
         ]
 
 
+@pytest.mark.slow("large graphs")
 def test_the_ops_of_a_module_that_read_the_same_are_one_edit() -> None:
     before, after = (Net(block, nn.LayerNorm, RMSNorm) for block in (Block, Parallel))
     x = torch.ones(2, 3, 8)
@@ -192,6 +197,7 @@ def test_of_two_modules_that_changed_places_one_moved() -> None:
     assert [change.node.module for change in finding.consequences] == ["second", "second", ""]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["sides1"])
 @pytest.mark.parametrize("sides", [(Last, Inner), (Inner, Last)])
 def test_what_the_graph_returns_follows_as_well(sides: tuple[type[Two], type[Two]]) -> None:
     (finding,) = pytest_torchgraph.diff(*map(capture_of, sides)).findings

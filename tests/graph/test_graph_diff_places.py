@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from graph.build import difference, graph
 from graph.edited_layers import LAYERS, Layer, edits_of, model_of
 from graph.strategies import checked, graphs, plain_graphs
@@ -45,6 +46,7 @@ def test_one_edit_of_some_layers_is_one_finding_with_a_place_in_each(
     assert {len(place.changes) for place in finding.places} == {1}
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(LAYERS, SOME, SOME, st.data())
 def test_two_different_edits_are_never_one_finding(
@@ -129,6 +131,7 @@ def test_no_change_is_lost_where_modules_came_and_went(
     )
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(st.lists(graphs(), max_size=3), st.lists(graphs(), max_size=3))
 def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph]) -> None:
@@ -140,6 +143,7 @@ def test_any_captures_have_a_difference_in_words(a: list[Graph], b: list[Graph])
     assert bool(found) == (found.heading() != "no difference")
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(LAYERS, st.integers(1, 6), st.integers(1, 6))
 def test_more_layers_are_one_finding_of_modules_that_came(layer: Layer, old: int, new: int) -> None:

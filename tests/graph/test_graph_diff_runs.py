@@ -46,6 +46,7 @@ def test_what_came_or_went_is_what_no_module_and_name_agree_with(case: str, kind
     assert not found.rewired
 
 
+@pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("kind", ["repeat", "remove"])
 @pytest.mark.parametrize("order", ["as it was", "shuffled"])
 def test_in_a_model_without_modules_names_say_which_one_it_was(kind: str, order: str) -> None:

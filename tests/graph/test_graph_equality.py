@@ -29,6 +29,7 @@ def unequal(a: Graph, b: Graph) -> bool:
 # -- what does not count ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(plain_graphs() | graphs(), SEEDS)
 def test_names_modules_strides_and_devices_do_not_count(g: Graph, seed: int) -> None:
@@ -37,6 +38,7 @@ def test_names_modules_strides_and_devices_do_not_count(g: Graph, seed: int) -> 
     assert hash(g) == hash(other)
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(plain_graphs() | graphs(), SEEDS)
 def test_the_order_of_independent_nodes_does_not_count(g: Graph, seed: int) -> None:
@@ -251,6 +253,7 @@ def dead(ops: list[tuple[str, list[int]]], order: random.Random) -> Graph:
     return shuffled(renamed(graph("\n".join([*lines, "return %x"])), order), order)
 
 
+@pytest.mark.slow("many random graphs")
 @settings(checked, max_examples=150)
 @given(DEAD_OPS, st.data(), SEEDS)
 def test_dead_code_is_compared_exactly(
@@ -329,6 +332,7 @@ def test_nodes_are_compared_by_identity() -> None:
     )
 
 
+@pytest.mark.slow("large graphs")
 def test_a_graph_of_many_nodes_in_a_row_needs_no_recursion() -> None:
     lines = [f"%n{i} = aten.sin(%{'x' if not i else f'n{i - 1}'})" for i in range(5000)]
     long = "\n".join([*lines, "return %n4999"])

@@ -14,6 +14,7 @@ ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolu
 """Subjects without attention on the CPU, which torch's counter leaves out."""
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("name", ALIKE)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_they_are_what_torch_counts(name: str, via: str) -> None:
@@ -114,6 +115,7 @@ def test_shapes_that_cannot_be_are_named() -> None:
         _ = made.flops
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["residual_cnn"])
 @pytest.mark.parametrize("name", ["transformer_block", "residual_cnn"])
 def test_composite_ops_of_an_exported_program_count_as_their_parts(name: str) -> None:
     subject = SUBJECTS[name]()

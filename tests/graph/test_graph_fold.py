@@ -245,6 +245,15 @@ def test_an_eager_graph_keeps_version_2() -> None:
     assert fold(text) != text
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=[
+        "test_graphs",
+        "test_graphs[dispatch]1",
+        "test_training_step[aot]",
+        "test_training_step[dispatch]",
+    ],
+)
 @pytest.mark.parametrize("file", STORED, ids=[file.stem for file in STORED])
 def test_stored_graphs_fold(file: Path) -> None:
     folded = file.read_bytes().decode()
@@ -293,6 +302,7 @@ def test_a_folded_graph_of_twice_as_many_layers_is_as_long() -> None:
 SEEDS = st.integers(0, 2**32)
 
 
+@pytest.mark.slow("many random graphs")
 @given(SEEDS)
 @settings(checked, max_examples=60)
 def test_random_repeated_modules_are_read_back(seed: int) -> None:
@@ -308,6 +318,7 @@ def test_random_repeated_modules_are_read_back(seed: int) -> None:
         assert shown(read, full=False) == shown(graph, full=False)
 
 
+@pytest.mark.slow("many random graphs")
 @given(graphs(), st.sampled_from(["dataflow", "full", "ops"]))
 @checked
 def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
@@ -316,6 +327,7 @@ def test_random_graphs_are_read_back(graph: Graph, detail: str) -> None:
     assert detail == "ops" or fold(flat) == folded, "the lines of a graph, and those of its text"
 
 
+@pytest.mark.slow("many random graphs")
 @given(SEEDS, st.integers(0, 2**32))
 @settings(checked, max_examples=60)
 def test_any_lines_are_folded_without_loss(seed: int, other: int) -> None:

@@ -208,6 +208,10 @@ BOMBS = {
 BOUNDS = ("the text stands for more than ", "blocks are nested too deeply")
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=["a long name used often", "a long path", "many ranges"],
+)
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_short_text_does_not_stand_for_endless_ones(name: str) -> None:
     with pytest.raises(GraphFormatError) as error:
@@ -254,6 +258,7 @@ def test_a_text_beyond_the_bound_is_not_folded(monkeypatch: pytest.MonkeyPatch) 
 # -- random texts ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("many random graphs")
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 @checked
 def test_an_error_in_a_line_is_where_it_is_in_the_folded_text(seed: int, other: int) -> None:
@@ -276,6 +281,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow("many random graphs")
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 @settings(checked, max_examples=150)
 def test_a_mutated_text_is_a_graph_or_malformed(seed: int, other: int) -> None:

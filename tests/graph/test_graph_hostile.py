@@ -70,6 +70,10 @@ def test_a_piece_repeated_is_a_graph_or_a_format_error(audit: _Audit) -> None:
         compile("1", "", "eval")
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["complex_hashes", "equal_hashes", "floats", "nan_keys", "numbers", "reference_keys"],
+)
 @pytest.mark.parametrize("name", [*READABLE, *FILES])
 def test_what_is_read_is_equal_to_itself_and_prints_what_was_read(name: str) -> None:
     text = (READABLE | FILES)[name](5000)
@@ -104,6 +108,10 @@ def work(make: Text, size: int) -> dict[str, int]:
     return counted
 
 
+@pytest.mark.slow(
+    "the same with another process, plugin, option or mechanism",
+    unless=["complex_hashes", "equal_hashes", "floats", "nan_keys", "numbers", "reference_keys"],
+)
 @pytest.mark.parametrize("name", [*READABLE, *FILES])
 def test_work_grows_with_the_size_of_the_text_and_not_with_its_square(name: str) -> None:
     make = (READABLE | FILES)[name]

@@ -43,6 +43,7 @@ IN_PLACE = [operator.iadd, operator.isub, operator.iand, operator.ior]
 ORDER = [operator.lt, operator.le, operator.gt, operator.ge]
 
 
+@pytest.mark.slow("many random graphs", unless=["sub"])
 @pytest.mark.parametrize("operate", [*ARITHMETIC, *IN_PLACE, *ORDER])
 @given(a=COUNTS, b=COUNTS)
 def test_op_counts_calculate_as_counters_do(operate, a, b) -> None:

@@ -63,6 +63,10 @@ def test_matches(pattern: str, matches: list[str]) -> None:
             graph().assert_pattern(pattern)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=["aten.mm -> aten.gelu | aten.gelo-'aten.gelo' names no op"],
+)
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
@@ -179,6 +183,7 @@ def test_the_order_in_each_graph_that_holds_both() -> None:
         made.assert_order("aten.gelu", "aten.mm")
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 def test_a_long_chain_is_searched_in_one_pass() -> None:
     lines = [f"  %n{i} = aten.relu.default(%n{i - 1}) : f32[2]" for i in range(1, 20_000)]
     text = "\n".join(

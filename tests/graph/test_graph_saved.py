@@ -51,6 +51,7 @@ def test_weights_and_inputs_do_not_count_and_views_count_their_base_once(via: st
     assert naive > relu.saved_bytes
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["aot", "dispatch"])
 def test_an_op_that_saves_its_result_is_named_with_its_line(via: str) -> None:
     before = capture(Net(torch.relu), torch.ones(2, 3, 4), via=via)
@@ -103,6 +104,7 @@ def eager_product(h: torch.Tensor) -> torch.Tensor:
     return h * h.sin()
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager ops"])
 @pytest.mark.parametrize(
     ("between", "values"), [(nothing, 1), (eager_product, 3)], ids=["nothing", "eager ops"]
 )

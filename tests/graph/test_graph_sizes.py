@@ -89,6 +89,7 @@ class Net(torch.nn.Module):
         return self.down(hidden).reshape(-1, 2)
 
 
+@pytest.mark.slow("large graphs")
 def test_a_dynamic_graph_costs_what_a_static_one_does() -> None:
     dynamic = capture(Net(), torch.ones(6, 5, 4), via=Aot(dynamic=True))
     with pytest.raises(CaptureError, match=r"which is a symbol: give symbols values, as with_siz"):

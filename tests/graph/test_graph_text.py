@@ -57,6 +57,7 @@ FULL = document(
 ).replace("torchgraph 1\n", "torchgraph 1\ndetail full\n")
 
 
+@pytest.mark.slow("large graphs")
 @pytest.mark.parametrize("detail", ["dataflow", "full"])
 def test_any_graph_reads_back_as_itself_and_prints_the_same_bytes(detail: str) -> None:
     @checked
@@ -71,6 +72,7 @@ def test_any_graph_reads_back_as_itself_and_prints_the_same_bytes(detail: str) -
     check()
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), st.integers())
 def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, seed: int) -> None:
@@ -79,6 +81,7 @@ def test_full_detail_and_dataflow_detail_read_back_as_equal_graphs(g: Graph, see
     assert Graph.from_text(other.to_text("full")) == g
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(
     st.lists(graphs(0) | eager_graphs(), min_size=1, max_size=3),
@@ -92,6 +95,7 @@ def test_a_document_of_several_graphs_reads_back_in_order(all_: list[Graph], via
     assert format_document(document.graphs, document.header) == text
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs() | eager_graphs())
 def test_the_counts_of_detail_ops_are_those_of_the_graph(g: Graph) -> None:

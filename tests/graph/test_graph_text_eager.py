@@ -83,6 +83,7 @@ def test_counts_of_ops_have_the_same_titles() -> None:
     assert parse_document(text).runs == document.runs
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs())
 def test_without_an_eager_graph_a_text_is_version_1(g: Graph) -> None:

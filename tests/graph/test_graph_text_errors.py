@@ -169,6 +169,17 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "a picture",
+        "another file",
+        "leading blank",
+        "merge conflict",
+        "no version",
+        "what is left of a conflict",
+    ],
+)
 @pytest.mark.parametrize("name", BROKEN)
 def test_an_error_names_what_is_wrong_and_where(name: str) -> None:
     marked, problem = BROKEN[name]
@@ -202,6 +213,7 @@ def rejected(text: str) -> GraphFormatError | None:
     return error
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), st.data())
 def test_a_text_cut_at_any_line_or_character_is_rejected(graph: Graph, data: st.DataObject) -> None:
@@ -225,6 +237,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(graphs(), st.data(), st.sampled_from(["dataflow", "full", "ops"]))
 def test_a_garbled_text_is_a_graph_or_a_format_error(

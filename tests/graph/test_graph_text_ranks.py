@@ -67,6 +67,7 @@ DETAILS = st.sampled_from(["dataflow", "full"])
 PROGRAMS = st.lists(st.one_of(graphs(depth=0), eager_graphs()), min_size=1, max_size=2)
 
 
+@pytest.mark.slow("many random graphs")
 @settings(checked, max_examples=15)
 @given(partitions(), MESHES, st.lists(PROGRAMS, min_size=2, max_size=2), DETAILS)
 def test_what_is_written_is_read_back(

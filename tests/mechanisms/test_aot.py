@@ -112,6 +112,7 @@ def test_a_graph_break_gives_several_graphs() -> None:
         _ = captured.forward
 
 
+@pytest.mark.slow("compiles many times")
 def test_fullgraph_lets_the_break_raise() -> None:
     def broken(x: Tensor) -> Tensor:
         torch._dynamo.graph_break()

@@ -89,6 +89,7 @@ def test_what_is_kept_is_what_torch_keeps() -> None:
     assert found.saved_bytes == kept_by_torch(model, x) == 2 * ROW + 3 * STATE
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["aot"])
 @pytest.mark.parametrize("way", WAYS)
 def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
     found = WAYS[way](Layers(), torch.ones(2, 8))
@@ -107,6 +108,7 @@ def test_states_of_the_generator_are_kept_and_have_a_size(way: str) -> None:
         found.assert_budget(saved_bytes=100)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("way", ["aot", "min_cut", "inductor"])
 def test_an_op_that_runs_with_a_state_is_in_the_module_that_it_is_written_in(way: str) -> None:
     found = WAYS[way](Layers(), torch.ones(2, 8))
@@ -119,6 +121,7 @@ def test_an_op_that_runs_with_a_state_is_in_the_module_that_it_is_written_in(way
         assert all(node.name.startswith(f"{node.module}/") for node in nodes)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["sides0"])
 @pytest.mark.parametrize("sides", [(Plain, Layers), (Layers, Plain)])
 def test_checkpointing_is_one_edit(sides: tuple[type[Layers], type[Layers]]) -> None:
     (finding,) = diff(*(capture(side(), torch.ones(2, 8)) for side in sides)).findings
@@ -133,6 +136,7 @@ def test_what_is_returned_is_what_the_target_returns() -> None:
     assert len(output.args[0]) == 3  # type: ignore[arg-type]  # the buffer and the two outputs
 
 
+@pytest.mark.slow("compiles many times")
 def test_the_seeds_of_inductor_are_kept_in_place_of_states() -> None:
     found = capture(Layers(), torch.ones(2, 8), via=Inductor(codegen=False))
     assert found.saved_bytes == 2 * ROW + 3 * 8

@@ -109,6 +109,7 @@ def test_three_forward_graphs_have_one_backward() -> None:
     captured.assert_matches_eager()
 
 
+@pytest.mark.slow("further models and backends")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("target", [broken, mlp(), Hooked()], ids=["broken", "mlp", "hooked"])
 def test_the_graphs_of_aot_are_those_that_aot_gives(target: Any, dynamic: bool | None) -> None:
@@ -121,6 +122,7 @@ def test_the_graphs_of_aot_are_those_that_aot_gives(target: Any, dynamic: bool |
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow("further models and backends", unless=["broken-None-eager", "broken-True-eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("target", [broken, mlp(), Hooked()], ids=["broken", "mlp", "hooked"])
@@ -132,6 +134,7 @@ def test_ops_are_counted_as_in_the_live_graph(target: Any, dynamic: Any, forward
     assert by_bare_name(captured.backward) == live
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.filterwarnings("ignore")  # torch warns about itself
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_the_engine_gives_another_compiler_the_same_graph(forward: str) -> None:
@@ -151,6 +154,7 @@ def test_the_engine_gives_another_compiler_the_same_graph(forward: str) -> None:
     assert [by_bare_name(captured.backward)] == seen
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["hooked-eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 @pytest.mark.parametrize("model", [mlp(), Hooked()], ids=["mlp", "hooked"])
 def test_outputs_and_gradients_are_those_of_an_eager_run(model: nn.Module, forward: Any) -> None:
@@ -160,6 +164,7 @@ def test_outputs_and_gradients_are_those_of_an_eager_run(model: nn.Module, forwa
 # -- hooks -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_hooks_of_tensors_are_nodes_that_name_their_parameter(forward: Any) -> None:
     via = CompiledAutograd(forward=forward)
@@ -174,6 +179,7 @@ def test_hooks_of_tensors_are_nodes_that_name_their_parameter(forward: Any) -> N
     assert all(effect.kind == "opaque" for node in hooks.values() for effect in node.effects)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_backward_hooks_of_modules_are_nodes(forward: Any) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -227,6 +233,7 @@ def test_an_autograd_function_keeps_its_name(forward: Any) -> None:
 # -- options ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many times")
 def test_fullgraph_is_asked_of_each_half_by_itself() -> None:
     x = example(4, grad=True)
     whole = capture(broken, x, via=CompiledAutograd(backward_fullgraph=True))
@@ -235,6 +242,7 @@ def test_fullgraph_is_asked_of_each_half_by_itself() -> None:
         capture(broken, x, via=CompiledAutograd(forward_fullgraph=True))
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: Any) -> None:
     calls: list[int] = []
@@ -253,6 +261,7 @@ def test_a_break_in_a_hook_is_an_error_only_under_backward_fullgraph(forward: An
     assert len(calls) == 1
 
 
+@pytest.mark.slow("compiles many times")
 def test_under_backward_fullgraph_hooks_run_once() -> None:
     calls: list[Tensor] = []
     x = example(4, grad=True)
@@ -300,6 +309,7 @@ def test_a_size_is_symbolic_once_it_has_changed() -> None:
     assert "100" not in dynamic.to_text()
 
 
+@pytest.mark.slow("bodies and ops are printed alike at every level")
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_dynamic_graphs_do_not_depend_on_the_sizes(forward: Any) -> None:
     via = CompiledAutograd(forward=forward, dynamic=True)
@@ -311,6 +321,7 @@ def test_dynamic_graphs_do_not_depend_on_the_sizes(forward: Any) -> None:
 # -- names -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many times")
 def test_inputs_are_named_and_none_is_unpacked_in_the_graph() -> None:
     backward = capture(mlp(), example(4, 8), via="compiled_autograd").backward
     roles: dict[str, set[str]] = {}
@@ -326,6 +337,7 @@ def test_inputs_are_named_and_none_is_unpacked_in_the_graph() -> None:
     assert used >= {node.name for node in backward.inputs}
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_accumulation_changes_its_parameter_in_its_module(forward: Any) -> None:
     backward = capture(mlp(), example(4, 8), via=CompiledAutograd(forward=forward)).backward
@@ -341,6 +353,7 @@ def test_accumulation_changes_its_parameter_in_its_module(forward: Any) -> None:
         ]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_every_op_knows_the_module_that_its_forward_ran_in(forward: Any) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.GELU())
@@ -360,6 +373,7 @@ def test_every_op_knows_the_module_that_its_forward_ran_in(forward: Any) -> None
     assert {node.op.rpartition(".")[2] for node in without} <= glue
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_what_computes_a_gradient_is_in_the_module_of_its_parameter(forward: Any) -> None:
     backward = capture(mlp(), example(4, 8), via=CompiledAutograd(forward=forward)).backward
@@ -399,6 +413,7 @@ for forward in FORWARDS:
 """
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_the_text_is_the_same_in_other_processes_and_after_other_captures() -> None:
     found = [
         subprocess.run(
@@ -418,6 +433,7 @@ def block(activation: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), activation, nn.LayerNorm(8))
 
 
+@pytest.mark.slow("compiles many times")
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_an_edit_in_one_block_renames_nothing_in_the_others(forward: Any) -> None:
     via = CompiledAutograd(forward=forward)
@@ -448,6 +464,7 @@ def test_without_a_backward_nothing_is_captured_and_the_error_says_why() -> None
     assert [graph.kind for graph in only.graphs] == ["forward"]
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_forward_that_dynamo_did_not_compile_is_not_passed_off_as_compiled() -> None:
     model = nn.LSTM(4, 4)
     with pytest.raises(CaptureError, match="RNN, GRU, or LSTM"):
@@ -459,6 +476,7 @@ def test_a_forward_that_dynamo_did_not_compile_is_not_passed_off_as_compiled() -
     assert eager.backward.count(ACCUMULATE) == 4
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_the_exception_of_a_hook_passes_through_unchanged(forward: Any) -> None:
     error = LookupError("mine")
@@ -506,6 +524,7 @@ def test_a_target_that_runs_its_backward_is_captured_whatever_the_config_says() 
     assert model.weight.grad is None
 
 
+@pytest.mark.slow("bodies and ops are printed alike at every level")
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_no_tensor_outlives_the_capture(forward: Any) -> None:
     def run() -> list[weakref.ref[Any]]:
@@ -518,6 +537,7 @@ def test_no_tensor_outlives_the_capture(forward: Any) -> None:
     assert [reference() for reference in references] == [None] * 4
 
 
+@pytest.mark.slow("compiles many times")
 def test_the_loss_is_in_no_graph() -> None:
     def loss_fn(output: Tensor) -> Tensor:
         return output.tanh().mean()

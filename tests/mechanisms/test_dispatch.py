@@ -177,6 +177,7 @@ def test_recomputation_in_a_checkpoint_belongs_to_the_backward() -> None:
     assert captured.backward.count("aten.addmm") == 1
 
 
+@pytest.mark.slow("compiles many times")
 def test_no_tensor_is_kept_alive() -> None:
     seen: list[weakref.ref[Tensor]] = []
 

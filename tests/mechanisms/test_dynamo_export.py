@@ -182,11 +182,13 @@ def with_sign(forward: bool) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), Sign(forward), nn.Linear(4, 4), nn.LayerNorm(4))
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo", "fx", "export"])
 def test_a_faithful_capture_matches_eager(via: str) -> None:
     capture(mlp(), example(4, 8), via=via).assert_matches_eager()
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
 def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     torch.manual_seed(3)
@@ -195,6 +197,7 @@ def test_random_draws_are_those_of_the_same_state(via: str) -> None:
     captured.assert_matches_eager()
 
 
+@pytest.mark.slow("inductor compiles C++ for each case", unless=["dynamo", "export", "fx"])
 @pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "export", "fx", "inductor"])
 def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     with pytest.raises(AssertionError, match=r"^output differs from the eager run") as caught:
@@ -202,6 +205,7 @@ def test_a_wrong_sign_in_the_forward_is_named(via: str) -> None:
     assert "Greatest absolute difference" in str(caught.value)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", ["aot", "dynamo", "compiled_autograd", "inductor"])
 def test_a_wrong_sign_in_the_backward_alone_is_named(via: str) -> None:
     captured = capture(with_sign(forward=False), example(2, 4), via=via)
@@ -232,6 +236,7 @@ def test_a_wrong_sign_in_the_backward_is_named_where_nothing_is_compiled() -> No
         capture(model, example(2, 4), via="dispatch").assert_matches_eager()
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 def test_inductor_is_compared_with_the_random_numbers_of_an_eager_run() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.LayerNorm(4))

@@ -12,6 +12,7 @@ from pytest_torchgraph import CaptureError, capture
 FAKEABLE = ("dispatch", "dynamo", "aot", "export")
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", FAKEABLE)
 def test_a_fake_capture_gives_the_graphs_of_a_real_one(via: str) -> None:
     for model, x in ((mlp(), example(4, 8)), (Norm().train(), example(2, 2, 8, 8))):
@@ -20,6 +21,7 @@ def test_a_fake_capture_gives_the_graphs_of_a_real_one(via: str) -> None:
         assert fake.to_text("full") == capture(model, x, via=via).to_text("full")
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch", "True-export"])
 @pytest.mark.parametrize("via", FAKEABLE)
 @pytest.mark.parametrize("fail", [False, True])
 def test_the_model_has_its_own_tensors_again(via: str, fail: bool) -> None:

@@ -314,6 +314,18 @@ _PLAIN = frozenset({"torch", "operator", "Tensor", "higher_order", "functools"})
 # -- what goes into the bodies ---------------------------------------------------------------------
 
 
+@pytest.mark.slow(
+    "further models and backends",
+    unless=[
+        "*fx",
+        "*dispatch",
+        "autograd.Function-aot",
+        "autograd.Function-export",
+        "checkpoint-dynamo",
+        "checkpoint-export",
+        "cond-dynamo",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
     subject = SUBJECTS[name]
@@ -330,6 +342,17 @@ def test_the_forward_has_the_op_with_its_bodies(name: str, via: str) -> None:
     assert forward.op_counts[f"higher_order.{subject.op}"] == len(calls)
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "checkpoint-dispatch",
+        "checkpoint-dynamo",
+        "checkpoint-fx",
+        "invoke_subgraph-dispatch",
+        "invoke_subgraph-dynamo",
+        "invoke_subgraph-fx",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
     subject, capture_ = SUBJECTS[name], captured(name, via)
@@ -349,6 +372,17 @@ def test_counts_and_finds_go_into_the_bodies(name: str, via: str) -> None:
     forward.assert_no_ops(sine.replace("sin", "tan"))
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "checkpoint-aot",
+        "checkpoint-dynamo",
+        "cond-aot",
+        "cond-dynamo",
+        "invoke_subgraph-aot",
+        "invoke_subgraph-dynamo",
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "via"), [case for case in CASES if case[1] in LIVE], scope="module"
 )
@@ -359,6 +393,18 @@ def test_counts_are_those_of_the_live_graphs(name: str, via: str) -> None:
             assert counted(graph) == live_counts(capture_.fx(graph))
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "*fx",
+        "*dispatch",
+        "autograd.Function-aot",
+        "autograd.Function-export",
+        "checkpoint-export",
+        "cond-dynamo",
+        "invoke_subgraph-dynamo",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) -> None:
     for graph in captured(name, via).graphs:
@@ -374,6 +420,17 @@ def test_the_text_is_read_back_and_a_second_capture_equals(name: str, via: str) 
         assert second.to_text("full") == captured(name, via).to_text("full")
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "checkpoint-dispatch",
+        "checkpoint-dynamo",
+        "checkpoint-fx",
+        "invoke_subgraph-dispatch",
+        "invoke_subgraph-dynamo",
+        "invoke_subgraph-fx",
+    ],
+)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # once a process
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
@@ -384,6 +441,17 @@ def test_what_the_graphs_compute_is_right(name: str, via: str) -> None:
         captured(name, via).assert_matches_eager()
 
 
+@pytest.mark.slow(
+    "a few ops and edits are in every run",
+    unless=[
+        "changed-cond-dynamo",
+        "inserted-checkpoint-dispatch",
+        "inserted-checkpoint-fx",
+        "inserted-invoke_subgraph-dispatch",
+        "inserted-invoke_subgraph-dynamo",
+        "inserted-invoke_subgraph-fx",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), FAST, scope="module")
 @pytest.mark.parametrize("edit", ["changed", "inserted"])
 def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: Edit) -> None:
@@ -405,6 +473,17 @@ def test_an_edit_in_a_body_is_one_finding_and_drawn(name: str, via: str, edit: E
     assert re.search(rf'label="[~+] [^"]*{new}', drawing)
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "checkpoint-aot",
+        "checkpoint-dispatch",
+        "checkpoint-dynamo",
+        "checkpoint-fx",
+        "cond-aot",
+        "invoke_subgraph-aot",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), CASES, scope="module")
 def test_pictures_show_the_bodies(name: str, via: str) -> None:
     graph = captured(name, via).forward
@@ -429,6 +508,7 @@ def test_a_body_that_two_calls_share_is_one_subgraph_and_counts_twice(via: str) 
             assert len(graph.find(op)) == len(body.find(op))
 
 
+@pytest.mark.slow("compiles many times")
 def test_bodies_of_compiled_autograd_have_the_names_of_the_aot_backward() -> None:
     for name in ("cond", "invoke_subgraph", "scan"):
         capture_ = captured(name, "compiled_autograd")
@@ -464,6 +544,7 @@ def second_cond(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x.exp() * 3, lambda x: x.tanh() - 4, (x,))
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["first_cond-second_cond-dynamo"])
 @pytest.mark.parametrize("via", ["dynamo", "aot"])
 @pytest.mark.parametrize(
     ("one", "other"), [(first_cond, second_cond), (first_region, second_region)]
@@ -522,6 +603,7 @@ def test_fx_gives_the_reason_of_torch(name: str) -> None:
         capture(SUBJECTS[name].make(""), *SUBJECTS[name].args(), via="fx")
 
 
+@pytest.mark.slow("compiles many times")
 def test_an_associative_scan_on_cpu_is_unrolled_by_torch() -> None:
     def prefix(x: Tensor) -> Tensor:
         return associative_scan(lambda a, b: a.sin() * b, x, 0, combine_mode="generic")

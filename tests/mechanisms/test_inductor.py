@@ -20,6 +20,7 @@ def captured() -> Capture:
     return capture(mlp(), example(4, 8), via="inductor")
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_forward_and_backward_are_what_inductor_lowers(captured: Capture) -> None:
     assert [(graph.kind, graph.level) for graph in captured.graphs] == [
         ("forward", "post_grad"),
@@ -34,6 +35,7 @@ def test_forward_and_backward_are_what_inductor_lowers(captured: Capture) -> Non
     }
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_kernels_are_counted_from_the_generated_code(captured: Capture) -> None:
     from torch._inductor.utils import run_and_get_code
 
@@ -59,6 +61,7 @@ def test_kernels_are_counted_from_the_generated_code(captured: Capture) -> None:
     assert {kernel.kind for kernel in captured.kernels} == {"cpp", "extern"}
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_a_second_capture_with_warm_caches_gives_the_same(captured: Capture) -> None:
     again = capture(mlp(), example(4, 8), via="inductor")
     assert again.to_text("full") == captured.to_text("full")
@@ -66,6 +69,7 @@ def test_a_second_capture_with_warm_caches_gives_the_same(captured: Capture) -> 
     again.assert_matches_eager()
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_options_reach_inductor() -> None:
     with torch.no_grad():
         fused = capture(lambda x: x.sin().cos() + 1, example(64), via="inductor")
@@ -141,6 +145,7 @@ def printed_graphs(target: Callable[..., Any]) -> tuple[Capture, list[Graph]]:
     return found, graphs
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["indexed"])
 @pytest.mark.parametrize("target", [writes, indexed, branches, Counting()])
 def test_the_graphs_are_those_that_torch_prints(target: Callable[..., Any]) -> None:
     found, printed = printed_graphs(target)
@@ -173,6 +178,7 @@ def test_passes_of_the_user_are_in_the_graph_too() -> None:
     found.assert_op_counts({"aten.cos": 1, "aten.sin": 0})
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_a_cache_that_the_options_switch_on_hides_nothing() -> None:
     via = Inductor(options={"fx_graph_cache": True})
     first = capture(lambda x: x.sin() + 1, example(4), via=via)

@@ -158,6 +158,7 @@ def library_calls(found: Capture) -> Counter[str]:
     return calls
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 @pytest.mark.parametrize("name", SUBJECTS)
 @pytest.mark.usefixtures("fresh")
 def test_library_calls_are_those_that_run(name: str) -> None:
@@ -193,6 +194,7 @@ def test_a_region_is_launched_for_each_call_of_it() -> None:
 # -- what is said of one ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_a_library_call_has_module_line_and_device() -> None:
     found = capture(mlp(), example(4, 8), via=WRITTEN)
     calls = [kernel for kernel in found.kernels if kernel.graph == "forward" and kernel.is_extern]
@@ -214,6 +216,7 @@ def test_a_library_call_has_module_line_and_device() -> None:
     }
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_a_generated_kernel_has_its_modules() -> None:
     found = capture(mlp(), example(4, 8), via=WRITTEN)
     norm = next(kernel for kernel in found.kernels if "aten.native_layer_norm" in kernel.ops)
@@ -305,6 +308,7 @@ def test_nothing_to_check_is_an_error() -> None:
         capture(fused, example(8)).assert_kernel_count(1)
 
 
+@pytest.mark.slow("inductor compiles C++")
 def test_a_graph_without_code_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "pytest_torchgraph.mechanisms.torch_compile.inductor._Recorder.at_code", lambda *_: None
@@ -328,6 +332,7 @@ def test_a_watch_without_a_graph_fails() -> None:
         seen.assert_kernel_count(extern=0)
 
 
+@pytest.mark.slow("inductor compiles C++")
 @pytest.mark.usefixtures("fresh")
 def test_a_watch_of_two_backends_does_not_know_all() -> None:
     def other(x: Tensor) -> Tensor:
@@ -345,6 +350,7 @@ def test_a_watch_of_two_backends_does_not_know_all() -> None:
 # -- code that is only written ---------------------------------------------------------------------
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_kernels_are_those_of_code_that_is_compiled(name: str) -> None:
     make, x = SUBJECTS[name]
@@ -381,6 +387,7 @@ assert capture(mlp(), example(4, 8), via="inductor").kernels == found.kernels
 """
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 def test_what_compiles_later_is_not_spoilt(tmp_path: Path) -> None:
     """A real compilation after code that was only written, in the process and in another one.
 
@@ -397,6 +404,7 @@ def test_what_compiles_later_is_not_spoilt(tmp_path: Path) -> None:
         assert (ran.stdout.strip(), ran.returncode) == (misses, 0), ran.stderr
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_nothing_is_stored_and_nothing_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def printing_in_a_loop(x: Tensor) -> Tensor:
     return x
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", REFUSING)
 def test_a_print_in_a_block_that_is_called_in_a_loop_is_named(via: str) -> None:
     message = refusal(Looping(), example(3, 4), via=via)
@@ -103,6 +104,7 @@ def test_a_print_in_a_block_that_is_called_in_a_loop_is_named(via: str) -> None:
     assert message.count("\n") <= 5
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", RECORDING)
 def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
     captured = capture(Looping(), example(3, 4), via=via)
@@ -113,6 +115,7 @@ def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
     )
 
 
+@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", COMPILING)
 def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
     message = refusal(printing_in_a_loop, example(3, 4), via=via)
@@ -128,6 +131,7 @@ def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
 # -- the reason of the case ------------------------------------------------------------------------
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["aot", "dynamo"])
 @pytest.mark.parametrize("via", COMPILING)
 def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
     torch.manual_seed(0)
@@ -140,6 +144,7 @@ def test_a_layer_of_torch_that_looks_at_data(via: str) -> None:
     assert "checkpoint" not in message
 
 
+@pytest.mark.slow("further models and backends", unless=["aot"])
 @pytest.mark.parametrize("via", COMPILING)
 def test_masks_of_a_transformer_alone_get_advice_about_masks(via: str) -> None:
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -154,6 +159,7 @@ def test_masks_of_a_transformer_alone_get_advice_about_masks(via: str) -> None:
     assert "The masks are not looked at where src_is_causal and tgt_is_causal are given" in message
 
 
+@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("via", COMPILING)
@@ -215,6 +221,7 @@ class MaskedBeside(nn.Module):
 MASK = torch.tensor([True, False, True])
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor", "compiled_autograd"])
 def test_a_graph_that_the_backend_fails_on(via: str) -> None:
     message = refusal(Masked(), example(3, 4), MASK, via=via)
@@ -256,6 +263,7 @@ def fails_compiled(x: Tensor) -> Tensor:
     return wrong_meta(x) + x
 
 
+@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", COMPILING)
 def test_what_fails_compiled_and_runs_eagerly_says_so(via: str) -> None:
     assert fails_compiled(example(3, 4)).shape == (3, 4)
@@ -283,6 +291,7 @@ def test_an_exception_of_an_op_of_the_users_in_a_compiled_graph_passes_after_one
     assert (len(calls), notes(caught.value)) == (1, "")
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 def test_a_compiled_graph_that_fails_when_it_runs(via: str) -> None:
     """The exception is none of Dynamo's: the shape that the compiler was told is not the op's."""
@@ -309,6 +318,7 @@ def test_a_failure_of_aot_keeps_its_type_and_has_no_address() -> None:
     assert "The target itself runs eagerly without an error" in notes(caught.value)
 
 
+@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_an_exception_of_the_target_comes_after_one_call_and_without_a_note(via: str) -> None:
     calls = []
@@ -334,6 +344,10 @@ class Wrong(nn.Module):
         return self.linear(x).relu()  # wrong shape
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    only=["Dynamo(dynamic=None, fullgraph=True)", "inductor"],
+)
 @pytest.mark.parametrize("via", [*MECHANISMS, Aot(fullgraph=True), Dynamo(fullgraph=True)], ids=str)
 def test_a_wrong_shape_is_the_targets_own_exception(via: Any) -> None:
     with pytest.raises(RuntimeError) as caught:
@@ -367,6 +381,7 @@ def test_fullgraph_raises_what_torch_raises(via: Any) -> None:
 # -- one capture at a time -------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further models and backends", unless=["export*", "dispatch*", "fx-dispatch"])
 @pytest.mark.parametrize("inner", ["aot", "dispatch"])
 @pytest.mark.parametrize("outer", MECHANISMS)
 def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
@@ -387,6 +402,7 @@ def test_a_capture_inside_a_capture(outer: str, inner: str) -> None:
     assert capture(torch.relu, example(4), via=inner).graphs
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch*"])
 @pytest.mark.parametrize("inner", ["aot", "dispatch"])
 @pytest.mark.parametrize("outer", ["aot", "dispatch"])
 def test_a_capture_from_a_second_thread(outer: str, inner: str) -> None:
@@ -424,6 +440,7 @@ ON_META = (
 )
 
 
+@pytest.mark.slow("long models; short ones are in every run", only=["inductor"])
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_a_model_on_meta_with_real_arguments(via: str) -> None:
     with torch.device("meta"):

@@ -26,6 +26,7 @@ class Pair(nn.Module):
         return self.use(self, x, y)  # type: ignore[operator, no-any-return]
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", [*BOTH, "dynamo"])
 def test_swapped_inputs_and_swapped_modules_are_different(via: str) -> None:
     x, y = example(2, 4), example(2, 4)

@@ -73,6 +73,7 @@ def test_a_graph_break():
 """
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_package_of_our_own(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ GENERATED = r"(?<=^torch_geometric)\.[\w.]+\.py$"
 """What it writes into the directory for temporary files, and imports from there."""
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def texts() -> str:
     )
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 def test_another_process_with_another_hash_seed_prints_the_same_bytes() -> None:
     other = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1])],
@@ -49,6 +50,7 @@ def test_another_process_with_another_hash_seed_prints_the_same_bytes() -> None:
     assert other.stdout == texts() + "\n"
 
 
+@pytest.mark.slow("inductor compiles C++ for each case", unless=["dispatch", "export", "fx"])
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_a_second_capture_is_equal_and_prints_the_same_bytes(via: str) -> None:
     first = capture(mlp(), example(4, 8), via=via)
@@ -58,6 +60,9 @@ def test_a_second_capture_is_equal_and_prints_the_same_bytes(via: str) -> None:
     assert first.to_text("full") == second.to_text("full")
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", only=["aot", "compiled_autograd", "inductor"]
+)
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_a_stored_capture_loads_as_it_was(via: str, tmp_path: Path) -> None:
     captured = capture(mlp(), example(4, 8), via=via)

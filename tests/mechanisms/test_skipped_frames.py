@@ -69,6 +69,7 @@ class BesideACompiledOne(nn.Module):
         return self.head(x)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", THROUGH_DYNAMO)
 def test_a_skipped_frame_that_only_calls_others_loses_nothing(via: str) -> None:
     model = Decorated()
@@ -95,6 +96,7 @@ def test_a_skipped_frame_that_runs_a_layer_of_torch_is_refused(via: str) -> None
     assert f":{line(BesideACompiledOne, 'graph_break')}: torch._dynamo.graph_break()\n" in message
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
 @pytest.mark.parametrize("via", REFUSING)
 def test_where_something_was_compiled_the_refusal_names_the_capture_that_has_all(via: str) -> None:
     model = BesideACompiledOne(nn.Linear(4, 4))
@@ -125,6 +127,7 @@ def test_a_skipped_frame_that_only_calls_modules_of_the_user_is_no_loss() -> Non
     captured.assert_matches_eager()
 
 
+@pytest.mark.slow("compiles many times")
 def test_masks_that_torch_looks_at_stop_the_compilation_and_hints_let_it_go_on() -> None:
     torch.manual_seed(0)
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -259,6 +262,7 @@ class Around(nn.Module):
         return self.layers(x * 2).cos()
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dynamo"])
 @pytest.mark.parametrize("via", REFUSING)
 @pytest.mark.parametrize("container", [Around, nn.Sequential])
 def test_layers_of_torch_beside_a_module_that_breaks_are_refused(
@@ -277,6 +281,7 @@ def test_layers_of_torch_beside_a_module_that_breaks_are_refused(
     assert f"test_skipped_frames.py:{at}: torch._dynamo.graph_break()\nCall to " in message
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["Sequential"])
 @pytest.mark.parametrize("container", [Around, nn.Sequential])
 def test_a_container_of_modules_of_the_user_loses_nothing(container: type[nn.Module]) -> None:
     captured = capture(container(Speaking(), Head()), example(3, 4))

@@ -145,6 +145,10 @@ def fail_in_backward(_: Tensor) -> Tensor:
     raise LookupError("mine")
 
 
+@pytest.mark.slow(
+    "inductor compiles C++ for each case",
+    unless=["dispatch*", "fx*", "aot-forward", "export-forward"],
+)
 @pytest.mark.parametrize(("via", "fail"), HAPPENINGS)
 def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None:
     warm(via)
@@ -173,6 +177,7 @@ def test_everything_has_its_former_value_afterwards(via: str, fail: str) -> None
     assert model.lin.bias.grad is None
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["aot"])
 @pytest.mark.parametrize("via", ["aot", "dispatch", "dynamo"])
 def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
     model = Norm().train()
@@ -184,6 +189,7 @@ def test_the_target_runs_once_in_the_mode_that_it_is_in(via: str) -> None:
     assert model.norm.num_batches_tracked == 0
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 def test_autocast_around_the_capture_applies(via: str) -> None:
     with torch.autocast("cpu", torch.bfloat16):
@@ -192,6 +198,7 @@ def test_autocast_around_the_capture_applies(via: str) -> None:
     assert captured.output.dtype == torch.bfloat16
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
     model = nn.Linear(4, 4)
@@ -208,6 +215,7 @@ def test_a_target_that_trains_itself_is_refused_by_name(via: str) -> None:
         capture(step, example(2, 4), via=via)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 @pytest.mark.parametrize("trains", [True, False], ids=["optimizer", "backward"])
 def test_a_backward_of_the_target_before_ours_is_refused_with_what_to_write(
@@ -250,6 +258,7 @@ GIVES_FORCES_UP = Version(torch.__version__.partition("+")[0]) >= Version("2.15"
 """From torch 2.15 on Dynamo compiles nothing of a function that calls `torch.autograd.grad`."""
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "compiled_autograd"])
 def test_a_backward_through_a_compiled_backward_is_refused_with_what_to_do(via: str) -> None:
     why = r"create_graph=True.*via='dispatch' captures all.*trace_autograd_ops = True"
@@ -259,6 +268,7 @@ def test_a_backward_through_a_compiled_backward_is_refused_with_what_to_do(via: 
         capture(Forces(), example(2, 3), via=via)
 
 
+@pytest.mark.slow("compiles many times")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's
 def test_what_it_says_of_other_ways_is_true() -> None:
     if not GIVES_FORCES_UP:
@@ -297,6 +307,7 @@ def test_a_write_that_counts_no_version_is_noticed(
         capture(average, example(3), via="dispatch")
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch", "export", "fx"])
 @pytest.mark.parametrize("via", MECHANISMS)
 def test_device_runs_on_copies(via: str) -> None:
     model = mlp()

@@ -89,6 +89,7 @@ def another_root(x: Tensor, group: Any) -> Tensor:
     return functional.broadcast(x * 2, int(dist.get_rank() == 1), group("tp"))
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["*dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize(
     ("step", "row"),
@@ -155,6 +156,7 @@ def test_ranks_that_share_no_group_do_not_wait_for_each_other() -> None:
     ranks.assert_same_collectives(across="tp")
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["in_place"])
 @pytest.mark.parametrize("build", [tensor_parallel, in_place])
 def test_ranks_that_agree_match(build: Any) -> None:
     ranks = capture_ranks(build, dp=2, tp=2, via="dispatch")
@@ -287,6 +289,7 @@ def prefetching(mesh: DeviceMesh) -> tuple[Any, ...]:
     return net, (torch.randn(4, 8),)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_the_order_is_that_of_the_run_also_where_graphs_broke(via: str) -> None:
     """Layers alike share a compiled graph, and between two runs of it others run."""
@@ -295,6 +298,7 @@ def test_the_order_is_that_of_the_run_also_where_graphs_broke(via: str) -> None:
     assert "waits in all_gather" in message(ranks.assert_matching_collectives)
 
 
+@pytest.mark.slow("compiles many times")
 def test_collectives_of_broken_graphs_are_those_of_an_eager_run_in_its_order() -> None:
     def sent(via: str) -> list[tuple[str, int]]:
         (rank,) = capture_ranks(prefetching, dp=2, ranks=(0,), via=via)

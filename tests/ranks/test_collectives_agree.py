@@ -12,6 +12,10 @@ from ranks.parallel_models import DIM, MODELS, ROWS, broken_blocks, stages
 from pytest_torchgraph import CaptureError, CompiledAutograd, capture_ranks
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=["*aot", "sequence parallel-dispatch", "tensor parallel-dispatch"],
+)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", MODELS)
 def test_as_many_as_torch_counts(name: str, via: str) -> None:
@@ -26,6 +30,7 @@ def test_as_many_as_torch_counts(name: str, via: str) -> None:
     assert made.collectives
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["experts-compiled_autograd"])
 @pytest.mark.parametrize("via", ["inductor", "compiled_autograd"])
 @pytest.mark.parametrize("name", ["tensor parallel", "sequence parallel", "experts"])
 def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
@@ -33,6 +38,7 @@ def test_as_many_in_what_is_compiled_further(name: str, via: str) -> None:
     assert by_us(made) == by_torch(MODELS[name], RANK, MESH)
 
 
+@pytest.mark.slow("two mechanisms are in every run", unless=["tensor parallel"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
 def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None:
     """Compiled autograd without a compiled forward calls it, whatever it does."""
@@ -42,6 +48,7 @@ def test_what_a_backward_in_python_communicates_is_no_silence(name: str) -> None
         made.assert_collectives({})
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
     (made,) = capture_ranks(broken_blocks, ranks=(RANK,), via=via, **MESH)
@@ -53,6 +60,9 @@ def test_a_collective_counts_as_often_as_its_graph_ran(via: str) -> None:
         assert [len(graph.collectives) for graph in made.graphs] == [1] * len(made.graphs)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", only=["hybrid sharded", "sequence parallel"]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_those_of_a_formula(name: str) -> None:
     (made,) = capture_ranks(MODELS[name], ranks=(RANK,), via="dispatch", **MESH)

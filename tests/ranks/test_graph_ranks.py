@@ -93,6 +93,10 @@ def test_groups_have_the_names_of_dimensions_whatever_they_are() -> None:
         assert [each.group for made in ranks for each in made.collectives] == ["tp", "tp"]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["coalesced", "data parallel", "experts", "in place"],
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_rank_is_what_it_is_alone_in_a_process(name: str) -> None:
     """Nothing is left of the ranks before it: no cached mesh and no number of a group."""
@@ -129,6 +133,15 @@ def test_in_a_fresh_process_as_well() -> None:
     assert texts[0].count("communicates") > 10
 
 
+@pytest.mark.slow(
+    "runs pytest in a new process",
+    only=[
+        "*aot",
+        "fully sharded-dispatch",
+        "hybrid sharded-dispatch",
+        "sequence parallel-dispatch",
+    ],
+)
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "stages"])
 def test_ranks_have_the_same_graphs(name: str, via: str) -> None:
@@ -442,6 +455,7 @@ def test_the_graph_of_a_rank_can_be_made_a_module_again() -> None:
     assert from_fx(module) == made.forward
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["raising_model"])
 @pytest.mark.parametrize("build", [tensor_parallel, raising_model])
 def test_torchs_settings_and_the_process_are_what_they_were(build: Any) -> None:
     def state() -> dict[str, Any]:
@@ -464,6 +478,7 @@ def test_torchs_settings_and_the_process_are_what_they_were(build: Any) -> None:
     assert state() == before
 
 
+@pytest.mark.slow("compiles many times")
 def test_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -485,6 +500,7 @@ def test_the_fixture(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(failed=1)
 
 
+@pytest.mark.slow("compiles many times")
 def test_tensor_parallel_by_every_mechanism_that_runs() -> None:
     for via in ("aot", "dispatch", "compiled_autograd"):
         (made,) = capture_ranks(tensor_parallel, dp=2, tp=2, ranks=(1,), via=via)

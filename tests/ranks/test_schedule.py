@@ -85,6 +85,7 @@ def ordered_by(*passes: Any) -> dict[str, Any]:
     return options
 
 
+@pytest.mark.slow("compiles many times")
 def test_waited_for_at_once() -> None:
     made = captured(branches, **ordered_by(waits_first))
     assert [each.distance for each in made.collectives] == [0, 0]
@@ -97,6 +98,7 @@ def test_waited_for_at_once() -> None:
     assert "parallel_models.py:" in str(error.value)
 
 
+@pytest.mark.slow("compiles many times")
 def test_overlapped_where_inductor_reorders() -> None:
     made = captured(branches, **ordered_by("sink_waits", "raise_comms"))
     made.assert_overlapped(exposed=1)  # the last one has nothing behind it
@@ -107,6 +109,7 @@ def test_overlapped_where_inductor_reorders() -> None:
     assert overlapped.distance == len(overlapped.overlap)
 
 
+@pytest.mark.slow("compiles many times")
 def test_gathers_in_one_bucket_are_one() -> None:
     made = captured(gathers)
     made.assert_collectives({"all_gather": 2, "all_reduce": 1})

@@ -19,6 +19,7 @@ def odd_one(mesh: DeviceMesh) -> tuple[Any, ...]:
     return (torch.sin if mesh.get_rank() == 5 else torch.cos), (torch.ones(4),)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["experts"])
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
 def test_ranks_are_what_was_stored_of_them(name: str, tmp_path: Path) -> None:
     ranks = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 1, 7), via="dispatch")

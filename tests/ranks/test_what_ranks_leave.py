@@ -46,6 +46,7 @@ def test_variables_of_the_launcher_and_defaults(monkeypatch: pytest.MonkeyPatch)
         ranks.assert_same_graphs()
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["*KeyboardInterrupt"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("where", ["build", "target"])
 def test_nothing_is_left_where_somebody_stops_it(

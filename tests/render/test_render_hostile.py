@@ -114,6 +114,17 @@ def drawn(svg: ET.Element) -> list[str]:
     return sorted(each for each in found if each.startswith(("node", "edge")))
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "script-difference",
+        "script-surplus",
+        "script-whole",
+        "svg-difference",
+        "svg-surplus",
+        "svg-whole",
+    ],
+)
 @pytest.mark.parametrize("kind", PICTURES)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_name_is_just_a_name(tmp_path, kind, text):

@@ -43,6 +43,7 @@ def outcome(result: pytest.RunResult) -> list[str]:
     return [*lines, *(line for line in result.outlines if line.startswith("E "))]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["garbage"])
 @pytest.mark.parametrize(("script", "problem"), RENDERERS.values(), ids=RENDERERS)
 def test_the_result_is_the_same_and_the_report_says_what_happened(
     pytester: pytest.Pytester, differing: Run, script: str | None, problem: str

@@ -164,6 +164,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["prints garbage"])
 @posix
 @pytest.mark.parametrize("script", [script for script, _ in BROKEN.values()], ids=BROKEN)
 def test_a_broken_renderer_leads_to_the_next_one(tmp_path, digraph, fake_dot, script):

@@ -68,6 +68,7 @@ def test_what_is_not_stored_yet_does_not_differ(pytester: pytest.Pytester, run: 
     result.stdout.fnmatch_lines(["*= graphs differ: 2 causes in *"])
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("how", [("-q", "--tb=no"), ("-p", "xdist", "-n2")])
 def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
     pytester: pytest.Pytester, run: Run, how: tuple[str, ...]
@@ -89,12 +90,14 @@ def test_a_run_with_40_failing_tests_from_one_edit_ends_with_one_cause(
     ]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_command_at_the_end_accepts_what_failed(few: Run) -> None:
     few(OP="relu").assert_outcomes(failed=4, passed=2)
     few("--lf", "--torchgraph-update", OP="relu").assert_outcomes(passed=4)
     few(OP="relu").assert_outcomes(passed=6)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_two_different_edits_are_two_causes_the_one_of_more_tests_first(few: Run) -> None:
     lines = end(few("-p", "no:cacheprovider", OP="relu", OTHER="abs"))
     assert "2 causes in 6 tests" in lines[0]

@@ -15,6 +15,7 @@ def picture(pytester: pytest.Pytester, lines: list[str]) -> Path:
     return pytester.path / found[0].partition(" (")[0]
 
 
+@pytest.mark.slow("via dispatch each case is in every run", unless=["arguments2"])
 @pytest.mark.parametrize(
     "arguments", [(), ("-vv",), ("--assert=plain",), ("-p", "xdist", "-n2"), ("--tb=no", "-rA")]
 )
@@ -171,6 +172,7 @@ def test_many_lines_are_cut_with_a_count(pytester: pytest.Pytester, run: Run) ->
     assert "... and 141 more lines" in lines
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["difference.drawing"])
 @pytest.mark.parametrize("name", ["difference.drawing", "output.rendering.draw"])
 def test_a_picture_that_cannot_be_drawn_changes_nothing_else(
     pytester: pytest.Pytester, project: Run, name: str
@@ -217,6 +219,7 @@ def test_a_difference_that_cannot_be_found_out_changes_nothing_else(
     assert "accept:  pytest test_net.py::test_step --torchgraph-update" in lines
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["ini"])
 @pytest.mark.parametrize("where", ["option", "ini"])
 def test_pictures_go_where_the_user_wants_them(
     pytester: pytest.Pytester, project: Run, where: str

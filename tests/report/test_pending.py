@@ -56,6 +56,7 @@ def left(directory: Path) -> dict[str, dict[str, Any]]:
     return {data["test"].partition("::")[2]: data for data in found}
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_what_an_update_would_store_is_left_and_nothing_else(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -91,6 +92,7 @@ def test_what_an_update_would_store_is_left_and_nothing_else(
     assert len(left(pytester.path / "out")) == 5
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
     pytester: pytest.Pytester, project: Run, stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +143,7 @@ CONFTEST = """
 """
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files")
 def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
     pytester: pytest.Pytester, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_the_command_is_right_in_the_current_directory(
     run("test_net.py::test_step", "--torchgraph-update").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_files_are_named_after_the_test_and_hold_readable_graphs(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -144,6 +145,13 @@ def test_options_are_those_of_one_comparison_and_can_be_made_in_advance(
     run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "graph() == graph_snapshot(exclude=3)-TypeError: * unexpected keyword argument",
+        "{} == graph_snapshot-TypeError: graph_snapshot cannot compare a dict: pass a capture",
+    ],
+)
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
@@ -184,6 +192,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["empty"])
 @pytest.mark.parametrize("case", sorted(BROKEN))
 def test_a_broken_file_is_an_error_with_its_place_and_what_to_do(
     project: Run, stored: Path, case: str
@@ -325,6 +334,7 @@ def test_no_exception_of_a_comparison_outlives_its_test(
     run("--torchgraph-update").assert_outcomes(passed=2)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_captures_and_graphs_of_torch_itself_can_be_stored(
     pytester: pytest.Pytester, run: Run
 ) -> None:

@@ -62,11 +62,13 @@ def stays_the_same(
     assert len(files(pytester)) == 20
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("dist", ["loadgroup", "worksteal"])
 def test_xdist(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], dist: str) -> None:
     stays_the_same(pytester, run, suite, *XDIST, "--dist", dist)
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_randomly(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
     pytest.importorskip("pytest_randomly")
     orders = set()
@@ -77,6 +79,7 @@ def test_randomly(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) 
     stays_the_same(pytester, run, suite, "-p", "randomly")
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
 def test_rerunfailures(
     pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], workers: tuple[str, ...]
@@ -116,6 +119,7 @@ def test_rerunfailures(
     )
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("workers", [(), XDIST], ids=["one", "n2"])
 def test_html(
     pytester: pytest.Pytester, run: Run, suite: dict[str, bytes], workers: tuple[str, ...]
@@ -131,6 +135,7 @@ def test_html(
     assert "svg" in page.partition("TestNet::test_step[1]")[2]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_all_of_them_at_once(pytester: pytest.Pytester, run: Run, suite: dict[str, bytes]) -> None:
     for name in ("pytest_randomly", "pytest_rerunfailures", "pytest_html"):
         pytest.importorskip(name)
@@ -172,6 +177,7 @@ def snapshot():
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["another plugin's"])
 @pytest.mark.parametrize("whose", OWN_FIXTURES)
 def test_a_snapshot_fixture_of_the_users_own(
     pytester: pytest.Pytester, run: Run, whose: str

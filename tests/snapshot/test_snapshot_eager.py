@@ -172,6 +172,7 @@ def step(pytester: pytest.Pytester, project: Run) -> Run:
     return project
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
     step("--torchgraph-update", EAGER="").assert_outcomes(passed=1)
     step(EAGER="").assert_outcomes(passed=1)
@@ -194,6 +195,7 @@ def test_in_a_run_the_old_file_fails_once_and_is_accepted(step: Run) -> None:
     step(EAGER="sin neg*2").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 def test_in_a_run_the_section_and_the_artifacts_have_the_runs(
     step: Run, pytester: pytest.Pytester
 ) -> None:

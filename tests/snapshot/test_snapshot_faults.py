@@ -122,6 +122,7 @@ def after(pytester: pytest.Pytester) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_on_a_full_disk_the_old_file_stays_and_the_error_names_it(
     pytester: pytest.Pytester, mounted: Run
 ) -> None:
@@ -161,6 +162,7 @@ def test_in_a_read_only_directory_graphs_that_match_are_no_error(
     assert result.ret == 0
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 def test_two_workers_that_write_the_same_names_leave_whole_files(
     pytester: pytest.Pytester, run: Run
 ) -> None:

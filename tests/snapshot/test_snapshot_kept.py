@@ -148,6 +148,10 @@ def graphs_of(found: dict[str, bytes]) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if path.endswith(".tgraph")}
 
 
+@pytest.mark.slow(
+    "the same without workers is in every run",
+    unless=["--collect-only--n0", "--setup-plan--n0", "-x, and all tests fail--n0", "one test--n0"],
+)
 @WORKERS
 @pytest.mark.parametrize("row", ROWS)
 def test_nothing_is_lost_whatever_did_not_run(
@@ -163,6 +167,9 @@ def test_nothing_is_lost_whatever_did_not_run(
     assert "Can not relate" not in result.stdout.str(), "what syrupy says of names like cuda:0"
 
 
+@pytest.mark.slow(
+    "further models and backends", only=["*n2", "a plugin leaves tests out and says nothing--n0"]
+)
 @WORKERS
 @pytest.mark.parametrize("plugin", CONFTESTS)
 def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
@@ -173,6 +180,7 @@ def test_nothing_is_lost_whatever_a_plugin_does_to_the_run(
     assert graphs_of(files(pytester)) == graphs_of(before)
 
 
+@pytest.mark.slow("further models and backends", unless=["-n0"])
 @WORKERS
 def test_what_belongs_to_others_is_not_touched(
     pytester: pytest.Pytester, run: Run, before: dict[str, bytes], workers: str

@@ -52,6 +52,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["syrupy's method"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_without_a_name_is_refused_with_its_line(
     pytester: pytest.Pytester, run: Run, loop: str
@@ -130,6 +131,7 @@ class TestNet:
 """
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["update"])
 @pytest.mark.parametrize("arguments", [(), (UPDATE,)], ids=["compare", "update"])
 def test_an_unnamed_graph_in_a_hypothesis_test_is_refused(
     pytester: pytest.Pytester, run: Run, arguments: tuple[str, ...]
@@ -149,6 +151,7 @@ def test_an_unnamed_graph_in_a_hypothesis_test_is_refused(
     assert stems(pytester) == []
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_named_graph_that_all_examples_of_hypothesis_share_can_be_stored(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_named_graph_that_all_examples_of_hypothesis_share_can_be_stored(
     assert len(sections) == 1, "one for each file, not for each example"
 
 
+@pytest.mark.slow("runs pytest several times")
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "new"])
 def test_examples_of_hypothesis_with_other_graphs_need_other_names(
     pytester: pytest.Pytester, run: Run, stored: bool

@@ -51,6 +51,7 @@ def test_each_rank_compares_with_its_own_file(both: Run, pytester: pytest.Pytest
     assert files(pytester) == before
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_run_in_one_process_and_another_world_are_others(
     both: Run, pytester: pytest.Pytester
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_run_in_one_process_and_another_world_are_others(
     assert before.items() <= files(pytester).items()
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_no_rank_removes_the_files_of_another_one(both: Run, pytester: pytest.Pytester) -> None:
     both("--torchgraph-update").assert_outcomes(passed=1)
     pytester.makepyfile(test_net=STEP.replace("test_step", "test_other"))
@@ -83,6 +85,7 @@ def test_no_rank_removes_the_files_of_another_one(both: Run, pytester: pytest.Py
     assert of(0) in files(pytester)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_texts_pages_and_json_of_two_processes(both: Run, pytester: pytest.Pytester) -> None:
     options = ("--torchgraph-artifacts=art", "--torchgraph-report=page.html")
     for rank in (0, 1):
@@ -99,6 +102,7 @@ def test_texts_pages_and_json_of_two_processes(both: Run, pytester: pytest.Pytes
         assert (pytester.path / name).is_file(), name
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_ranks_and_releases(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP)
     pytester.makeini("[pytest]\ntorchgraph_releases = 2.0 2.13\n")

@@ -54,6 +54,7 @@ def stored(pytester: pytest.Pytester, run: Run, **parts: str) -> dict[str, bytes
 # -- what is removed -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_what_no_test_compares_any_more_is_removed_and_named(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -77,6 +78,7 @@ def test_what_no_test_compares_any_more_is_removed_and_named(
     assert lines(run(*workers)) == []
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -92,6 +94,7 @@ def test_the_graphs_of_a_test_file_that_is_gone_are_removed_with_their_directory
 # -- what is said ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("many random graphs", unless=["words0--k was given, so not all tests ran"])
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -125,6 +128,7 @@ def test_test_files_that_the_project_always_runs_are_a_complete_run(
     assert lines(run("--torchgraph-prune")) == ["nothing to remove"]
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_a_failing_test_is_named_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -135,6 +139,7 @@ def test_a_failing_test_is_named_as_the_reason(
     assert told == ["nothing removed: test_net.py::test_step failed"]
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_the_files_of_a_skipped_test_are_kept_and_those_of_others_are_not(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -158,6 +163,7 @@ def test_step_again(graph_snapshot):
     ]
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_the_files_of_all_parameters_are_kept_where_one_is_skipped(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -206,6 +212,7 @@ def test_a_stored_file_may_be_of_a_test(stem: str, nodeid: str, may: bool) -> No
     assert may_be_of(stem, nodeid) == may
 
 
+@pytest.mark.slow("the same without workers is in every run")
 @WORKERS
 def test_a_test_that_was_left_out_is_named_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -217,6 +224,7 @@ def test_a_test_that_was_left_out_is_named_as_the_reason(
     ]
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_a_test_that_was_not_called_is_named_as_the_reason(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -241,6 +249,7 @@ def test_a_test_that_was_not_called_is_named_as_the_reason(
     ]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_lost_worker_is_the_reason(pytester: pytest.Pytester, run: Run) -> None:
     stored(pytester, run)
     pytester.makepyfile(test_net=suite(step="import os; os._exit(3)"))
@@ -272,6 +281,7 @@ if {gpu}:
 """
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_graphs_of_a_device_that_took_no_part_are_kept_and_it_says_so(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]

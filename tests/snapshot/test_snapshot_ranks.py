@@ -116,6 +116,7 @@ def test_what_several_classes_have_is_told_once(stored: Run, pytester: pytest.Py
     assert sum("aten.relu.default" in line for line in lines) == 2
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> None:
     stored("--torchgraph-update", RANKS="relu * 4; gelu * 4").assert_outcomes(passed=1)
     assert headings(pytester) == ["ranks 0-3", "ranks 4-7"]
@@ -128,6 +129,7 @@ def test_classes_that_are_one_now(stored: Run, pytester: pytest.Pytester) -> Non
     assert headings(pytester) == ["ranks 0-7"]
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["sizes"])
 @pytest.mark.parametrize(
     ("env", "problem", "lines"),
     [
@@ -170,6 +172,7 @@ def test_what_cannot_be_compared_says_so(
     stored(**env).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_one_capture_is_stored(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP, collective=RANKS)
     run("--torchgraph-update", ONE="1").assert_outcomes(passed=1)
@@ -185,6 +188,7 @@ def test_no_rank_cannot_pass(stored: Run) -> None:
         result.stdout.fnmatch_lines(["E * these ranks hold no capture*"])
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_order_in_which_ranks_were_asked_for_is_none_of_the_file(
     stored: Run, pytester: pytest.Pytester
 ) -> None:
@@ -195,6 +199,7 @@ def test_the_order_in_which_ranks_were_asked_for_is_none_of_the_file(
     stored(NUMBERS="[0, 3]", RANKS="relu; gelu").assert_outcomes(failed=1)
 
 
+@pytest.mark.slow("runs pytest in a new process", unless=["ops-gelu relu * 8-relu relu gelu * 8"])
 @pytest.mark.parametrize(
     ("detail", "equal", "differs"),
     [
@@ -216,6 +221,7 @@ def test_at_each_level_of_detail(
     assert "aten." in line
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
     stored("--torchgraph-update", DETAIL="full", STRIDE=" stride [16, 1]", RANKS="relu * 8")
     result = stored(DETAIL="full", STRIDE=" stride [1, 2]", RANKS="relu * 8")
@@ -226,6 +232,7 @@ def test_strides_of_one_rank(stored: Run, pytester: pytest.Pytester) -> None:
     assert any(line.startswith("  -") and "stride [16, 1]" in line for line in lines)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_names_alone(stored: Run, pytester: pytest.Pytester) -> None:
     path = pytester.path / FILE
     path.write_text(path.read_text().replace("layer.", "block."))
@@ -236,6 +243,7 @@ def test_names_alone(stored: Run, pytester: pytest.Pytester) -> None:
     assert "block" not in text(pytester)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_file_that_cannot_be_read(stored: Run, pytester: pytest.Pytester) -> None:
     path = pytester.path / FILE
     path.write_text(path.read_text().replace("ranks 0-7", "ranks 0-8"))
@@ -267,6 +275,7 @@ def test_texts_and_pictures_of_what_differs(stored: Run, pytester: pytest.Pytest
     assert received.read_text().startswith("torchgraph 3\n")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run: Run) -> None:
     two = STEP + STEP.partition("\ndef ")[0] + "\ndef test_other" + STEP.partition("test_step")[2]
     pytester.makepyfile(test_net=two, collective=RANKS)
@@ -276,6 +285,7 @@ def test_the_causes_of_a_run_have_each_edit_once(pytester: pytest.Pytester, run:
     result.stdout.fnmatch_lines(["*graphs differ: 1 cause in 2 tests*"])
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_difference_that_a_test_wants(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=STEP.replace("value ==", "value !="), collective=RANKS)
     result = run("--torchgraph-update")

@@ -69,6 +69,7 @@ def update(on: On) -> On:
     return update
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_differs(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -94,6 +95,7 @@ def test_the_first_release_owns_the_file_and_another_has_one_where_its_graph_dif
     assert files(pytester) == base
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_run_compares_with_its_own_release_then_the_nearest_below_then_the_first(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_failure_says_whose_file_was_compared_and_which_one_an_update_writes(
     assert not [line for line in lines if line.startswith(("writes:", "compared with"))]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_on_a_release_that_is_not_listed_a_run_compares_and_stores_nothing(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -205,6 +208,7 @@ def test_step(graph_snapshot):
 """
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "n2"])
 def test_files_of_each_comparison_of_a_test_have_their_release(
     pytester: pytest.Pytester, on: On, update: On, workers: tuple[str, ...]
@@ -249,6 +253,7 @@ def test_a_name_with_its_release_has_at_most_255_bytes(
     on("2.15", "gelu", listed="2.13 2.15").assert_outcomes(passed=28)
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_prune_removes_files_of_releases_that_are_not_listed_and_keeps_those_of_others(
     pytester: pytest.Pytester, on: On, update: On
 ) -> None:
@@ -410,6 +415,7 @@ class Rounds:
         }
 
 
+@pytest.mark.slow("the same without workers is in every run")
 @pytest.mark.parametrize("listed", [" ".join(order) for order in permutations(RELEASES)])
 def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
     pytester: pytest.Pytester, on: On, listed: str
@@ -425,6 +431,7 @@ def test_what_a_release_compares_with_does_not_depend_on_the_order_of_updates(
     assert files(pytester) == before, "nothing is left to be removed"
 
 
+@pytest.mark.slow("several changes at once are in every run")
 def test_after_an_edit_a_second_round_is_enough_in_every_order(
     pytester: pytest.Pytester, on: On
 ) -> None:

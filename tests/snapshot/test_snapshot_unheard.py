@@ -31,6 +31,7 @@ def project(pytester: pytest.Pytester, body: str) -> None:
     )
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["not"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_comparison_that_nobody_hears_of_fails(
     pytester: pytest.Pytester, run: Run, way: str
@@ -53,6 +54,7 @@ def test_a_comparison_that_nobody_hears_of_fails(
         run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_that_graphs_differ_can_be_said_where_one_is_stored(
     pytester: pytest.Pytester, run: Run
 ) -> None:

@@ -56,6 +56,10 @@ def test_step(graph_snapshot):
 }
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["update0-a method", "update0-forgotten", "update1-wrapped"],
+)
 @pytest.mark.parametrize("case", UNUSED)
 @pytest.mark.parametrize("update", [(), ("--torchgraph-update",)])
 def test_nothing_compared(
@@ -135,6 +139,7 @@ def test_step(graph_snapshot, subtests):
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["not ours", "refused"])
 @pytest.mark.parametrize("case", USED)
 def test_something_compared_or_nothing_promised(
     pytester: pytest.Pytester, run: Run, case: str

@@ -34,6 +34,7 @@ def listed(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if line.startswith(words)]
 
 
+@pytest.mark.slow("bodies and ops are printed alike at every level", unless=["one"])
 @WORKERS
 def test_an_update_lists_what_it_wrote_and_a_second_one_writes_nothing(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -128,6 +129,7 @@ SUMMARIES = {
 }
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_an_update_says_in_a_line_what_changed_in_each_file(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -172,6 +174,7 @@ def test_full(graph_snapshot):
 """
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -196,6 +199,7 @@ def test_a_file_with_old_names_is_rewritten_and_listed_as_renamed(
     assert files(pytester) == after
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_file_that_is_only_written_in_another_way_is_left_alone(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -264,6 +268,7 @@ def causes(result: pytest.RunResult) -> list[str]:
     return [head.strip("= "), *rest[: next(k for k, line in enumerate(rest) if line[:1] == "=")]]
 
 
+@pytest.mark.slow("the same without workers is in every run", unless=["one"])
 @WORKERS
 def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -286,6 +291,7 @@ def test_an_update_of_many_files_says_how_many_it_changes_and_by_which_causes(
     assert causes(run(*workers, "--torchgraph-update", OP="relu", OTHER="exp")) == []
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_what_an_edit_costs_is_said_of_each_test_at_the_end_of_the_run_and_by_the_update(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -312,6 +318,7 @@ def test_an_update_of_one_file_is_told_by_its_line(pytester: pytest.Pytester, ru
     assert [line.split(": ")[-1] for line in listed(one)] == ["aten.gelu -> aten.relu in layer.7"]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -325,6 +332,10 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
     assert sum(line.startswith("updated") for line in listed(result)) == 14
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["graph.diff.report.diff_graphs-! what differs could not be found out  (2 places, *"],
+)
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
@@ -375,6 +386,7 @@ def test_many_files_with_old_names_are_counted_by_their_names(
     assert causes(result) == []
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_many_unchanged_files_are_counted_and_listed_with_v(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -452,6 +464,7 @@ def test_what_was_written_before_a_test_failed_is_listed(
     assert listed(result) == ["created  __snapshots__/test_net/test_step.tgraph: forward 1 op"]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_two_graphs_under_one_name_cannot_both_be_stored(
     pytester: pytest.Pytester, run: Run
 ) -> None:
@@ -482,6 +495,7 @@ def test_the_update_flag_cannot_be_set_in_a_file(pytester: pytest.Pytester, run:
     assert files(pytester) == {}
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_an_update_that_is_interrupted_while_writing_keeps_the_old_file(
     pytester: pytest.Pytester, project: Run, stored: Path
 ) -> None:

@@ -18,6 +18,7 @@ def torchs_own_warnings() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow("two mechanisms are in every run")
 @pytest.mark.parametrize("name", ROWS_)
 def test_a_row_is_right_and_the_kept_table_has_it(name: str) -> None:
     table = kept() if torch.__version__.startswith("2.13.") else {}  # the table's own release

@@ -29,17 +29,20 @@ def is_kept(row: costs.Row) -> None:
         assert table[row.name, column] == spelt_out(entry.says, entry.reason)
 
 
+@pytest.mark.slow("further models", unless=["early_exit-FLOPs"])
 @pytest.mark.parametrize("section", costs.SECTIONS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_an_entry_is_right_and_the_kept_table_has_it(name: str, section: str) -> None:
     is_kept(costs.SECTIONS[section](name))
 
 
+@pytest.mark.slow("further models")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_a_policy_of_checkpointing_costs(policy: str) -> None:
     is_kept(costs.checkpointing(policy))
 
 
+@pytest.mark.slow("further models")
 @pytest.mark.parametrize("budget", costs.BUDGETS)
 def test_what_a_budget_of_min_cut_costs(budget: float) -> None:
     is_kept(costs.min_cut(budget))

@@ -20,6 +20,7 @@ def torchs_own_warnings() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow("further models")
 @pytest.mark.parametrize("name", ["llama", "cohere", "deepseek_v3", "doge", "gemma4_text"])
 def test_an_entry_is_right_and_the_kept_table_has_it(name: str) -> None:
     table = kept() if torch.__version__.startswith("2.13.") else {}  # the table's own release
@@ -29,6 +30,7 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str) -> None:
             assert table[name, f"tp={size}"] == spelt_out(says, reason)
 
 
+@pytest.mark.slow("further models")
 def test_compiled_it_communicates_as_often() -> None:
     assert list(plans.results("llama", via="aot")) == list(plans.results("llama"))
 

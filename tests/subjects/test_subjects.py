@@ -55,6 +55,17 @@ def torchs_own_warnings() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "transformer_encoder_eval-fx",
+        "transformer_encoder_fast_path-dispatch",
+        "transformer_encoder_fast_path-fx",
+        "transformer_encoder_train-fx",
+        "transformer_with_masks-fx",
+        "transformer_with_masks_only-fx",
+    ],
+)
 @pytest.mark.parametrize(("name", "via"), PAIRS)
 def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> None:
     found = look(name, via)
@@ -64,6 +75,7 @@ def test_an_entry_is_right_and_the_kept_table_has_it(name: str, via: str) -> Non
         assert kept()[name, EAGER] == found.eager
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 @pytest.mark.parametrize(
     ("name", "run"),
     [

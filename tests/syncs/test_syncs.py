@@ -46,6 +46,7 @@ def watched(function: Any, *args: Any, backend: str = "aot_eager") -> Capture:
 # -- each is found ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*dispatch", "to_the_host-aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 @pytest.mark.parametrize("name", WAITING)
 def test_each_is_found_on_its_line(name: str, via: str) -> None:
@@ -64,6 +65,9 @@ def test_each_is_found_on_its_line(name: str, via: str) -> None:
     seen.assert_no_syncs(allow=rf"{name}: ")
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["*dispatch", "indexed-aot", "one_layer-dynamo"]
+)
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo"])
 @pytest.mark.parametrize("function", CLEAN)
 def test_what_does_not_wait_is_not_found(function: Callable[..., Tensor], via: str) -> None:
@@ -193,6 +197,7 @@ def test_a_sync_can_be_printed() -> None:
 # -- what ran eagerly ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 def test_an_eager_graph_shows_each_of_its_ops(via: str) -> None:
     @torch.compiler.disable
@@ -328,6 +333,7 @@ def masking(grad: Tensor) -> Tensor:
     return grad
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_hook_of_a_captured_backward_is_looked_into() -> None:
     """Its graph only calls the hook; what Dynamo traces of the hook is what is known."""
     via = "compiled_autograd"
@@ -529,6 +535,7 @@ def test_a_method_that_the_target_replaces_stays_replaced(monkeypatch: pytest.Mo
     assert torch.equal(example().cpu(), example())
 
 
+@pytest.mark.slow("compiles many times")
 @pytest.mark.filterwarnings(r"ignore:::torch")
 def test_compiled_code_is_not_compiled_again_because_of_a_capture_by_dispatch() -> None:
     compiled: list[int] = []

@@ -132,6 +132,7 @@ def test_what_stays_on_its_device_is_no_transfer(via: str) -> None:
     seen.assert_no_transfers()
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 def test_a_copy_that_ran_eagerly_is_found(via: str) -> None:
     @torch.compiler.disable

@@ -34,6 +34,7 @@ def test_in_a_directory_that_is_called_like_a_runner(
     run(test).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 def test_run_by_the_command(pytester: pytest.Pytester) -> None:
     command = shutil.which("pytest", path=str(Path(sys.executable).parent))
     assert command is not None

@@ -64,6 +64,17 @@ def test_enough_kinds_are_tried() -> None:
     assert not any(expected(name) for name in CLEAN)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "first_statement",
+        "in_except",
+        "in_for_loop",
+        "in_generator",
+        "in_try",
+        "under_user_context",
+    ],
+)
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_break_is_reported_once_on_its_line(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
@@ -89,6 +100,18 @@ def test_each_break_is_reported_once_on_its_line(name: str) -> None:
         assert f"{FILE}:{line} in " in str(failure.value)
 
 
+@pytest.mark.slow(
+    "further causes",
+    unless=[
+        "in_except",
+        "in_for_loop",
+        "in_property",
+        "in_try",
+        "last_statement",
+        "own_metaclass_iterated",
+        "under_user_context",
+    ],
+)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_frame_that_dynamo_gave_up_is_called_so(name: str) -> None:
     seen = watched(BROKEN[name]("eager"))
@@ -96,6 +119,10 @@ def test_a_frame_that_dynamo_gave_up_is_called_so(name: str) -> None:
     assert given_up == (name in GIVEN_UP)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["arithmetic", "closures", "exceptions", "python_control_flow"],
+)
 @pytest.mark.parametrize("name", CLEAN)
 def test_what_does_not_break_has_no_break(name: str) -> None:
     seen = watched(CLEAN[name]("aot_eager"))
@@ -105,6 +132,7 @@ def test_what_does_not_break_has_no_break(name: str) -> None:
     seen.assert_graph_count(total=1)
 
 
+@pytest.mark.slow("further causes")
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
@@ -442,6 +470,7 @@ class First(Model):
         return self.layers[0](x) + 1
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_break_has_the_path_of_its_module() -> None:
     for model in (Model(Speaking), First(Speaking)):
         (found,) = compiled(model).breaks
@@ -479,6 +508,7 @@ def test_behind_a_break_nobody_knows_what_a_module_is_called() -> None:
     assert [each.module for each in compiled(Both()).breaks] == ["first", ""]
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["", "nonsense"])
 @pytest.mark.parametrize(
     "wrong",
     ["nonsense", "nonsense.inner", "/no/such/path", "", [], (), 5, [None], "torch.nn.Linear"],

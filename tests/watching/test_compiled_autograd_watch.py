@@ -63,6 +63,7 @@ def backwards(*losses: Callable[[], Tensor]) -> Capture:
 # -- basic usage -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many times")
 @pytest.mark.usefixtures("switched_on")
 def test_a_compiled_training_step_has_one_backward_graph() -> None:
     step = torch.compile(train, backend="aot_eager")
@@ -135,6 +136,7 @@ def test_a_step_that_was_captured_before_says_so() -> None:
         seen.assert_single_backward_graph()
 
 
+@pytest.mark.slow("compiles many times")
 @pytest.mark.usefixtures("switched_on")
 def test_a_step_that_an_earlier_watch_saw_is_counted_in_full() -> None:
     model = Model()
@@ -217,6 +219,7 @@ def test_a_hook_is_captured() -> None:
     assert sum(op.endswith("add") for op in seen.at("dynamo").op_counts) == 1
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["branch-Data-dep"])
 @pytest.mark.parametrize(("hook", "kind"), [(say, "Failed to trace builtin"), (branch, "Data-dep")])
 def test_a_hook_that_breaks_is_named_with_its_line(hook: Any, kind: str) -> None:
     seen = backwards(lambda: (hooked_leaf(hook) * 2).sum())

@@ -87,6 +87,7 @@ LOCALS = {
 GLOBALS = {"SCALE": 2, "torch": torch}
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["trap.own-int"])
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
@@ -229,6 +230,7 @@ class Held:
         raise RuntimeError("__repr__ ran")
 
 
+@pytest.mark.slow("compiles many times")
 def test_nothing_of_the_users_is_kept_alive() -> None:
     model = Guarded()
     compiled = torch.compile(model, backend="eager")
@@ -295,6 +297,7 @@ class Pair(NamedTuple):
     size: int
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["field", "none"])
 @pytest.mark.parametrize(
     ("function", "before", "after", "words"),
     [

@@ -141,6 +141,7 @@ def check_equal(a: tuple[Any, ...], b: tuple[Any, ...], but: str = "") -> None:
     assert torch.equal(state, state_b)
 
 
+@pytest.mark.slow("further models and backends", unless=["in_place*"])
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("subject", SUBJECTS)
@@ -160,6 +161,7 @@ def test_outputs_gradients_and_counters_are_the_same(subject: Any, backend: str)
     assert told == {name: group for name, group in within[1].items() if group}
 
 
+@pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("subject", [trained_small, broken, switched, taken_over, in_place])
 def test_inductor_is_the_same_cold_and_warm(
@@ -275,6 +277,7 @@ def test_a_hook_of_somebody_else_that_refuses_is_obeyed() -> None:
 # -- when it starts --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["*-eager", "compiled-aot_eager"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("started", ["before", "decorated", "compiled", "ran"])
 def test_it_may_start_at_any_time(started: str, backend: str) -> None:
@@ -309,6 +312,7 @@ def test_inductor_is_counted_too() -> None:
 # -- several watches -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("compiles many times")
 def test_watches_nest() -> None:
     first, second, third = map(
         compiled, (recompile_cases.doubled, recompile_cases.by_global, recompile_cases.by_setting)
@@ -491,6 +495,7 @@ def test_what_another_thread_compiles_does_not_hide_a_silent_call() -> None:
 # -- the compiler itself ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 def test_a_reset_inside_is_survived() -> None:
     with watch() as seen:
         for _ in range(5):
@@ -588,6 +593,7 @@ def frames_of_ours(call: Callable[[], Any]) -> list[str]:
     return found
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
     model = nn.Sequential(Block(), Block())
@@ -616,10 +622,12 @@ def test_a_warm_call_costs_one_frame_and_no_record(backend: str) -> None:
     assert seen.executions["0/0"] == 14
 
 
+@pytest.mark.slow("compiles many times")
 def test_frames_of_ours_can_be_counted() -> None:
     assert frames_of_ours(lambda: watch())
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_call_with_breaks_costs_one_frame() -> None:
     function = compiled(hook_cases.three_parts)
     function(ones())
@@ -693,6 +701,7 @@ def test_threads_that_ended_are_forgotten() -> None:
 # -- memory ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("bodies and ops are printed alike at every level")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_no_tensor_outlives_the_watch(backend: str) -> None:
     def run() -> tuple[Capture, weakref.ref[Any], weakref.ref[Any]]:
@@ -712,6 +721,7 @@ def test_no_tensor_outlives_the_watch(backend: str) -> None:
     assert weight() is None
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_callable_that_is_gone_is_not_kept_while_the_watch_is_open() -> None:
     with watch() as seen:
         references = []

@@ -88,6 +88,17 @@ def message_of(check: Check, seen: Capture) -> str:
     return str(failure.value)
 
 
+@pytest.mark.slow(
+    "further causes",
+    unless=[
+        "a_dispatch_mode_is_active-no_breaks",
+        "a_dispatch_mode_is_active-no_ops",
+        "a_loop_over_nonzero_skips_the_frame-default_graph_count",
+        "an_lstm_skips_the_frame-any_total",
+        "nothing_was_called-any_total",
+        "only_the_decorator_ran-exact_op_counts",
+    ],
+)
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", WAYS, scope="module")
 def test_every_check_fails_with_the_cause(name: str, check: str) -> None:
@@ -130,6 +141,16 @@ def test_two_watches_of_nothing_are_not_the_same() -> None:
     assert [pair.before for pair in diff(empty, full).graphs] == [None]
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=[
+        "a_backend_failed_silently",
+        "a_loop_over_nonzero_skips_the_frame",
+        "an_lstm_skips_the_frame",
+        "it_came_from_the_cache",
+        "the_limit_was_reached_before",
+    ],
+)
 @pytest.mark.parametrize("name", WAYS)
 def test_there_is_nothing_to_compare(name: str) -> None:
     seen = watched(WAYS[name].make())
@@ -146,6 +167,17 @@ def test_there_is_nothing_to_compare(name: str) -> None:
     assert sum(seen.op_counts.values()) == 0
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    only=[
+        "a_backend_failed_silently",
+        "a_loop_over_nonzero_skips_the_frame",
+        "an_lstm_skips_the_frame",
+        "everything_inside_is_disabled",
+        "it_came_from_the_cache",
+        "the_limit_was_reached_before",
+    ],
+)
 @pytest.mark.parametrize("name", WAYS)
 def test_a_snapshot_of_nothing_fails_with_the_cause(name: str, graph_snapshot: Any) -> None:
     seen = watched(WAYS[name].make())
@@ -154,6 +186,7 @@ def test_a_snapshot_of_nothing_fails_with_the_cause(name: str, graph_snapshot: A
     assert re.search(WAYS[name].cause, message)
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("variable", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
 def test_the_environment_can_switch_it_off(variable: str) -> None:
     script = Path(__file__).with_name("switched_off.py")
@@ -191,6 +224,17 @@ def tripled(x: Tensor) -> Tensor:
     return x * 3
 
 
+@pytest.mark.slow(
+    "further causes",
+    unless=[
+        "a_dispatch_mode_is_active-any_total",
+        "a_dispatch_mode_is_active-few_recompiles",
+        "a_dispatch_mode_is_active-recompiles",
+        "a_dispatch_mode_is_active-single_backward",
+        "a_loop_over_nonzero_skips_the_frame-any_total",
+        "an_lstm_skips_the_frame-no_ops",
+    ],
+)
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", SILENT, scope="module")
 def test_what_ran_eagerly_beside_is_named(name: str, check: str) -> None:
@@ -240,6 +284,7 @@ def test_what_needs_no_compilation_beside_is_no_problem(name: str) -> None:
     seen.assert_graph_count(total=1)
 
 
+@pytest.mark.slow("compiles many times")
 def test_one_silent_call_of_many_is_named() -> None:
     function = compiled(plain)
 

@@ -10,6 +10,10 @@ from watching.recompile_kinds import KINDS, facts, run
 from watching.recompile_table import KEPT, RELEASE, text
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["a device", "autocast", "grad mode", "requires_grad", "the default dtype"],
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_fact_of_torch_is_said_and_the_new_value(name: str) -> None:
     log, recompile = run(name)
@@ -21,6 +25,7 @@ def test_every_fact_of_torch_is_said_and_the_new_value(name: str) -> None:
     assert not re.search(r"0x[0-9a-f]{6}|\b\d{9,}\b|/site-packages/|___check", said)
 
 
+@pytest.mark.slow("the same with another process, plugin, option or mechanism")
 @pytest.mark.skipif(not torch.__version__.startswith(RELEASE), reason="made by another torch")
 def test_the_kept_table_is_what_is_said() -> None:
     assert KEPT.read_text() == text()

@@ -210,6 +210,9 @@ CASES: dict[str, tuple[Any, Call, Call, str]] = {
 }
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run", unless=["function", "grad_mode", "key", "none"]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     target, first, second, words = CASES[case]
@@ -229,6 +232,10 @@ def test_the_guard_that_failed_is_said_in_words(case: str) -> None:
     assert textwrap.indent(str(found), "  ") in str(failure.value)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=["autocast", "device", "dtype", "global", "integer", "text"],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_call_again_recompiles_nothing(case: str) -> None:
     target, first, _, _ = CASES[case]
@@ -257,6 +264,7 @@ def by_inner_function(model: torch.nn.Module) -> Callable[..., Any]:
     return lambda x: inner(x)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["default"])
 @pytest.mark.parametrize("how", [{}, {"dynamic": False}], ids=["default", "static"])
 def test_a_float_is_named_as_in_the_code_with_what_helps(how: dict[str, bool]) -> None:
     model = recompile_cases.Configured()
@@ -317,6 +325,7 @@ class Batch:
     n: int
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dict"])
 @pytest.mark.parametrize(
     ("made", "scaled", "counted"),
     [
@@ -451,6 +460,7 @@ def test_a_range_that_is_left_is_said_in_words() -> None:
     )
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["item"])
 @pytest.mark.parametrize("by", ["argument", "item"])
 def test_what_the_code_fixes_has_no_hint_to_mark_it(by: str) -> None:
     """A loop over a dimension: marking it as dynamic would raise."""
@@ -545,6 +555,7 @@ def test_one_less_than_the_limit_does_not_fail() -> None:
     seen.assert_no_graph_breaks()
 
 
+@pytest.mark.slow("compiles many times")
 def test_the_limit_of_a_part_behind_a_break_is_reached_too() -> None:
     seen = watched(recompile_cases.broken, *(called(ones(n)) for n in range(2, 14)), dynamic=False)
     with pytest.raises(AssertionError, match="the recompile limit was reached, so broken runs eag"):
@@ -680,6 +691,7 @@ def test_one_function_can_be_looked_at() -> None:
         seen.only(function="helper").assert_no_graph_breaks()
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["Net", "forward"])
 @pytest.mark.parametrize("name", ["Net", "forward", "Net.forward", "*.forward", "N*"])
 def test_a_module_can_be_looked_at_by_its_class(name: str) -> None:
     module = torch.compile(Net(), backend="eager")

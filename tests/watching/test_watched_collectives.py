@@ -59,6 +59,7 @@ def watched(step: Callable[..., Tensor], backend: str, **options: Any) -> Captur
     return capture
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["inductor-options1"])
 @pytest.mark.parametrize(
     ("backend", "options"), [("aot_eager", {}), ("inductor", {"options": OVERLAPPING})]
 )
@@ -79,6 +80,7 @@ def test_of_compiled_graphs(backend: str, options: dict[str, Any], mesh: DeviceM
             early.assert_overlapped("tp")
 
 
+@pytest.mark.slow("the quick models are in every run")
 def test_what_inductor_makes_of_them(mesh: DeviceMesh) -> None:
     """The graph that is watched has two gathers; inductor puts them into one bucket."""
     name = mesh.get_group("tp").group_name
@@ -104,6 +106,7 @@ def test_where_nothing_was_compiled_nothing_is_asserted(mesh: DeviceMesh) -> Non
         capture.collectives
 
 
+@pytest.mark.slow("compiles many times")
 def test_inside_of_the_build_of_a_rank() -> None:
     seen: list[Capture] = []
 

@@ -99,6 +99,7 @@ MIN_CUT = Aot(partition="min_cut")  # as the backend aot_eager does
 LEVELS = (("aot_eager", "aot", MIN_CUT), ("eager", "dynamo", "dynamo"))
 
 
+@pytest.mark.slow("further models and backends", unless=["mlp-dynamo"])
 @pytest.mark.parametrize(("backend", "level", "via"), LEVELS, ids=["aot", "dynamo"])
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_graphs_are_those_of_a_capture(name: str, backend: str, level: Any, via: Any) -> None:
@@ -117,6 +118,7 @@ def test_the_graphs_are_those_of_a_capture(name: str, backend: str, level: Any, 
     assert again_at.graphs == seen.graphs
 
 
+@pytest.mark.slow("inductor compiles C++ for each case")
 @pytest.mark.parametrize("name", ["mlp", "attention"])
 def test_inductors_graphs_are_those_of_a_capture(name: str) -> None:
     make, size = SUBJECTS[name]
@@ -134,6 +136,7 @@ def test_the_joint_graph_is_that_of_a_capture() -> None:
         watched(Small(), data(3, 4), backend="eager").joint
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_dynamic_graph_is_that_of_a_capture() -> None:
     seen = watched(Attention(), data(3, 4), backend="aot_eager", dynamic=True)
     via = Aot(dynamic=True, partition="min_cut")
@@ -157,6 +160,7 @@ def test_a_level_that_is_not_there_is_an_error() -> None:
 # -- equal and not ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["eager"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_the_order_of_arguments_counts(backend: str) -> None:
     x, y = data(3), data(3)
@@ -167,6 +171,7 @@ def test_the_order_of_arguments_counts(backend: str) -> None:
     assert one.forward == watched(subtracted, x, y, backend=backend).forward
 
 
+@pytest.mark.slow("compiles many times")
 def test_the_first_use_of_arguments_does_not_count() -> None:
     def first(x: Tensor, y: Tensor) -> Tensor:
         a = x.sin()
@@ -216,6 +221,7 @@ def test_what_is_read_first_changes_nothing() -> None:
 # -- caches ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("bodies and ops are printed alike at every level", unless=["False"])
 @pytest.mark.parametrize("backward", [True, False])
 def test_cold_and_warm_caches_give_the_same(
     backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Output:
     return run
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
@@ -287,6 +288,10 @@ def saved(left: Left) -> tuple[Path, dict[str, Any]]:
     return file, json.loads(file.read_text())
 
 
+@pytest.mark.slow(
+    "further ways to end, terminals and broken files",
+    unless=["../__snapshots__/test_a/test_new.tgraph"],
+)
 @pytest.mark.parametrize(
     "target",
     [
@@ -312,6 +317,10 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
     assert len(others["updates"]) == 2
 
 
+@pytest.mark.slow(
+    "further ways to end, terminals and broken files",
+    unless=["None-is not a whole file of a run: JSONDecodeError", "change6-has no digest"],
+)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

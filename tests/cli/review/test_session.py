@@ -196,6 +196,7 @@ def test_long_texts_are_scrolled_to_their_last_line_and_no_further(session: Sess
     assert shown(session) == first
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["size4"])
 @pytest.mark.parametrize("size", [(1, 1), (20, 5), (24, 8), (33, 12), (80, 24), (200, 60)])
 def test_every_page_has_the_size_of_the_screen(session: Session, size: tuple[int, int]) -> None:
     width, height = size

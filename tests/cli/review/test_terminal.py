@@ -142,6 +142,7 @@ def test_accepting_everything_leaves_nothing_to_review(
     assert b"nothing waits" in review.seen
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files", unless=["9"])
 @pytest.mark.parametrize("how", ["control-c", signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_review_loses_nothing(
     left: Left,
@@ -188,6 +189,7 @@ def test_a_review_follows_the_size_of_its_terminal(
     assert review.is_given_back()
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files")
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_colours_are_left_out_where_nobody_wants_them(
     few: Left, terminal: Callable[..., Terminal], no_color: str
@@ -216,6 +218,7 @@ def test_where_there_is_no_desktop_the_path_of_the_picture_is_shown(
     assert review.ends() == 1
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files")
 @needs_dot
 def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
     few: Left, terminal: Callable[..., Terminal], tmp_path: Path
@@ -235,6 +238,7 @@ def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
     assert b"2 graphs stored" in review.seen
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files")
 @pytest.mark.parametrize(
     ("term", "problem"),
     [("dumb", b"(TERM=dumb) cannot move its cursor"), ("what", b"(TERM=what) is not known")],
@@ -248,6 +252,7 @@ def test_a_terminal_that_cannot_show_it_is_told_what_to_do(
     assert b"review --list" in review.seen
 
 
+@pytest.mark.slow("further ways to end, terminals and broken files")
 def test_causes_keep_their_numbers_from_review_to_review(
     left: Left, terminal: Callable[..., Terminal]
 ) -> None:

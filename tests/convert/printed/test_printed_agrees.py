@@ -31,6 +31,19 @@ def assert_agreement(seen: Seen) -> None:
         assert differences(pair.live, graph, pair.artifact) == []
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run",
+    unless=[
+        "devices_dtypes_layouts",
+        "hostile_strings",
+        "index_put_and_checks",
+        "local_function_in_graph",
+        "mutating_custom_op",
+        "output_aliases_input",
+        "randomness",
+        "tensor_constants",
+    ],
+)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_graphs_of_dynamo_and_aot_agree(name: str) -> None:
     seen = compiled(SUBJECTS[name](), "aot_eager")
@@ -43,6 +56,10 @@ def test_graphs_of_dynamo_and_aot_agree(name: str) -> None:
     assert_agreement(seen)
 
 
+@pytest.mark.slow(
+    "bodies and ops are printed alike at every level",
+    unless=["hostile_strings", "local_function_in_graph", "output_aliases_input"],
+)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_graphs_of_inductor_agree(name: str) -> None:
     seen = compiled(SUBJECTS[name](), post_grad)
@@ -50,6 +67,7 @@ def test_graphs_of_inductor_agree(name: str) -> None:
     assert_agreement(seen)
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["tensor_constants"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -74,6 +92,7 @@ def test_graphs_of_compiled_autograd_agree(name: str) -> None:
     assert_agreement(seen)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_what_a_warm_cache_prints_is_read_as_what_the_cold_one_printed() -> None:
     graphs: list[list[Graph]] = []
     subject = SUBJECTS["batch_norm"]
@@ -126,6 +145,7 @@ MUTATIONS: dict[str, Callable[[Graph], Graph]] = {
 }
 
 
+@pytest.mark.slow("further models and backends", unless=["subgraphs"])
 @pytest.mark.parametrize("field", MUTATIONS)
 def test_the_comparison_sees_a_field_that_is_dropped_or_changed(field: str) -> None:
     seen = compiled(in_place(), "aot_eager")

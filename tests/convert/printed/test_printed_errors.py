@@ -68,6 +68,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["a double star"])
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_text_that_cannot_be_read_is_an_error_with_line_and_reason(case: str) -> None:
     text, line, reason = BROKEN[case]

@@ -129,6 +129,7 @@ def test_saved_values_have_one_name_in_forward_and_backward() -> None:
     assert taken["tangent.0"] == "tangent"
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["<lambda>"])
 @pytest.mark.parametrize("make", [mlp, lambda: Norm().train()])
 def test_a_capture_via_aot_equals_the_texts_of_its_own_compile(make: Any) -> None:
     model = make()

@@ -137,6 +137,7 @@ def test_a_default_of_an_input_is_kept() -> None:
 # -- arguments -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["-inf--inf"])
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -19,6 +19,14 @@ def captured(name: str) -> Capture:
     return capture(target, *args)
 
 
+@pytest.mark.slow(
+    "further cases; a few are in every run",
+    unless=[
+        "a_checkpointed_block_with_a_break",
+        "an_output_that_nothing_uses",
+        "views_of_inputs_and_outputs",
+    ],
+)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_that_runs_is_missing_and_ops_of_a_forward_have_lines(name: str) -> None:
     torch.manual_seed(0)

@@ -104,6 +104,7 @@ def test_ops_are_counted_and_found_in_both(model: Capture) -> None:
         model.assert_no_ops("aten.relu_")
 
 
+@pytest.mark.slow("compiles many times")
 def test_equal_graphs_are_one_that_ran_so_often() -> None:
     found = captured("a_print_in_a_block_in_a_loop", backward=False)
     assert [graph.runs for graph in found.graphs] == [1, 1, 2, 2]
@@ -194,6 +195,7 @@ def test_what_the_engine_runs_between_compiled_graphs_does_not_count(name: str) 
     found.assert_no_eager_ops()
 
 
+@pytest.mark.slow("further cases; a few are in every run", only=["compiled_autograd"])
 @pytest.mark.parametrize("via", ["dispatch", "fx", "export", "dynamo", "compiled_autograd"])
 def test_other_mechanisms_do_not_know(via: str) -> None:
     found = capture(mlp(), example(2, 8), via=via, backward=None if via != "export" else False)
@@ -252,6 +254,7 @@ def test_on_copies_of_a_device_and_with_options_they_are_the_same(model: Capture
     assert placed == model
 
 
+@pytest.mark.slow("compiles many times")
 def test_a_part_that_is_compiled_already_is_compiled_as_the_rest() -> None:
     torch.manual_seed(0)
     plain = Looped()
@@ -278,6 +281,7 @@ def test_a_tensor_subclass_is_one_op_where_it_runs_eagerly() -> None:
     assert sum(graph.count("aten.sin") for graph in found.eager) == 1
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["inference_mode"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_the_graphs_are_of_inference(mode: Any) -> None:
     with mode():

@@ -33,6 +33,7 @@ def alive() -> tuple[int, int]:
     return sum(types[each] for each in ours), sum(types[each] for each in modules)
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 @pytest.mark.parametrize("via", ["aot", "inductor", "dynamo", "dispatch"])
 def test_a_capture_that_is_gone_keeps_no_compilation_alive(via: str) -> None:
     """With a graph break, and in compiled autograd, torch alone does: not asked here."""

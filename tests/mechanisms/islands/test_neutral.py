@@ -89,6 +89,9 @@ def bits(tensor: Tensor) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow(
+    "long models; short ones are in every run", unless=["an_argument_written_on_both_sides"]
+)
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_differs_where_nothing_is_recorded(name: str) -> None:
     found = []

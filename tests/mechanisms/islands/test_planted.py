@@ -48,6 +48,7 @@ def in_a_pool(x: Tensor) -> Tensor:
     return y.cos()
 
 
+@pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("via", [*BOTH, "inductor"])
 @pytest.mark.parametrize(
     "target", [threaded, threaded_without_grad, threaded_at_the_end, in_a_pool]
@@ -149,6 +150,7 @@ PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.slow("long models; short ones are in every run", unless=["hook on a gradient-aot"])
 @pytest.mark.parametrize("via", ["aot", "inductor"])
 @pytest.mark.parametrize("place", PLANTED)
 def test_a_planted_op_is_in_the_capture_with_its_line(place: str, via: str) -> None:
@@ -180,6 +182,7 @@ def test_an_op_in_the_body_of_a_custom_op_is_that_op(via: str) -> None:
     assert found.op_counts["islands_cases.scaled"] == 1
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["True"])
 @pytest.mark.parametrize("grad", [False, True])
 def test_a_higher_order_op_that_runs_eagerly_is_refused_with_its_line(grad: bool) -> None:
     @torch.compiler.disable
@@ -208,6 +211,7 @@ class KeepsItsState(nn.Module):
         return disabled(self.linear(x)) @ self.doubled
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 def test_what_was_made_before_is_a_constant(via: str) -> None:
     found = capture(KeepsItsState(), example(2, 4), via=via)
@@ -217,6 +221,7 @@ def test_what_was_made_before_is_a_constant(via: str) -> None:
     assert captured.op_counts["aten.mul"] > 0
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 @pytest.mark.parametrize("via", BOTH)
 def test_what_a_thread_that_existed_before_computes_is_refused(via: str) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -265,6 +270,7 @@ class WritesItsBuffer(nn.Module):
         return x.sin()
 
 
+@pytest.mark.slow("further models and backends", unless=["*dispatch"])
 @pytest.mark.parametrize("via", [*BOTH, "inductor"])
 @pytest.mark.parametrize(
     "target",
@@ -314,6 +320,7 @@ class Norm(nn.Module):
         return x.sin() * row.sin()
 
 
+@pytest.mark.slow("further models and backends", unless=["dispatch"])
 @pytest.mark.parametrize("via", [*BOTH, "inductor"])
 def test_what_the_target_itself_writes_beside_a_thread_is_no_reason_to_refuse(via: str) -> None:
     assert capture(Norm(), example(2, 4, grad=True), via=via).op_counts["aten.sin"] >= 2

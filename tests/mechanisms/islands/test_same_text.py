@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import pytest
 import torch
 from mechanisms.islands.cases import CASES
 
@@ -53,6 +54,7 @@ def elsewhere(names: list[str], seed: str) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow("long models; short ones are in every run")
 def test_texts_are_the_same_bytes_in_another_process_order_and_round() -> None:
     here = texts(list(CASES))
     assert any("torchgraph 2" in text for text in here.values())

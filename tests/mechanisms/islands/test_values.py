@@ -90,6 +90,7 @@ def clamped() -> Any:
     return functools.partial(torch.clamp, min=-1, max=1)
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["output of a graph-hook1"])
 @pytest.mark.parametrize("hook", [torch.nan_to_num, clamped(), nn.Linear(4, 4)])
 @pytest.mark.parametrize("on", ["parameter", "output of a graph"])
 def test_a_hook_without_code_of_its_own_is_not_the_engine(on: str, hook: Any) -> None:
@@ -179,6 +180,7 @@ def test_torchscript_inside_of_a_target_is_refused() -> None:
         capture(lambda x: script(x.cos()).tanh(), example(2, 4))
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["of Python"])
 @pytest.mark.parametrize(
     "hooks",
     [(torch.Tensor.double, torch.Tensor.float), (lambda x: x.double(), lambda x: x.float())],

@@ -104,6 +104,7 @@ def test_a_higher_order_op_opens_its_bodies() -> None:
     assert "subgraphIds" not in nodes(exported[0])["out"]
 
 
+@pytest.mark.slow("many random graphs")
 @checked
 @given(st.lists(graphs(), min_size=1, max_size=3))
 def test_any_graph_has_unique_ids_and_edges_between_its_own_nodes(found: list[Graph]) -> None:
@@ -271,6 +272,7 @@ def test_equal_graphs_are_mapped_as_a_whole(a: Graph, seed: int) -> None:
     assert not any("difference" in attributes(node) for node in right.values())
 
 
+@pytest.mark.slow("via dispatch each case is in every run")
 @checked
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_written(a: Graph, b: Graph) -> None:

@@ -98,6 +98,7 @@ def wait_until(page: Any, wanted: list[str]) -> None:
     assert selected(page) == wanted
 
 
+@pytest.mark.slow("a server and a browser")
 def test_a_difference_is_opened_and_selection_follows_our_matching(
     address: str,
     page: Any,

@@ -108,6 +108,7 @@ def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None
     assert "torch" not in sys.modules
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["light-1280"])
 @pytest.mark.parametrize("width", [1280, 600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:

@@ -254,6 +254,7 @@ def test_details_that_are_lost_are_told(opened: Any, tmp_path: Path) -> None:
     assert page.get_by_role("alert").count() == 0
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_page_is_quick_with_many_tests_and_large_graphs(opened: Any, tmp_path: Path) -> None:
     """500 tests that pass and 3 that fail, one of them with a graph of 10,000 nodes."""
     passing = collect.capture_data(Captured(network(100)))  # type: ignore[arg-type]

@@ -79,6 +79,7 @@ def test_keys_lead_through_tests_findings_and_causes(page: Any) -> None:
         assert heading(page) == f"failed test_a.py::test_{test}"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_keys_lead_through_the_findings_of_several_differences(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:
@@ -96,6 +97,7 @@ def test_keys_lead_through_the_findings_of_several_differences(
     assert page.evaluate("location.hash").endswith("&finding=2")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
     for _ in range(3):
         page.keyboard.press("j")
@@ -103,6 +105,7 @@ def test_what_the_keys_passed_is_no_step_of_the_way_back(page: Any) -> None:
     assert heading(page) == "1 cause in 2 tests"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     page.keyboard.press("j")
     settled(page).keyboard.press("t")
@@ -117,12 +120,14 @@ def test_keys_lead_to_the_list_and_to_the_search(page: Any) -> None:
     assert page.evaluate("document.activeElement === document.body")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_keys_with_a_modifier_are_the_browsers(page: Any) -> None:
     page.keyboard.press("Control+j")
     page.keyboard.press("Alt+j")
     assert heading(page) == "1 cause in 2 tests"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_keys_are_told(page: Any) -> None:
     page.keyboard.press("?")
     told = page.get_by_role("dialog", name="Keys")
@@ -136,11 +141,13 @@ def test_the_keys_are_told(page: Any) -> None:
     assert told.is_visible()
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_every_key_that_does_something_is_told(page: Any) -> None:
     told = page.locator("dialog kbd").all_text_contents()
     assert set(page.evaluate("Object.keys(ACTIONS)")) <= set(told)
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_keys_move_the_picture_that_has_the_focus(page: Any) -> None:
     page.keyboard.press("j")
     page.locator(".view").focus()
@@ -196,6 +203,7 @@ def test_what_is_printed_is_the_causes_and_what_failed(page: Any) -> None:
     assert box.evaluate("each => getComputedStyle(each).fill") == "rgb(255, 255, 255)"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_paper_has_an_address_and_a_limit(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:
@@ -209,6 +217,7 @@ def test_the_paper_has_an_address_and_a_limit(
     assert heading(page) == "60 failed tests"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_pdf_has_a_page_for_each_test(page: Any) -> None:
     page.evaluate("showPrint()")
     page.locator(".printed").nth(1).wait_for()

@@ -87,6 +87,7 @@ def test_a_finding_has_an_address_and_a_link(open_at: Any) -> None:
     assert "clone" in page.locator(".view .chosen").first.text_content()
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_node_has_an_address(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
@@ -96,6 +97,7 @@ def test_a_node_has_an_address(open_at: Any) -> None:
     assert page.locator(".picture .card strong").inner_text() == "layers.2/relu"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_removed_node_of_a_second_picture_has_an_address(
     opened: Any, tmp_path: Path, tests: list[dict[str, Any]]
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_removed_node_of_a_second_picture_has_an_address(
     assert not page.locator(".picture .card").first.is_visible()
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_capture_has_an_address(open_at: Any) -> None:
     page = open_at("#test=test_a.py::test_first")
     url = copied(page, page.locator("main .linked:has(h3) .link").nth(1))
@@ -124,6 +127,7 @@ def test_a_capture_has_an_address(open_at: Any) -> None:
     assert second.evaluate("each => document.activeElement === each")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_cause_has_an_address(open_at: Any) -> None:
     page = open_at("#causes")
     assert heading(page) == "1 cause"
@@ -134,6 +138,7 @@ def test_a_cause_has_an_address(open_at: Any) -> None:
     assert cause.evaluate("each => document.activeElement === each")
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
     page = open_at()
     assert heading(page) == "1 cause"
@@ -152,6 +157,7 @@ def test_the_browser_goes_back_and_forward(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 @pytest.mark.parametrize(
     ("hash_", "said"),
     [
@@ -174,11 +180,13 @@ def test_a_link_to_what_is_not_there_is_said_to_be_one(open_at: Any, hash_: str,
     assert alert.count() == 0
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_an_address_without_a_meaning_opens_the_page_as_none_does(open_at: Any) -> None:
     assert heading(open_at("#")) == "1 cause"
     assert heading(open_at("#finding=2")) == "1 cause"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_way_back_closes_what_was_told_of_a_node(open_at: Any) -> None:
     page = open_at()
     page.locator("nav li button").nth(1).click()
@@ -198,6 +206,7 @@ CHOOSE = """(hash) => {
 }"""
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_what_is_chosen_while_a_link_is_followed_is_what_is_shown(open_at: Any) -> None:
     page = open_at()
     page.evaluate(CHOOSE, f"#test={quote(ODD)}&finding=2")
@@ -206,6 +215,7 @@ def test_what_is_chosen_while_a_link_is_followed_is_what_is_shown(open_at: Any) 
     assert page.get_by_role("alert").count() == 0
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_a_link_is_followed_in_a_test_that_is_still_read(open_at: Any) -> None:
     page = open_at()
     page.evaluate("(hash) => { select(1); return follow(hash); }", f"#test={quote(ODD)}&finding=2")
@@ -242,6 +252,7 @@ def test_what_the_list_leaves_out_is_in_the_address(open_at: Any) -> None:
     assert heading(page) == f"failed {ODD}"
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_an_address_with_a_search_alone_opens_what_the_page_opens_with(open_at: Any) -> None:
     page = open_at("#search=first&hide=nonsense")
     assert heading(page) == "1 cause"

@@ -88,12 +88,14 @@ def test_one_edit_in_two_shards_is_one_cause(
     assert "test_other.py::test_block_again" in page.locator("main .command").inner_text()
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_pages_are_put_together_again(shards: tuple[Path, Path], tmp_path: Path) -> None:
     once = merged(tmp_path / "all.html", *shards)
     again = merged(tmp_path / "all.html", tmp_path / "all.html")  # onto itself
     assert {**again, "run": ""} == {**once, "run": ""}
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_a_test_of_two_pages_is_there_twice(
     shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_test_of_two_pages_is_there_twice(
     assert not out.exists()
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_what_failed_otherwise_is_of_all_pages(
     pytester: pytest.Pytester, run: Run, tmp_path: Path
 ) -> None:
@@ -130,6 +133,7 @@ def test_what_failed_otherwise_is_of_all_pages(
     assert outcomes == ["passed"] * 4 + ["failed"]
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 @pytest.mark.parametrize("what", ["no page", "another version", "cut"])
 def test_what_is_no_whole_page_is_one_clear_error(
     what: str, shards: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

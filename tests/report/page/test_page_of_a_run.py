@@ -53,6 +53,7 @@ def project(pytester: pytest.Pytester, run: Run) -> Run:
     return run
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_page_with_several_failed_comparisons_has_their_causes(
     pytester: pytest.Pytester, project: Run
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_page_with_several_failed_comparisons_has_their_causes(
 WORKERS = {"alone": (), "two workers": ("-p", "xdist", "-n2"), "plain": ("--assert=plain",)}
 
 
+@pytest.mark.slow("further cases; a few are in every run", unless=["plain"])
 @pytest.mark.parametrize("how", WORKERS)
 def test_the_page_has_each_test_with_its_difference(
     pytester: pytest.Pytester, project: Run, how: str
@@ -99,6 +101,7 @@ def test_the_page_has_each_test_with_its_difference(
         assert "AssertionError" in test["message"]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_worker_that_crashes_takes_only_its_test_with_it(
     pytester: pytest.Pytester, project: Run
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_page_that_cannot_be_written_changes_no_outcome(
     result.stdout.fnmatch_lines(["torchgraph: the page was not written: *file/page.html*"])
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_captures_of_real_models_are_there(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""
@@ -216,6 +220,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, opened: Any) -> None:
     pytester.makepyfile(
         test_net=f"""
@@ -253,6 +258,7 @@ def test_hostile_ids_stay_in_their_place(pytester: pytest.Pytester, run: Run, op
         assert page.locator(".view .chosen").count() >= 1
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_what_is_wrong_leads_to_its_place_in_the_picture(
     pytester: pytest.Pytester, run: Run, opened: Any
 ) -> None:
@@ -292,6 +298,7 @@ def test_what_is_wrong_leads_to_its_place_in_the_picture(
     assert "aten.addmm" in page.locator(".view .chosen").text_content()
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeconftest(
         """

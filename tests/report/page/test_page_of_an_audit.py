@@ -179,6 +179,7 @@ def test_hostile_texts_are_texts(
     assert "\\u202e" in page.locator("main h3").first.inner_text()  # shown, not obeyed
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_run_with_an_audit_has_its_page(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""

@@ -146,6 +146,7 @@ def test_what_is_not_known_of_collectives() -> None:
     assert found["more"] == 3
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes", unless=["1280"])
 @pytest.mark.parametrize("width", [1280, 600])
 def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None:
     alike = one_test("test_alike", ranks=[data(tensor_parallel, dp=2, tp=2)])
@@ -196,6 +197,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_what_differs_is_shown_for_each_class_of_ranks(opened: Any, tmp_path: Path) -> None:
     parts = [
         difference(network(6), network(6, changed=layer), tmp_path, ranks)
@@ -246,6 +248,7 @@ def test_ranks_are_gathered_together_and_once() -> None:
         next(running)
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         test_net="""

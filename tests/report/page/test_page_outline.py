@@ -99,6 +99,7 @@ def test_what_is_kept_for_the_backward_is_marked_and_listed(shown: Any) -> None:
     assert page.locator(".outline [role=status]").inner_text().startswith("3 of 30 nodes")
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_the_search_lists_nodes_and_leads_back_to_their_place(shown: Any) -> None:
     page = shown(trained())
     page.get_by_role("button", name="fold all").click()
@@ -169,6 +170,7 @@ def test_a_finding_shows_its_rows(compared: Any) -> None:
     assert "&node=" not in page.evaluate("location.hash")
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_finding_that_is_shown_is_where_an_outline_opens(opened: Any, tmp_path: Path) -> None:
     found = difference(deep(40), deep(40, cloned=30), tmp_path)
     test = one_test("test_a.py::test_step", "failed", differences=[found])
@@ -178,6 +180,7 @@ def test_the_finding_that_is_shown_is_where_an_outline_opens(opened: Any, tmp_pa
     assert page.locator(".outline .added").is_visible()
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_nodes_alike_are_folded_until_somebody_opens_them(opened: Any, tmp_path: Path) -> None:
     before = deep(1)
     text = before.to_text().replace("aten.gelu.default", "aten.silu.default")
@@ -219,6 +222,7 @@ def test_an_outline_is_used_by_keys(shown: Any) -> None:
     assert "inputs" in active.inner_text()
 
 
+@pytest.mark.slow("a browser and a run of pytest")
 def test_the_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
     page = shown(trained())
     page.get_by_label("search the graph").fill("layers.3/mm")
@@ -232,6 +236,7 @@ def test_the_address_of_a_node_leads_to_it(shown: Any, opened: Any) -> None:
     assert "The node layers.3/mm is not in this test." in page.get_by_role("alert").inner_text()
 
 
+@pytest.mark.slow("a small graph has an outline in every run")
 def test_fifty_thousand_nodes_are_there_as_they_are_seen(shown: Any) -> None:
     page = shown(deep(4167))
     assert page.locator(".outline [role=status]").inner_text() == "50,006 nodes"

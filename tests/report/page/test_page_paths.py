@@ -34,6 +34,7 @@ def test_the_ways_to_the_ends_are_found(find: Any) -> None:
     assert find(EDGES, "nowhere", ["loss"]) is None
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_way_goes_on_behind_an_end_and_around_a_circle(find: Any) -> None:
     circle = {**EDGES, "loss": ["c", "f"], "e": ["loss", "c"]}
     shortest, every = find(circle, "c", ["loss", "f"])
@@ -41,6 +42,7 @@ def test_a_way_goes_on_behind_an_end_and_around_a_circle(find: Any) -> None:
     assert every == ["c", "e", "f", "loss"]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_way_of_50_000_nodes_is_found(find: Any) -> None:
     chain = {str(n): [str(n + 1)] for n in range(50_000)}
     shortest, every = find(chain, "0", ["50000"])

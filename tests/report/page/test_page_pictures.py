@@ -63,6 +63,7 @@ def test_each_pane_has_what_its_graph_has(page: Any) -> None:
     assert panes(page, TEXTS) == [together]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_an_edge_that_only_the_old_graph_has_is_drawn_there(page: Any) -> None:
     """What the clone stands between was one edge before; the drawing of both has no room for it."""
     count = "(pane) => pane.shadowRoot.querySelectorAll('g.edge:not(.absent)').length"
@@ -95,6 +96,7 @@ def test_the_panes_move_together(page: Any) -> None:
     assert panes(page, chosen) == [0, 1]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_panes_stay_where_another_test_is_opened(
     opened: Any, tmp_path: Path, three_edits: dict[str, Any]
 ) -> None:
@@ -105,6 +107,7 @@ def test_the_panes_stay_where_another_test_is_opened(
     assert page.locator(".view").count() == 2
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_what_is_chosen_for_one_picture_is_chosen_for_all(
     opened: Any, tmp_path: Path, three_edits: dict[str, Any]
 ) -> None:
@@ -119,6 +122,7 @@ def test_what_is_chosen_for_one_picture_is_chosen_for_all(
     assert page.locator(".legend:visible").count() == 2
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_the_panes_are_above_each_other_on_a_narrow_window(page: Any) -> None:
     both(page)
     first, second = (each.bounding_box() for each in page.locator(".view").all())
@@ -147,6 +151,7 @@ def test_boxes_are_coloured_by_their_share_of_a_cost(page: Any) -> None:
     assert not page.locator(".legend").is_visible()
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> None:
     marks = """(pane) => [...pane.shadowRoot.querySelectorAll('g.node:has(.kept)')].map((box) =>
       [box.querySelector('text').textContent, box.querySelector('.kept title').textContent])"""
@@ -160,6 +165,7 @@ def test_boxes_that_keep_something_for_the_backward_are_marked(page: Any) -> Non
     assert panes(page, dots) == [len(found)] * 2
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_the_pane_of_the_old_graph_has_its_costs(opened: Any, tmp_path: Path) -> None:
     """It kept another product, and its loss was a mean."""
     old = trained().to_text(fold=False).replace("  save %layers.1/mm\n", "  save %layers.5/mm\n")
@@ -205,6 +211,7 @@ def test_the_path_from_a_node_to_the_loss_is_marked_and_listed(page: Any) -> Non
     assert "~ aten.gelu → aten.relu" in clear
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
     panel = path(page, "dead")
     panel.get_by_role("button", name="path to the loss").click()
@@ -212,6 +219,7 @@ def test_a_node_that_reaches_no_output_is_said_to(page: Any) -> None:
     assert panel.locator(".way").count() == 0
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
     panel = path(page, "mean")
     panel.get_by_role("button", name="path to the loss").click()
@@ -219,6 +227,7 @@ def test_a_node_that_only_an_effect_needs_is_said_to(page: Any) -> None:
     assert told in panel.inner_text()
 
 
+@pytest.mark.slow("a browser, for further keys, addresses and panes")
 def test_of_what_was_removed_no_path_is_offered(page: Any) -> None:
     """The page has not the rest of the graph that it was in."""
     panel = path(page, "layers.4/dropout")
@@ -233,6 +242,7 @@ def test_a_removed_node_is_shown_in_the_box_of_a_graph_with_another_name(tmp_pat
     assert gone["ids"]
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_picture_without_sides_and_costs_has_no_switches(opened: Any, tmp_path: Path) -> None:
     found = difference(network(2), network(2, changed=1), tmp_path)
     for node in found["nodes"]:

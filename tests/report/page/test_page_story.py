@@ -24,6 +24,7 @@ TESTS = """
 """
 
 
+@pytest.mark.slow("each of its steps has a test in every run")
 def test_from_the_cause_to_paper(pytester: pytest.Pytester, run: Run, opened: Any) -> None:
     pytester.makepyfile(test_net=TESTS)
     pytester.maketxtfile(before=trained().to_text(), after=trained(changed=2).to_text())

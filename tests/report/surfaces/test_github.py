@@ -332,6 +332,7 @@ def said(result: pytest.RunResult) -> list[str]:
     return lines
 
 
+@pytest.mark.slow("runs pytest in a new process")
 @pytest.mark.parametrize("how", [("-q",), ("-v", "-p", "xdist", "-n2"), ("-qq", "--no-summary")])
 def test_a_step_has_annotations_and_a_summary(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str], how: tuple[str, ...]
@@ -350,6 +351,7 @@ def test_a_step_has_annotations_and_a_summary(
     assert '<code>print("é &#124; 100%")</code>' in written
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_check_in_a_step_is_red_at_the_line_that_is_worse(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:
@@ -370,6 +372,7 @@ def test_a_check_in_a_step_is_red_at_the_line_that_is_worse(
     assert said(quiet) == []
 
 
+@pytest.mark.slow("runs pytest in a new process")
 def test_a_summary_that_cannot_be_written_changes_no_outcome(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:
@@ -379,6 +382,7 @@ def test_a_summary_that_cannot_be_written_changes_no_outcome(
     result.stdout.fnmatch_lines(["torchgraph: the summary of this step was not written: *"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_without_an_audit_nothing_is_said(
     pytester: pytest.Pytester, run: Run, step: Mapping[str, str]
 ) -> None:

@@ -51,6 +51,7 @@ def suite_of(pytester: pytest.Pytester) -> ElementTree.Element:
     return suite
 
 
+@pytest.mark.slow("several changes at once are in every run")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "n2"])
 def test_tests_that_use_torch_compile_have_properties(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
@@ -116,6 +117,7 @@ def test_without_the_file_a_report_has_no_such_properties(
     result.stdout.fnmatch_lines(["*property own*"])
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_a_check_counts_what_is_worse(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_net=SUITE)
     only = ("-k", "test_break", "--junitxml=junit.xml")

@@ -45,6 +45,7 @@ def read(pytester: pytest.Pytester, name: str = "run.json") -> dict[str, Any]:
     return json.loads((pytester.path / name).read_text("utf-8"))  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow("several changes at once are in every run", unless=["alone"])
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "n2"])
 def test_without_an_audit_the_file_has_the_facts_all_the_same(
     pytester: pytest.Pytester, run: Run, workers: tuple[str, ...]
