@@ -25,7 +25,7 @@ def test_importing_the_plugin_imports_nothing_heavy() -> None:
     code = (
         "import sys, pytest_torchgraph.plugin\n"
         f"print([name for name in {HEAVY} if name in sys.modules])\n"
-        "print('pytest_torchgraph.settings.config' in sys.modules)"
+        "print('pytest_torchgraph.settings.options' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "True"]

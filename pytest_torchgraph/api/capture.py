@@ -209,11 +209,13 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
 def _comparison(mechanism: Mechanism, ran: _Ran) -> Comparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
+    # Not `ran`, which holds all that was recorded until the graphs are read.
+    incomparable = ran.captured.incomparable
     again = EagerRun(step.invocation.with_backward(step.ran_backward), step.saved.random)
 
     def captured() -> Outcome:
-        if ran.captured.incomparable:
-            raise CaptureError(ran.captured.incomparable)
+        if incomparable:
+            raise CaptureError(incomparable)
         if comparable is None:
             return outcome
         return again.run(lambda s: comparable.capture(s, CanonicalNames()))

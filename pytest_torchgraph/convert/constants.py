@@ -26,9 +26,14 @@ def value_of_constant(tensor: Any) -> tuple[Arg, ...]:
         return ()
     try:
         with torch_private.get("without_modes")():  # while AOTAutograd compiles, all would be fake
-            return (rounded(tensor.detach().tolist()),)
+            return (rounded(_numbers(tensor.detach())),)
     except (RuntimeError, NotImplementedError):  # a dtype without Python numbers
         return ()
+
+
+def _numbers(tensor: torch.Tensor) -> Any:
+    """Do what `tolist` does, which a capture takes for a host sync of the target's."""
+    return tensor.item() if tensor.dim() == 0 else [_numbers(row) for row in tensor.unbind()]
 
 
 def rounded(value: Any) -> Any:

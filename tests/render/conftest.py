@@ -97,7 +97,7 @@ def laid_out(capfd: pytest.CaptureFixture[str]) -> Callable[[graphviz.Digraph], 
         for thing in drawn.get("objects", ()):
             ops = [op for op in thing.get("_ldraw_", ()) if op["op"] == "T"]
             for op, text in zip(ops, shown.get(thing["name"], ()), strict=False):
-                op["text"] = text
+                op["text"] = text.replace("\N{NO-BREAK SPACE}", " ")  # as indentation
         return drawn
 
     return laid_out

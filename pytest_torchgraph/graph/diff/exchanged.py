@@ -56,7 +56,8 @@ def _candidates(m: Correspondence, i: int) -> Iterator[int]:
 def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[str] | None:
     """The modules around a node that only its graph has, through nodes without partner.
 
-    None where a node there takes a value that `start` takes: then all is one edit.
+    `None` if a node there takes a value that `start` takes: then all is one edit. Empty if they
+    take nothing but the result of `start`: then one op was written out as a chain of ops.
 
     Args:
         m: which nodes correspond.
@@ -67,6 +68,7 @@ def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[st
     partner = m.backward if side else m.forward
     own = {p for p in flat.operands[start] if flat.nodes[p].op not in GIVEN}
     modules: set[str] = set()
+    takes_more = False
     seen, todo = {start}, [user for user, _ in flat.users[start]]
     while todo and len(seen) <= REACH:
         i = todo.pop()
@@ -77,6 +79,9 @@ def _around(m: Correspondence, side: int, start: int, paths: Set[str]) -> set[st
             return None
         if flat.nodes[i].module not in paths:
             modules.add(flat.nodes[i].module)
+        takes_more = takes_more or any(
+            partner[p] != -1 or not flat.nodes[p].is_call for p in flat.operands[i]
+        )
         todo.extend(flat.operands[i])
         todo.extend(user for user, _ in flat.users[i])
-    return modules
+    return modules if takes_more else set()

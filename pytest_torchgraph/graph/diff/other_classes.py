@@ -80,7 +80,10 @@ def with_other_classes_as_one(
         for graph in pair
         if graph is not None
     }
-    merged = [f for f in findings if _came_or_went(f) or _is_of(exchanged, f)]
+    # Where graphs came or went, those that stay run another number of times.
+    merged = [
+        f for f in findings if _came_or_went(f) or _ran_otherwise(f) or _is_of(exchanged, f)
+    ]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
     merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
@@ -162,6 +165,10 @@ def _came_or_went(finding: Finding) -> bool:
     return finding.of_graph and finding.kind in ("added", "removed")
 
 
+def _ran_otherwise(finding: Finding) -> bool:
+    return finding.of_graph and finding.kind == "changed"
+
+
 def _is_of(exchanged: _Exchanged, finding: Finding) -> bool:
     nodes = [n for c in ops_of(finding.changes) for n in (c.before, c.after) if n is not None]
     return not finding.of_graph and not all(map(exchanged.is_outside, nodes))
@@ -221,7 +228,7 @@ def _as_one(exchanged: _Exchanged, merged: Sequence[Finding]) -> Finding:
     places = [place for finding in merged for place in finding.places]
     changes = tuple(change for place in places for change in place.changes)
     consequences = tuple(change for place in places for change in place.consequences)
-    counts = Counter(finding.kind for finding in merged if finding.of_graph)
+    counts = Counter(finding.kind for finding in merged if _came_or_went(finding))
     parts = [
         f"{count} {'graph' if count == 1 else 'graphs'} {kind}" for kind, count in counts.items()
     ]

@@ -112,6 +112,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         values: all values, by number.
         meta: dtype, shape, strides, device, layout and offset of each value.
         storage_of: number of the storage of each value.
+        without_memory: the storages of fake tensors.
         origin: (role, name) of each value that came from outside.
         constants: the values of constants that the target made, see `Node.args`.
         views: the value whose storage another one shares that no recorded op gave.
@@ -128,6 +129,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.values: list[Value] = []
         self.meta: list[tuple[Any, ...]] = []
         self.storage_of: list[int] = []
+        self.without_memory: set[int] = set()
         self.origin: dict[int, tuple[str, str]] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
         self.views: dict[int, int] = {}
@@ -272,6 +274,8 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             shape = () if tensor.is_nested else tuple(tensor.shape)  # of a nested one it is not one
             self.meta.append((tensor.dtype, shape, None, tensor.device, tensor.layout, 0))
         self.storage_of.append(storage)
+        if torch_private.is_fake(tensor):
+            self.without_memory.add(storage)
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places.setdefault(place, value)
         self._first_on.setdefault(storage, value)

@@ -62,8 +62,12 @@ class Unfilled:
             self.read(arguments)
 
     def _make(self, record: OpRecord) -> None:
-        if type(record.output) is Value and math.prod(self._recorder.meta[record.output][1]):
-            self._made[self._recorder.storage_of[record.output]] = record
+        if type(record.output) is not Value or not math.prod(self._recorder.meta[record.output][1]):
+            return
+        storage = self._recorder.storage_of[record.output]
+        # DTensor asks for the shapes of an op by running it on fake tensors, which nothing fills.
+        if storage not in self._recorder.without_memory:
+            self._made[storage] = record
 
     def wrote(self, values: Iterable[Value]) -> None:
         """Something that is recorded has written to these tensors."""
