@@ -97,7 +97,7 @@ def compared(
 
 
 @pytest.mark.slow(
-    "further cases; a few are in every run", unless=["to pre*", "to post-norm-RMSNorm-dispatch"]
+    "further cases; a few are in every run", unless=["*-dispatch", "to pre-norm-LayerNorm-aot"]
 )
 @pytest.mark.parametrize(
     ("norm", "via"),

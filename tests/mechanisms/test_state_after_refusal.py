@@ -96,6 +96,10 @@ TRAINED = [
 ]
 
 
+@pytest.mark.slow(
+    "Dynamo traces the optimizer",
+    unless=["dispatch-*", "fx-*", "export-sgd-*", "aot-adamw-2 steps-step"],
+)
 @pytest.mark.parametrize(("via", "optimizer", "stepped", "ends"), TRAINED)
 def test_a_training_step_is_undone_bit_by_bit(
     via: str, optimizer: str, stepped: int, ends: str
@@ -125,6 +129,7 @@ def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
 
 
+@pytest.mark.slow("further models", unless=["mlp-*", "lstm_tagger-*", "bert-adamw"])
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_training_step_of_a_subject_is_undone_bit_by_bit(
@@ -139,6 +144,7 @@ def test_a_training_step_of_a_subject_is_undone_bit_by_bit(
     assert changed(before, training.state()) == set()
 
 
+@pytest.mark.slow("Dynamo traces the optimizer", only=["aot"])
 @pytest.mark.parametrize("via", ["dispatch", "aot"])
 def test_an_optimizer_of_parameters_that_no_module_has_is_undone(via: str) -> None:
     weights = [torch.ones(3, requires_grad=True) for _ in range(2)]
@@ -306,6 +312,7 @@ class Counted(Mlp):
         return super().forward(x)
 
 
+@pytest.mark.slow("Dynamo traces the optimizer", only=["dynamo"])
 @pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo"])
 def test_python_values_that_stay_changed_are_named(via: str) -> None:
     model = Counted()
@@ -338,6 +345,7 @@ def test_nothing_is_noted_where_nothing_stays() -> None:
     assert not notes(raised.value)
 
 
+@pytest.mark.slow("inductor compiles C++", only=["inductor"])
 @pytest.mark.parametrize("via", ["aot", "dynamo", "inductor", "compiled_autograd"])
 def test_the_mark_of_torch_compile_on_a_module_is_taken_away(via: str) -> None:
     model = mlp()

@@ -82,6 +82,9 @@ def test_a_call_that_torch_refuses_is_not_listed(name: str) -> None:
         steady(beside(name), (ones(),), (ones(),))
 
 
+@pytest.mark.slow(
+    "further ways to run eagerly", unless=["forced_eager", "recompile_limit", "a_backend_raises"]
+)
 @pytest.mark.parametrize("name", WAYS)
 def test_a_capture_loses_no_call(name: str) -> None:
     """It resets Dynamo, so that some calls are compiled; the others are eager graphs."""

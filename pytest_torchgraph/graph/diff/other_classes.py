@@ -81,9 +81,7 @@ def with_other_classes_as_one(
         if graph is not None
     }
     # Where graphs came or went, those that stay run another number of times.
-    merged = [
-        f for f in findings if _came_or_went(f) or _ran_otherwise(f) or _is_of(exchanged, f)
-    ]
+    merged = [f for f in findings if _came_or_went(f) or _ran_otherwise(f) or _is_of(exchanged, f)]
     edited = {change.graph for f in merged for place in f.places for change in place.changes}
     numbers = set(map(id, merged))
     merged = [f for f in findings if id(f) in numbers or _is_passed_on(f, edited)]
