@@ -96,7 +96,12 @@ def run(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.delenv("CI", raising=False)
+    for name in (
+        "CI",
+        "COLUMNS",
+        "LINES",
+    ):  # pytest-xdist gives its workers a terminal of 80 columns
+        monkeypatch.delenv(name, raising=False)
     for name in [name for name in os.environ if name.startswith(("PYTEST_XDIST_", "GITHUB_"))]:
         monkeypatch.delenv(name)  # else the inner run takes itself for a worker, or for a CI step
     pytester.makepyfile(graphs=GRAPHS)

@@ -119,7 +119,9 @@ def judge(
                 worse = [change for change in worse if change.text != NO_BACKWARD]
             worse += _worse(test, old, of_test, known, worse)
             if not worse:
-                verdict.better += in_functions.better.get(test) or _better(test, old, of_test, seen)
+                # A break that is gone is why more ops are compiled.
+                better = [*_better(test, old, of_test, seen)]
+                verdict.better += better or in_functions.better.get(test, [])
         verdict.worse += worse
     compared = before.tests.keys() & passed
     sharing = {

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from graph.build import graph
-from graph.strategies import checked, graphs
-from hypothesis import given
 
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.text.format import Header, format_document
@@ -81,13 +79,6 @@ def test_counts_of_ops_have_the_same_titles() -> None:
         "eager_2: inference {\n}\n"
     )
     assert parse_document(text).runs == document.runs
-
-
-@pytest.mark.slow("many random graphs")
-@checked
-@given(graphs())
-def test_without_an_eager_graph_a_text_is_version_1(g: Graph) -> None:
-    assert g.to_text().startswith("torchgraph 1\n")
 
 
 def test_a_compiled_graph_of_an_eager_name_always_writes_its_level() -> None:
