@@ -58,7 +58,7 @@ def test_the_code_blocks_of_a_page_do_what_it_says(
 
 def _run(run: Run, words: tuple[str, ...]) -> list[str]:
     if words[0] == "pytest":
-        return run(*words[1:]).outlines
+        return run(*words[1:], COLUMNS="80").outlines  # as a terminal that a reader has
     assert words[:3] == ("python", "-m", "pytest_torchgraph"), f"what does {words[0]} do?"
     done = subprocess.run(
         [sys.executable, *words[1:]], capture_output=True, text=True, check=False, timeout=300
