@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,20 @@ def pytest_runtest_setup() -> None:
     guards: Any = sys.modules.get("torch._dynamo.guards")
     if guards is not None:
         guards.profile_guard_manager = lambda *_: 0.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip what inductor cannot link: it does not quote the directory of torch's libraries."""
+    try:
+        return (yield)
+    except Exception as error:
+        caused = error
+        while caused is not None and "cannot find -ltorch" not in str(caused):
+            caused = caused.__cause__ or caused.__context__
+        if caused is None or " " not in str(Path(sys.modules["torch"].__file__).parent):
+            raise
+    pytest.skip("inductor cannot link C++ where torch is installed in a path with a space")
 
 
 # Each run tries the same examples. `.ci/nightly` searches further, with

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,4 +29,6 @@ def test_the_command_for_a_test_on_another_drive_has_its_whole_path(
     invoked = pytest.Config.InvocationParams(args=(), plugins=None, dir=tmp_path)
     monkeypatch.setattr(request.config, "invocation_params", invoked)
     monkeypatch.setattr(os.path, "relpath", relpath)
-    assert rerun_command(request.node) == f"pytest {__file__}::{request.node.name}"
+    test = f"{__file__}::{request.node.name}"
+    join = subprocess.list2cmdline if os.name == "nt" else shlex.join
+    assert rerun_command(request.node) == join(["pytest", test])

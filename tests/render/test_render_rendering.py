@@ -240,7 +240,7 @@ def test_a_renderer_that_wants_more_memory_than_that_fails_alone(
     tmp_path, digraph, fake_dot, no_pygraphviz
 ):
     hungry = "import time; time.sleep(0.5); bytearray(2 << 30)"
-    fake_dot(f"exec {sys.executable} -S -c '{hungry}'")
+    fake_dot(f"exec '{sys.executable}' -S -c '{hungry}'")
 
     drawing = draw(digraph, tmp_path / "g.svg")
 

@@ -241,7 +241,7 @@ def facts(message: str) -> set[str]:
         for match in pattern.finditer(message):
             name = match["file"].rpartition("/")[2]
             found |= {f"{name}:{match['line']} in {match['function']}", match["code"] or ""}
-    for each in re.finditer(r"Recompiling function (\w+) in \S*?(\w+\.py:\d+)", message):
+    for each in re.finditer(r"Recompiling function (\w+) in .*?(\w+\.py:\d+)", message):
         found |= {each[1], each[2]}
     for each in re.finditer(r"expected ([\w.]+), actual ([\w.]+)", message):
         found |= {each[1], each[2]}
