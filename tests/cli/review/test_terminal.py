@@ -230,7 +230,7 @@ def test_the_picture_is_opened_in_the_browser_and_the_review_goes_on(
     review.shows(b"2 of 2 causes waiting")
     review.press("p")
     review.shows(b"opened ")
-    [picture] = map(Path, re.findall(rb"opened (\S+)", review.seen)[0].decode().splitlines())
+    [picture] = map(Path, re.findall(rb"opened ([^\s\x1b]+)", review.seen)[0].decode().splitlines())
     assert opened.read_text() == f"{picture.resolve().as_uri()}\n"
     assert few.directory not in picture.parents
     review.press("yq")
