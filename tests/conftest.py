@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 used[key] = used.get(key, False) or pattern in hits
             if patterns and bool(hits) == ("unless" in mark.kwargs):
                 item.own_markers.remove(mark)
+    # Another release of torch has other cases.
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    whole = whole and metadata.version("torch").startswith("2.13.")
     if whole and (unused := sorted(key for key, is_used in used.items() if not is_used)):
         lines = "\n".join(f"{test}: {pattern!r}" for test, pattern in unused)
         raise pytest.UsageError(f"marks `slow` with an id that no case of the test has:\n{lines}")

@@ -88,7 +88,13 @@ def mounted(pytester: pytest.Pytester, run: Run) -> Run:
     The first argument is a shell command between mounting and running. What is there afterwards is
     in the directory `after`.
     """
-    trial = ["unshare", "-rm", "sh", "-c", "mkdir -p there && mount -t tmpfs tmpfs there"]
+    trial = [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        "mkdir -p there && mount -t tmpfs tmpfs there && mount -o remount,ro there",
+    ]
     try:
         possible = subprocess.run(trial, cwd=pytester.path, capture_output=True, check=False)
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 import torch
 from projects import Run
 from torch import Tensor, nn
+from torch._C._dynamo.eval_frame import reset_code
+from torch._dynamo.external_utils import wrap_inline
 from torch.utils.flop_counter import FlopCounterMode
 from watching import eager_cases
 from watching.eager_cases import WAYS, beside, wavy
@@ -353,6 +355,14 @@ def test_a_call_inside_another_one_is_judged_by_itself() -> None:
     assert (call.function[:4], call.kind, call.count, call.calls) == ("wavy", "stance", 2, 2)
 
 
+@pytest.fixture
+def wrapper_as_before() -> Iterator[None]:
+    """Take the mark away that torch 2.13 leaves on the code that wraps its layers, for later tests."""
+    yield
+    reset_code(wrap_inline(len).__code__)
+
+
+@pytest.mark.usefixtures("wrapper_as_before")
 def test_a_layer_without_ops_makes_other_layers_of_torch_run_eagerly() -> None:
     """Both are wrapped in the same function, whose code torch 2.13 marks as skipped."""
     identity = torch.compile(nn.Identity(), backend="aot_eager")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -15,8 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     source, picture, kind = arguments
     import pygraphviz
 
-    graph = pygraphviz.AGraph(filename=source, encoding="UTF-8")
-    graph.draw(picture, format=kind, prog="dot")
+    graph = pygraphviz.AGraph(string=Path(source).read_text("utf-8"), encoding="UTF-8")
+    # Not `draw(picture)`: it opens the file in a way that Python before 3.11.3 cannot.
+    Path(picture).write_bytes(graph.draw(format=kind, prog="dot"))
     return 0
 
 
