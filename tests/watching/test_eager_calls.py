@@ -357,7 +357,7 @@ def test_a_call_inside_another_one_is_judged_by_itself() -> None:
 
 @pytest.fixture
 def wrapper_as_before() -> Iterator[None]:
-    """Take the mark away that torch 2.13 leaves on the code that wraps its layers, for later tests."""
+    """Take away the mark that torch 2.13 leaves on the code that wraps its layers."""
     yield
     reset_code(wrap_inline(len).__code__)
 
