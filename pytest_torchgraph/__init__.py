@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api.capture import GraphCapture as GraphCapture
     from .api.capture import capture as capture
-    from .api.comparison import Comparison as Comparison
-    from .api.comparison import compare as compare
-    from .api.existing import diff as diff
+    from .api.differences import compare as compare
+    from .api.differences import diff as diff
     from .api.existing import from_fx as from_fx
-    from .api.existing import load as load
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
     from .api.watch import watch as watch
@@ -25,12 +23,11 @@ if TYPE_CHECKING:
     from .errors import TorchGraphError as TorchGraphError
     from .graph.collectives import Collective as Collective
     from .graph.cost.cost import Cost as Cost
-    from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
+    from .graph.diff.findings import FilesDiff as FilesDiff
     from .graph.diff.findings import Finding as Finding
     from .graph.diff.findings import GraphDiff as GraphDiff
     from .graph.diff.findings import Place as Place
-    from .graph.diff.ranks import RanksDiff as RanksDiff
     from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -47,6 +44,7 @@ if TYPE_CHECKING:
     from .ops.names import OpCounts as OpCounts
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
+    from .ranks.ranks import load as load
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
@@ -59,17 +57,15 @@ __version__ = "0.2.0"
 
 _NAMES = {
     "api.capture": ("GraphCapture", "capture"),
-    "api.comparison": ("Comparison", "compare"),
-    "api.existing": ("diff", "from_fx", "load"),
+    "api.differences": ("compare", "diff"),
+    "api.existing": ("from_fx",),
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
     "graph.collectives": ("Collective",),
-    "graph.diff.causes": ("Cause",),
-    "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),
-    "graph.diff.ranks": ("RanksDiff",),
+    "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "graph.pattern": ("Match",),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),
@@ -81,7 +77,7 @@ _NAMES = {
     "mechanisms.torch_compile.inductor": ("Inductor",),
     "ops.names": ("OpCounts",),
     "ranks.capture_ranks": ("capture_ranks",),
-    "ranks.ranks": ("Ranks",),
+    "ranks.ranks": ("Ranks", "load"),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import TorchGraphError
 from .exit_codes import DIFFERENT, SAME, TROUBLE
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
-    from ..api.comparison import Comparison
+    from ..graph.diff.findings import GraphDiff
 
 
 def add_command(commands: Any) -> None:
@@ -42,50 +44,50 @@ def run(options: argparse.Namespace) -> int:
     """Print the comparison; a file that cannot be read is trouble, after all others were compared.
 
     Raises:
-        TorchGraphError: see `api.comparison.compare`.
+        TorchGraphError: see `api.differences.diff`, and for a file and a directory.
         OSError: for a path that is not there.
     """
-    from ..api.comparison import compare
+    from ..api.differences import diff
 
-    found = compare(options.old, options.new)
+    try:
+        found = diff(options.old, options.new)
+    except TypeError as error:
+        raise TorchGraphError(str(error)) from None
     if options.format == "json":
         print_json(_data(found))
     elif options.format == "markdown":
         print("\n".join(_markdown(found)))
     else:
-        print(found.to_text(limit=None) if options.all else found)
-    if found.unreadable:
+        print(f"{found.heading()}\n{found.to_text(limit=None)}" if options.all else found)
+    if found.files is not None and found.files.unreadable:
         return TROUBLE
     return DIFFERENT if found else SAME
 
 
-def _data(found: Comparison) -> dict[str, Any]:
-    return {
-        "causes": [cause.to_json() for cause in found.in_words()],
-        "compared": len(found.compared),
-        "changed": list(found.changed),
-        "added": list(found.added),
-        "removed": list(found.removed),
-        "renamed": list(found.renamed),
-        "counts": {file: list(lines) for file, lines in found.counts.items()},
-        "unreadable": dict(found.unreadable),
-        "releases": {file: list(pair) for file, pair in found.releases.items()},
-    }
+def _data(found: GraphDiff) -> dict[str, Any]:
+    data = found.to_json()
+    files = {**data["files"], "compared": len(data["files"]["compared"])}
+    return {"causes": data["findings"], **files}
 
 
-def _markdown(found: Comparison) -> list[str]:
+def _markdown(found: GraphDiff) -> list[str]:
     lines = [f"**{found.heading()}**"]
-    table = markdown_table(found.in_words())
+    table = markdown_table(found.findings)
     lines += ["", *table] if table else []
-    listed = [
+    files = found.files
+    assert files is not None
+    by_counts: dict[tuple[str, ...], list[str]] = {}
+    for file, counts in files.counts.items():
+        by_counts.setdefault(counts, []).append(file)
+    listed: list[tuple[str, Iterable[str]]] = [
         *(
-            (f"op counts: {'; '.join(map(markdown_code, counts))}", files)
-            for counts, files in found.files_by_counts().items()
+            (f"op counts: {'; '.join(map(markdown_code, counts))}", names)
+            for counts, names in by_counts.items()
         ),
-        ("added", found.added),
-        ("removed", found.removed),
-        ("other names, strides or devices alone", found.renamed),
-        ("cannot be read", tuple(found.unreadable.values())),
+        ("added", files.added),
+        ("removed", files.removed),
+        ("other names, strides or devices alone", files.renamed),
+        ("cannot be read", files.unreadable.values()),
     ]
-    items = [f"- {word}: {', '.join(map(markdown_code, files))}" for word, files in listed if files]
+    items = [f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in listed if names]
     return [*lines, "", *items] if items else lines

@@ -15,7 +15,6 @@ from .exit_codes import DIFFERENT, SAME
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
-    from ..graph.diff.causes import Cause
     from ..graph.diff.findings import GraphDiff
     from ..graph.text.parse import Document
     from ..graph.text.ranks import RanksDocument
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         TorchGraphError: for files with the graphs of other ranks, and for two empty files.
     """
-    from ..graph.diff.ranks import diff_of_ranks
+    from ..graph.diff.joining import of_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -52,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
     found = [(ranks, *_differences(before, after)) for ranks, before, after in pairs]
-    own = [(ranks, each) for ranks, each, _ in found]
-    difference = diff_of_ranks(own) if own[0][0] else own[0][1]
+    own = [(ranks, _named(each, options.new)) for ranks, each, _ in found]
+    difference = of_ranks(own) if own[0][0] else own[0][1]
     counts = [
         f"{format_ranks(ranks)}: {line}" if ranks else line
         for ranks, _, lines in found
@@ -63,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
     if note and options.format != "json":
         print(note)
     if options.format == "json":
-        print_json(_data(difference, counts, list(torch) if upgrade else None, str(options.new)))
+        print_json(_data(difference, counts, list(torch) if upgrade else None))
     else:
         lines = [upgrade] if upgrade else []
         if options.format == "markdown":
-            lines += _markdown(difference, str(options.new))
+            lines += _markdown(difference)
             lines += [f"- {markdown_code(line)}" for line in counts or ()]
         elif difference:
             every = difference.to_text(limit=len(difference.findings))
@@ -126,45 +125,23 @@ def _differences(old: Document, new: Document) -> tuple[GraphDiff | None, list[s
     return diff_graphs(old.graphs, new.graphs), []
 
 
+def _named(difference: GraphDiff | None, file: Path) -> GraphDiff | None:
+    """Return the difference with the name of the new file."""
+    if difference is None:
+        return None
+    findings = (replace(finding, files=(file.name,)) for finding in difference.findings)
+    return replace(difference, findings=tuple(findings))
+
+
 def _data(
-    difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None, file: str
+    difference: GraphDiff | None, counts: list[str] | None, releases: list[str] | None
 ) -> dict[str, Any]:
-    from ..graph.diff.causes import causes_of
-    from ..graph.diff.described import cause_in_words
-
-    findings = causes_of([(file, difference)]) if difference else ()
-    return {
-        "heading": difference.heading() if difference else "",
-        "findings": [
-            {**cause_in_words(each).to_json(), "ranks": _ranks(each, difference)}
-            for each in findings
-        ],
-        "counts": counts or [],
-        "releases": releases,
-    }
+    data = difference.to_json() if difference else {"heading": "", "findings": []}
+    return {**data, "counts": counts or [], "releases": releases}
 
 
-def _markdown(difference: GraphDiff | None, file: str) -> list[str]:
-    from ..graph.diff.causes import causes_of
-    from ..graph.diff.described import cause_in_words
-    from ..graph.diff.ranks import RanksDiff
-
+def _markdown(difference: GraphDiff | None) -> list[str]:
     if not difference:
         return []
-    causes = []
-    for cause in causes_of([(file, difference)]):
-        ranks = tuple(map(str, _ranks(cause, difference)))
-        causes.append(replace(cause_in_words(cause), files=ranks or cause.files))
-    noun = "rank" if isinstance(difference, RanksDiff) else "file"
-    return [f"**{difference.heading()}**", "", *markdown_table(causes, noun)]
-
-
-def _ranks(cause: Cause, difference: GraphDiff | None) -> list[int]:
-    """The ranks that have an edit; none of files that hold one capture."""
-    from ..graph.diff.ranks import RanksDiff
-
-    if not isinstance(difference, RanksDiff):
-        return []
-    own = {id(finding) for finding in cause.findings}
-    pairs = zip(difference.findings, difference.ranks, strict=True)
-    return sorted({rank for finding, ranks in pairs if id(finding) in own for rank in ranks})
+    noun = "rank" if difference.parts else "file"
+    return [f"**{difference.heading()}**", "", *markdown_table(difference.findings, noun)]

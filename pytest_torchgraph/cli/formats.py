@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..graph.diff.described import CauseInWords
+    from ..graph.diff.findings import Finding
 
 FORMATS = ("text", "markdown", "json")
 JSON_VERSION = 1
@@ -32,24 +32,26 @@ def print_json(data: dict[str, Any]) -> None:
     print(json.dumps({"version": JSON_VERSION, **data}, indent=2))
 
 
-def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[str]:
-    """The lines of a table with a row for each cause."""
+def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
+    """The lines of a table with a row for each finding, and the files, or ranks, that have it."""
     if not causes:
         return []
-    from ..graph.diff.cause_table import some
+    from ..graph.diff.joining import some
     from ..graph.diff.words import cost_text
 
     costs = [cost_text(cause.cost) for cause in causes]
     head, rule = ("cost | ", "---|") if any(costs) else ("", "")
     lines = [f"| change | where | places | {head}{noun}s |", f"|---|---|---:|{rule}---|"]
     for cause, cost in zip(causes, costs, strict=True):
-        where = markdown_code(cause.where)
-        if cause.sources:
-            where += f"<br>{some([markdown_code(line) for line in cause.sources], 1)}"
-        files = some([markdown_code(each) for each in cause.files], MAX_FILES)
-        what = markdown_code(f"{cause.first.sign} {cause.first.what}")
-        cells = (what, where, f"{cause.places:,}", *([cost] if any(costs) else []))
-        lines.append(f"| {' | '.join(cells)} | {len(cause.files):,}: {files} |")
+        data = cause.to_json()
+        where = markdown_code(data["where"])
+        if data["sources"]:
+            where += f"<br>{some([markdown_code(line) for line in data['sources']], 1)}"
+        having = [*map(str, data["ranks"])] if noun == "rank" else data["files"]
+        files = some([*map(markdown_code, having)], MAX_FILES)
+        what = markdown_code(f"{data['sign']} {data['what']}")
+        cells = (what, where, f"{data['places']:,}", *([cost] if any(costs) else []))
+        lines.append(f"| {' | '.join(cells)} | {len(having):,}: {files} |")
     return lines
 
 

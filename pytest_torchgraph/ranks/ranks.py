@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import GraphFormatError
 from ..graph.failures import UnexpectedOps, failed, shown_by
 from ..graph.text.files import parse_any_file, read_text
 from ..graph.text.ranks import RanksDocument, format_mesh
@@ -42,30 +41,10 @@ class Ranks(Sequence["Capture"]):
         self.mesh = dict(mesh)
         self.ranks = tuple(each.rank for each in captures)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Ranks:
-        """The ranks that a stored file holds; of `load`, the graphs of one capture.
-
-        Raises:
-            GraphFormatError: if the file is malformed, with line and column; and if it holds the
-                graphs of one capture, or op counts only.
-            OSError: if it cannot be read.
-        """
-        from ..api.existing import loaded
-
-        file = Path(path)
-        document = parse_any_file(read_text(file), file)
-        if not isinstance(document, RanksDocument):
-            raise GraphFormatError(
-                "the graphs of one capture, no ranks: read them with pytest_torchgraph.load",
-                path=str(path),
-            )
-        captures = []
-        for rank in document.ranks:
-            made = loaded(document.of_rank[rank], file)
-            made.settle(rank)
-            captures.append(made)
-        return cls(captures, document.mesh)
+    @staticmethod
+    def load(path: str | Path) -> Capture | Ranks:
+        """The same as `pytest_torchgraph.load`."""
+        return load(path)
 
     @overload
     def __getitem__(self, index: int) -> Capture: ...
@@ -267,7 +246,7 @@ class Ranks(Sequence["Capture"]):
         return list(groups.values())
 
     def _differences(self, captures: Sequence[Capture]) -> Iterator[str]:
-        from ..api.existing import diff
+        from ..api.differences import diff
 
         first, *others = classes_of(captures)
         waiting = self._waiting() if others else frozenset()
@@ -281,7 +260,7 @@ class Ranks(Sequence["Capture"]):
 
     def _first_difference(self, groups: Iterable[Sequence[Capture]]) -> UnexpectedOps:
         """The ops that one rank has and another one has not, of the first two that differ."""
-        from ..api.existing import diff
+        from ..api.differences import diff
 
         first, other, *_ = next(c for c in map(classes_of, groups) if len(c) > 1)
         one, two = first[0], other[0]
@@ -300,6 +279,28 @@ class Ranks(Sequence["Capture"]):
     def world_size(self) -> int:
         """How many ranks the mesh has, captured or not."""
         return math.prod(self.mesh.values())
+
+
+def load(path: str | Path) -> Capture | Ranks:
+    """Return the graphs that a `.tgraph` file holds: a `Capture`, or `Ranks` if it has ranks.
+
+    Raises:
+        GraphFormatError: if the file is malformed, with line and column; and if it holds op counts
+            only.
+        OSError: if it cannot be read.
+    """
+    from ..api.existing import loaded
+
+    file = Path(path)
+    document = parse_any_file(read_text(file), file)
+    if not isinstance(document, RanksDocument):
+        return loaded(document, file)
+    captures = []
+    for rank in document.ranks:
+        made = loaded(document.of_rank[rank], file)
+        made.settle(rank)
+        captures.append(made)
+    return Ranks(captures, document.mesh)
 
 
 def _only_in(found: GraphDiff) -> list[Node]:

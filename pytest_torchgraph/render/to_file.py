@@ -40,7 +40,8 @@ def render(
     Raises:
         ValueError: for another suffix, and for a heat of anything but graphs.
         CaptureError: for a heat of what is not known; see `Graph.to_dot`.
-        TorchGraphError: if neither `dot` nor pygraphviz is there, or both failed.
+        TorchGraphError: for the difference of directories; if neither `dot` nor pygraphviz is
+            there, or both failed.
     """
     path = Path(path)
     kind = format_of(path)
@@ -66,4 +67,8 @@ def _digraph(
         return program.to_dot(what, heat=heat)
     if heat is not None:
         raise ValueError(f"heat={heat!r} colours graphs, and this is none: leave it out")
-    return diff_to_dot(what) if isinstance(what, GraphDiff) else what
+    if not isinstance(what, GraphDiff):
+        return what
+    if what.files is not None and what.files.of_directories:
+        raise TorchGraphError("the files of directories have no common picture: draw two of them")
+    return diff_to_dot(what)

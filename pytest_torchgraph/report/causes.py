@@ -71,10 +71,10 @@ class FailedComparisons(Comparisons):
         """The lines of the section; none where at most one comparison failed."""
         if not self.causes:
             return
-        from ..graph.diff.cause_table import cause_lines
+        from ..graph.diff.joining import finding_lines
 
         yield from (f"torch {pair}" for pair in self.releases())
-        yield from cause_lines(self.causes, "test")
+        yield from finding_lines(self.causes, "test")
         if accept := self.accept():
             yield f"accept all:  {accept}"
         if review := review_command(self.config):

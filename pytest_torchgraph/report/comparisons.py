@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..snapshot.changes import brief
 from ..words import counted
 
 if TYPE_CHECKING:
-    from ..graph.diff.described import CauseInWords, Described
+    from ..graph.diff.findings import Finding
     from ..snapshot.compare import Mismatch
 
 Data = dict[str, Any]
@@ -26,21 +26,17 @@ def difference_data(mismatch: Mismatch) -> Data:
     Args:
         mismatch: the comparison.
     """
-    from ..graph.diff.described import described
-
-    findings = mismatch.findings
     return {
         "problem": mismatch.problem or "the graphs differ",
         "releases": mismatch.releases,
-        "findings": [described(each).data() for each in findings[:MAX_FINDINGS]],
-        "left": max(0, len(findings) - MAX_FINDINGS),
+        "difference": mismatch.diff.to_json(MAX_FINDINGS) if mismatch.diff else None,
     }
 
 
 def unknown_difference(mismatch: Mismatch) -> Data:
     """The same where finding out what differs failed."""
     problem = mismatch.problem or "what differs could not be found out"
-    return {"problem": problem, "releases": mismatch.releases, "findings": [], "left": 0}
+    return {"problem": problem, "releases": mismatch.releases, "difference": None}
 
 
 def headline(mismatch: Mismatch) -> str:
@@ -58,20 +54,24 @@ def headline(mismatch: Mismatch) -> str:
 
 def _what_of_ranks(mismatch: Mismatch) -> str:
     """What differs in any rank, in one line."""
-    from ..graph.diff.headings import heading
-
     problems = dict.fromkeys(part.problem for part in mismatch.parts if part.problem)
-    return "; ".join([*([heading(mismatch.findings)] if mismatch.findings else []), *problems])
+    return "; ".join([*([mismatch.diff.heading()] if mismatch.diff else []), *problems])
 
 
-def findings_of(data: Mapping[str, Any]) -> Iterator[Described]:
-    """The findings in what `difference_data` gave; where there are none, the problem."""
-    from ..graph.diff.described import Described, problem_described
+def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings in what `difference_data` gave; if there are none, the problem."""
+    from ..graph.diff.findings import Finding
+    from ..graph.diff.joining import problem_found
 
-    for finding in data["findings"]:
-        yield Described.from_data(finding)
-    if not data["findings"]:
-        yield problem_described(data["problem"])
+    if data["difference"] is None:
+        yield problem_found(data["problem"])
+        return
+    yield from map(Finding.from_json, data["difference"]["findings"])
+
+
+def left_out(data: Mapping[str, Any]) -> int:
+    """Return the number of findings that `difference_data` left out."""
+    return data["difference"]["left"] if data["difference"] else 0
 
 
 class Comparisons:
@@ -83,26 +83,26 @@ class Comparisons:
 
     def __init__(self, tests: Mapping[str, list[Data]] | None = None):
         self.tests: dict[str, list[Data]] = dict(tests or {})
-        self._every_cause: list[CauseInWords] | None = None
+        self._every_cause: Sequence[Finding] | None = None
 
     @property
-    def causes(self) -> list[CauseInWords]:
+    def causes(self) -> Sequence[Finding]:
         """The causes, those of most tests first; none where at most one comparison failed."""
         return self.every_cause if sum(map(len, self.tests.values())) > 1 else []
 
     @property
-    def every_cause(self) -> list[CauseInWords]:
+    def every_cause(self) -> Sequence[Finding]:
         """The same, also where one comparison failed."""
         if self._every_cause is None:
-            from ..graph.diff.described import causes_in_words
+            from ..graph.diff.joining import join
 
             upgraded = [
                 test for test, every in self.tests.items() if any(e["releases"] for e in every)
             ]
-            self._every_cause = causes_in_words([*self._items()], upgraded=upgraded)
+            self._every_cause = join([*self._items()], upgraded=upgraded)
         return self._every_cause
 
-    def _items(self) -> Iterator[tuple[str, Described]]:
+    def _items(self) -> Iterator[tuple[str, Finding]]:
         for test, every in sorted(self.tests.items()):
             for data in every:
                 yield from ((test, finding) for finding in findings_of(data))
@@ -115,7 +115,7 @@ class Comparisons:
 
     def heading(self) -> str:
         """How many causes there are in how many tests."""
-        left = sum(data["left"] for every in self.tests.values() for data in every)
+        left = sum(left_out(data) for every in self.tests.values() for data in every)
         more = f", {counted(left, 'further finding')} not listed" if left else ""
         size = f"{counted(len(self.causes), 'cause')} in {counted(len(self.tests), 'test')}"
         return f"{size}{more}"

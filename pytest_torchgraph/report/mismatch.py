@@ -17,7 +17,7 @@ import pytest
 from ..settings import config as settings
 from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, PENDING, REPLACED, STORED
 from ..snapshot.changes import brief
-from ..snapshot.compare import Mismatch, Part, findings_of_ranks
+from ..snapshot.compare import Mismatch, Part
 from ..words import format_ranks
 from . import artifacts
 from .comparisons import difference_data, headline, unknown_difference
@@ -250,7 +250,7 @@ def _add_to_page(
 
 def _findings(mismatch: Mismatch) -> list[str]:
     if mismatch.parts:
-        return [*_findings_of_ranks(mismatch.parts)]
+        return [*_findings_of_ranks(mismatch)]
     diff = mismatch.diff
     if not diff:
         return []
@@ -259,17 +259,18 @@ def _findings(mismatch: Mismatch) -> list[str]:
     return diff.to_text().splitlines()
 
 
-def _findings_of_ranks(parts: tuple[Part, ...]) -> Iterator[str]:
+def _findings_of_ranks(mismatch: Mismatch) -> Iterator[str]:
     """What differs, below the ranks in which it does; each finding once."""
     lines: dict[tuple[int, ...], list[str]] = {}
     problems: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for part in parts:
+    for part in mismatch.parts:
         if part.problem:
             problems.setdefault((part.problem, part.details), []).extend(part.ranks)
     for (problem, details), differing in problems.items():
         lines.setdefault(tuple(sorted(differing)), []).extend([problem, *details])
-    for finding, ranks in findings_of_ranks(parts):
-        lines.setdefault(ranks, []).extend(finding.to_text(limit=MAX_CHANGES).splitlines())
+    for finding in mismatch.findings:
+        own = lines.setdefault(finding.ranks or (), [])
+        own.extend(finding.to_text(limit=MAX_CHANGES).splitlines())
     for ranks, own in lines.items():
         yield f"{format_ranks(ranks)}:"
         yield from (f"  {line}" for line in own)

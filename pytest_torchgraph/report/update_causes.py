@@ -12,7 +12,7 @@ import pytest
 from ..snapshot.changes import brief
 from ..snapshot.run import RunRecord
 from ..words import counted
-from .comparisons import findings_of
+from .comparisons import findings_of, left_out
 
 
 def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
@@ -30,12 +30,11 @@ def report_causes(reporter: pytest.TerminalReporter, run: RunRecord) -> None:
 
 
 def _lines(run: RunRecord) -> Iterator[str]:
-    from ..graph.diff.cause_table import MAX_CAUSES, cause_head
-    from ..graph.diff.described import causes_in_words
+    from ..graph.diff.joining import MAX_CAUSES, finding_head, join
     from ..graph.diff.words import cost_text
 
     every = [(path, data) for path, tests in sorted(run.replaced.items()) for _, data in tests]
-    causes = causes_in_words(
+    causes = join(
         [(path, finding) for path, data in every for finding in findings_of(data)],
         upgraded=[path for path, data in every if data["releases"]],
     )
@@ -47,11 +46,11 @@ def _lines(run: RunRecord) -> Iterator[str]:
         yield f"torch {old} -> {new}"
     for cause in causes[:MAX_CAUSES]:
         tests = {test for path in cause.files for test, _ in run.replaced[path]}
-        yield f"{cause_head(cause)} of {counted(len(tests), 'test')}"
+        yield f"{finding_head(cause)} of {counted(len(tests), 'test')}"
         if costs := cost_text(cause.cost):
             yield f"    costs   {costs}"
     if left := causes[MAX_CAUSES:]:
         files = {path for cause in left for path in cause.files}
         yield f"... and {counted(len(left), 'more cause')} in {counted(len(files), 'file')}"
-    if lost := sum(data["left"] for _, data in every):
+    if lost := sum(left_out(data) for _, data in every):
         yield f"{counted(lost, 'further finding')} not listed"

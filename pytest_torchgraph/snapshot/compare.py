@@ -100,9 +100,11 @@ class Mismatch:
 
     @cached_property
     def diff(self) -> GraphDiff | None:
-        """The difference of the graphs of one program; None where only counts are stored, or
-        nothing is, and for ranks, whose differences are in `parts`.
-        """
+        """The difference of the graphs; `None` if only counts are stored, or nothing is."""
+        if self.parts:
+            from ..graph.diff.joining import of_ranks
+
+            return of_ranks((part.ranks, part.diff) for part in self.parts)
         if not isinstance(self.stored, Document) or not isinstance(self.subject, Subject):
             return None
         return _diff(self.stored, self.subject)
@@ -110,8 +112,6 @@ class Mismatch:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What differs; of ranks each finding once, however many have it."""
-        if self.parts:
-            return tuple(finding for finding, _ in findings_of_ranks(self.parts))
         return self.diff.findings if self.diff else ()
 
 
@@ -158,13 +158,6 @@ def _diff(stored: Document, subject: Subject) -> GraphDiff | None:
     from ..graph.diff.report import diff_graphs
 
     return diff_graphs(stored.graphs, subject.graphs)
-
-
-def findings_of_ranks(parts: tuple[Part, ...]) -> list[tuple[Finding, tuple[int, ...]]]:
-    """Each finding once, with the ranks that have it."""
-    from ..graph.diff.ranks import findings_of_ranks
-
-    return findings_of_ranks((part.ranks, part.diff) for part in parts)
 
 
 def same_text(stored: str, text: str) -> bool:

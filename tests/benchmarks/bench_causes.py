@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ from benchmarks.bench_mixed import edited, sites
 from benchmarks.timing import table
 from graph.edited_layers import Edit, Op, model_of
 
-from pytest_torchgraph import compare
+from pytest_torchgraph import diff
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
-from pytest_torchgraph.graph.diff.causes import Cause, causes_of
-from pytest_torchgraph.graph.diff.findings import GraphDiff
+from pytest_torchgraph.graph.diff.findings import Finding, GraphDiff
+from pytest_torchgraph.graph.diff.joining import join
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.format import format_document
 from pytest_torchgraph.graph.text.parse import parse_document
@@ -51,13 +51,16 @@ def stored(directory: Path) -> dict[str, tuple[Graph, ...]]:
 # -- two releases ----------------------------------------------------------------------------------
 
 
-def nodes_of(cause: Cause) -> int:
+def causes_of(
+    diffs: Iterable[tuple[str, GraphDiff]], upgraded: Collection[str] = ()
+) -> tuple[Finding, ...]:
+    items = [(name, finding) for name, diff in diffs for finding in diff.findings]
+    return join(items, upgraded=upgraded)
+
+
+def nodes_of(cause: Finding) -> int:
     """How many nodes a cause changed, with what follows from it."""
-    return sum(
-        len(place.changes) + len(place.consequences)
-        for finding in cause.findings
-        for place in finding.places
-    )
+    return sum(len(place.changes) + len(place.consequences) for place in cause.places)
 
 
 def releases(old: Path, new: Path) -> None:
@@ -69,7 +72,9 @@ def releases(old: Path, new: Path) -> None:
         some = [(name, diff) for name, diff in diffs if name.endswith(via) and diff]
         causes = causes_of(some, upgraded={name for name, _ in some})
         every = sum(map(nodes_of, causes))
-        shared = sum(nodes_of(each) for each in causes if len(each.files) > 1 or each.places > 1)
+        shared = sum(
+            nodes_of(each) for each in causes if len(each.files) > 1 or len(each.places) > 1
+        )
         findings = sum(len(diff.findings) for _, diff in some)
         share = f"{shared / every:.1%}" if every else "-"
         rows.append((via or "all", len(some), findings, len(causes), every, share))
@@ -141,7 +146,7 @@ def rewrite(old: Path) -> None:
                 found.append((name, diff))
         causes = causes_of(found)
         findings = sum(len(diff.findings) for _, diff in found)
-        rows.append((via, len(found), findings, sum(c.places for c in causes), len(causes)))
+        rows.append((via, len(found), findings, sum(len(c.places) for c in causes), len(causes)))
     table(("via", "models", "findings", "places", "causes"), rows)
 
 
@@ -198,7 +203,7 @@ def two_edits(graph: Graph, count: int, rng: random.Random) -> Iterator[tuple[Gr
 
 
 def files(count: int) -> None:
-    """Print how long `compare` takes with so many files, all of them different or most equal."""
+    """Print how long `diff` takes with so many files, all of them different or most equal."""
     layer = {k: Op(("sin", "cos", "relu", "abs")[k % 4], "mlp", (k - 1,)) for k in range(50)}
     edit = Edit("exchange", 10, "tanh")
     rows = []
@@ -213,9 +218,9 @@ def files(count: int) -> None:
                     text = format_document((graph,))
                     Path(directory, side, f"{k}.tgraph").write_text(text, encoding="utf-8")
             start = time.perf_counter()
-            found = compare(Path(directory, "old"), Path(directory, "new"))
+            found = diff(Path(directory, "old"), Path(directory, "new"))
             seconds = time.perf_counter() - start
-        rows.append((count, changed, len(found.causes), f"{seconds:.1f}"))
+        rows.append((count, changed, len(found.findings), f"{seconds:.1f}"))
     table(("files", "changed", "causes", "seconds"), rows)
     assert "torch" not in sys.modules
 

@@ -95,6 +95,7 @@ def test_json_of_compare_has_everything(
     assert data["version"] == 1
     (cause,) = data["causes"]
     assert cause.pop("cost")["saved_bytes"] == 0
+    assert cause.pop("identity")["edits"]
     assert cause == {
         "sign": "~",
         "what": "aten.relu -> aten.tanh",
@@ -104,6 +105,8 @@ def test_json_of_compare_has_everything(
         "before": "%fc/relu = aten.relu.default(%x) : f32[2, 4]",
         "after": "%fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "files": ["a.tgraph", "sub/b.tgraph"],
+        "modules": ["fc"],
+        "ranks": None,
     }
     assert (data["added"], data["removed"], data["compared"]) == (["c.tgraph"], [], 3)
     assert data["changed"] == ["a.tgraph", "d.tgraph", "sub/b.tgraph"]

@@ -102,7 +102,7 @@ def test_there_are_findings_exactly_where_graphs_differ(a: Graph, b: Graph) -> N
     found = difference(a, b)
     assert bool(found) == (a != b)
     assert bool(difference(b, a)) == (a != b)
-    assert bool(found) == bool(found.findings) == bool(str(found) != "no difference\nno difference")
+    assert bool(found) == bool(found.findings) == bool(str(found) != "no difference")
 
 
 @pytest.mark.slow("many random graphs")
@@ -124,7 +124,7 @@ def test_equal_graphs_have_no_difference(g: Graph, seed: int) -> None:
     rng = random.Random(seed)
     found = difference(g, shuffled(renamed(g, rng), rng))
     assert not found
-    assert str(found) == "no difference\nno difference"
+    assert str(found) == "no difference"
     assert (found.added, found.removed, found.changed, found.rewired) == ((), (), (), ())
 
 

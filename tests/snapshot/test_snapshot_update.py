@@ -340,7 +340,7 @@ def test_an_update_on_another_release_of_torch_says_so_and_v_lists_each_file(
     ("broken", "told"),
     [
         ("graph.diff.report.diff_graphs", "! what differs could not be found out  (2 places, *"),
-        ("graph.diff.described.causes_in_words", "*causes of this update are not known: Run*: x"),
+        ("graph.diff.joining.join", "*causes of this update are not known: Run*: x"),
     ],
 )
 def test_what_cannot_be_found_out_does_not_keep_an_update_from_ending(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...graph.diff.cause_table import some
+from ...graph.diff.joining import some
 from ...graph.diff.words import cost_text
 from ...words import counted
 from .difference import Difference
@@ -18,21 +18,21 @@ def cause_details(
     waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]
 ) -> list[str]:
     """What a cause is, what it costs, and in which tests and stored graphs it is."""
-    words = cause.words
-    lines = [f"{words.first.sign} {words.first.what}"]
-    if words.where:
-        lines.append(f"in      {words.where}")
-    if words.sources:
-        lines.append(f"line    {some(words.sources, MAX_SOURCES)}")
-    if words.first.before:
-        lines.append(f"before  {words.first.before}")
-    if words.first.after:
-        lines.append(f"after   {words.first.after}")
-    if costs := cost_text(words.cost):
+    words = cause.words.to_json()
+    lines = [f"{words['sign']} {words['what']}"]
+    if words["where"]:
+        lines.append(f"in      {words['where']}")
+    if words["sources"]:
+        lines.append(f"line    {some(words['sources'], MAX_SOURCES)}")
+    if words["before"]:
+        lines.append(f"before  {words['before']}")
+    if words["after"]:
+        lines.append(f"after   {words['after']}")
+    if costs := cost_text(cause.words.cost):
         lines.append(f"costs   {costs}")
     if note := notes(waiting, cause, states):
         lines.append(f"note    {note}")
-    files, places = counted(len(cause.updates), "graph"), counted(words.places, "place")
+    files, places = counted(len(cause.updates), "graph"), counted(words["places"], "place")
     lines += ["", f"{places} in {files}:"]
     for update in cause.updates:
         state, why = states[update.target]

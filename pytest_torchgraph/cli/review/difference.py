@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 
 from ...errors import GraphFormatError, TorchGraphError
-from ...graph.diff.described import Described, described, problem_described
-from ...graph.diff.identity import Identity
+from ...graph.diff.findings import Finding
+from ...graph.diff.joining import problem_found
 from ...report.comparisons import NOT_STORED, headline
 from ...snapshot.compare import Mismatch, compare, differing, read_stored
 from ...snapshot.pending import SavedUpdate, digest
@@ -31,7 +31,7 @@ class Difference:
 
     headline: str
     details: tuple[str, ...]
-    findings: tuple[Described, ...]
+    findings: tuple[Finding, ...]
     mismatch: Mismatch | None = None
     texts: tuple[str | None, str | None] = (None, None)
 
@@ -114,15 +114,15 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
             parts = tuple(differing(old, subject, detail))
             made = Mismatch("", saved.target, subject, problem, details, old, parts=parts)
     try:
-        findings = [described(finding) for finding in made.findings]
+        findings = made.findings
     except TorchGraphError as error:
-        findings, details = [], (*details, f"what differs could not be found out: {error}")
+        findings, details = (), (*details, f"what differs could not be found out: {error}")
     # Equal problems may be of different edits: op counts are in the details alone.
     words = "; ".join([made.problem or "the graphs differ", *details])
     return Difference(
         "; ".join([headline(made), *(line for line in details if line.startswith("detail "))]),
         details,
-        tuple(findings) or (_problem(words),),
+        findings or (_problem(words),),
         made,
         (stored, new),
     )
@@ -132,7 +132,6 @@ def _without_graphs(problem: str) -> Difference:
     return Difference(problem, (), (_problem(problem),))
 
 
-def _problem(text: str) -> Described:
+def _problem(text: str) -> Finding:
     """A problem in words, which is known again by all of its text."""
-    text = " ".join(text.split())
-    return replace(problem_described(text), identity=Identity(edits=(f"problem {text}",)))
+    return problem_found(text, limit=None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from ...graph.diff.cause_table import cause_lines
-from ...graph.diff.described import CauseInWords
+from ...graph.diff.findings import Finding
+from ...graph.diff.joining import finding_lines, joined
 from ...words import counted
 from ..formats import markdown_code, markdown_table
 from .waiting import NumberedCause, State, Waiting
@@ -22,7 +21,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
     states = waiting.states()
     yield heading(waiting, states)
     for cause in open_causes(waiting, states):
-        head, *rest = cause_lines([_left(cause, states)])
+        head, *rest = finding_lines([_left(cause, states)])
         yield f"{cause.number:>3}  {head}"
         yield from (f"   {line}" for line in rest)
         if note := notes(waiting, cause, states):
@@ -98,15 +97,9 @@ def heading(waiting: Waiting, states: dict[str, tuple[State, str]]) -> str:
     return f"{causes} in {counted(open_files, 'stored graph')}{cannot}{stored}"
 
 
-def _left(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> CauseInWords:
+def _left(cause: NumberedCause, states: dict[str, tuple[State, str]]) -> Finding:
     """What of a cause is still to be decided: its places and files without those accepted."""
-    updates = [update for update in cause.updates if states[update.target][0] != "stored"]
-    known = {id(finding) for update in updates for finding in update.findings}
-    return replace(
-        cause.words,
-        findings=tuple(each for each in cause.words.findings if id(each) in known),
-        files=tuple(update.target for update in updates),
-    )
+    return joined([item for item in cause.items if states[item[0]][0] != "stored"])
 
 
 def notes(waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]) -> str:

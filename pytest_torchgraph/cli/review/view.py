@@ -87,12 +87,12 @@ def _causes(session: Session, width: int, height: int) -> list[Line]:
     lines = []
     for k in range(first, first + count):
         cause = session.causes[k]
-        words = cause.words
+        words = cause.words.to_json()
         status = session.status(cause) or counted(len(cause.updates), "graph")
-        head = f"{'>' if k == session.selected else ' '} {cause.number:>2} {words.first.sign} "
-        where = f" in {words.where}" if words.where else ""
+        head = f"{'>' if k == session.selected else ' '} {cause.number:>2} {words['sign']} "
+        where = f" in {words['where']}" if words["where"] else ""
         room = width - len(head) - len(status) - 2
-        what = padded(f"{words.first.what}{where}", max(room, 8))
+        what = padded(f"{words['what']}{where}", max(room, 8))
         text = clipped(f"{head}{what}  {status}", width)
         lines.append(Line(padded(text, width), "selected" if k == session.selected else "plain"))
     return lines

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import OutsideRootError, TorchGraphError
-from ...graph.diff.described import CauseInWords, Described, causes_in_words
+from ...graph.diff.findings import Finding
+from ...graph.diff.joining import joined, same_edits
 from ...settings.paths import inside
 from ...snapshot.files import read_text
 from ...snapshot.pending import PENDING_SUFFIX, SavedUpdate, digest
@@ -51,7 +52,7 @@ class Update:
         return self.root / self.target
 
     @property
-    def findings(self) -> tuple[Described, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """What differs, in words; at least one."""
         return self.difference.findings
 
@@ -87,11 +88,13 @@ class NumberedCause:
         number: by which `accept --cause` knows it, from 1; the same as long as no run leaves other
             updates in the directory, whatever was accepted.
         words: the cause; its files are the stored files.
+        items: what it was joined of, see `joined`.
         updates: the updates that it is found in.
     """
 
     number: int
-    words: CauseInWords
+    words: Finding
+    items: tuple[tuple[str, Finding], ...]
     updates: tuple[Update, ...]
 
 
@@ -125,9 +128,12 @@ class Waiting:
         by_target = {update.target: update for update in self.updates}
         items = [(update.target, each) for update in self.updates for each in update.findings]
         upgraded = [update.target for update in self.updates if update.difference.is_upgrade]
+        groups = [[items[k] for k in group] for group in same_edits(items, upgraded=upgraded)]
+        found = [(joined(group), tuple(group)) for group in groups]
+        found.sort(key=lambda each: -len(each[0].files))
         return tuple(
-            NumberedCause(number, words, tuple(by_target[name] for name in words.files))
-            for number, words in enumerate(causes_in_words(items, upgraded=upgraded), 1)
+            NumberedCause(number, words, group, tuple(by_target[name] for name in words.files))
+            for number, (words, group) in enumerate(found, 1)
         )
 
     @cached_property

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ..cost.cost import UNKNOWN, Cost
 from ..equality.common import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node
-from .identity import Identity
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
+JSON_VERSION = 1
+"""The version of `GraphDiff.to_json`."""
+FILE_LISTS = ("compared", "changed", "added", "removed", "renamed")
+"""The attributes of `FilesDiff` that list files."""
 SIGNS: dict[ChangeKind, str] = {"added": "+", "removed": "-", "changed": "~", "rewired": ">"}
 
 
@@ -72,11 +75,40 @@ def _unknown() -> Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Tokens by which findings of several comparisons are known to be one edit; "" for none.
+
+    Of the graphs nothing but these tokens is left in another process: they are texts, the same in
+    every process.
+
+    Attributes:
+        edits: everything that the edit did as seen from its module, see `keys`, and the numbers of
+            the modules in this one: in a layer the edit of its third module is not that of its
+            first. One in common is enough.
+        line: the line of the user's code, if known, and which ops came and went there.
+        rewrite: one op was replaced by the same ones wherever it was: none of it is left.
+        release: which ops came and went; used only between releases of torch.
+        where: the nodes that were taken away or changed, by name, and which ops came and went:
+            alike also where the surroundings, which `edits` contains, differ, as in training and
+            inference. Used only where no comparison has two of these.
+    """
+
+    edits: tuple[str, ...] = ()
+    line: str = ""
+    rewrite: str = ""
+    release: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One edit, however many places it touches: the same edit in twelve layers has twelve.
 
+    An edit that several files have is one finding with the places of all.
+
     Attributes:
-        places: where the edit is found, at least one, in the order of the graphs.
+        places: where the edit is found, at least one, in the order of the graphs; none if it was
+            read from JSON.
         summary: what happened, where it is no matter of single nodes.
         of_graph: whether it is about a graph as a whole, that came, went, or ran another number of
             times.
@@ -84,8 +116,12 @@ class Finding:
             () of every other edit.
         like: paths of modules that were there before and are still, and that these are like, each
             one once; () where none is.
+        files: the files that have the edit, relative to the directories that were compared; of two
+            files the name of the new one; () if no files were compared.
+        ranks: the ranks that have it, ascending; `None` if no ranks were compared.
+        identity: by what the same edit is known in other comparisons; see `joining`.
         costs: what `cost` is read from.
-        identity: by what the same edit is known in other comparisons; see `causes`.
+        data: its plain data, if they were read from JSON or joined.
     """
 
     places: tuple[Place, ...]
@@ -93,8 +129,11 @@ class Finding:
     of_graph: bool = False
     modules: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
     identity: Identity = field(default=Identity(), repr=False, compare=False)
     costs: Callable[[], Cost] = field(default=_unknown, repr=False, compare=False)
+    data: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     @property
     def cost(self) -> Cost:
@@ -149,6 +188,34 @@ class Finding:
         """The user's line of the primary node, where one is known: stored graphs have none."""
         return self.changes[0].node.source
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the finding in words, as plain data of bounded size.
+
+        The keys: `sign`, of the kind of change, see `SIGNS`; `what` the edit did, as
+        `aten.gelu -> aten.relu`; `where`, its modules abridged, and `modules`, the first ones;
+        `places`, their number; `cost`, with `flops` and `saved_bytes`; `sources`, the lines of the
+        user's code, if known; `before` and `after`, the primary node, "" if there is none; `files`;
+        `ranks`; and `identity`, by which `joining.join` knows the same edit.
+        """
+        from .joining import finding_data
+
+        return finding_data(self) if self.data is None else dict(self.data)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """Return the finding that `to_json` gave the data of, without its nodes."""
+        identity, ranks = data["identity"], data["ranks"]
+        cost = Cost(**data["cost"])
+        return cls(
+            (),
+            summary=data["what"],
+            files=tuple(data["files"]),
+            ranks=None if ranks is None else tuple(ranks),
+            identity=Identity(**{**identity, "edits": tuple(identity["edits"])}),
+            costs=lambda: cost,
+            data=data,
+        )
+
     def to_text(self, limit: int = 4) -> str:
         """This finding in a few lines: places, before, after, what else, cost, what follows.
 
@@ -157,9 +224,10 @@ class Finding:
         Args:
             limit: how many further nodes, and how many consequences, are listed.
         """
+        from .joining import finding_lines
         from .words import finding_text
 
-        return finding_text(self, limit)
+        return finding_text(self, limit) if self.places else "\n".join(finding_lines([self]))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -212,19 +280,55 @@ class PairDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphDiff:
-    """What distinguishes two graphs, or two captures; false where nothing does.
+class FilesDiff:
+    """The files that were compared, by their paths relative to the directories.
 
     Attributes:
-        findings: one for each edit with all its places, in the order of the graph.
+        compared: the files that both sides have.
+        changed: those of them whose graphs or op counts differ.
+        added: the files that only the new side has.
+        removed: the files that only the old side has.
+        renamed: files whose texts differ and whose graphs do not: in names, strides or devices.
+        unreadable: maps a file that cannot be read or is malformed, on either side, to the reason.
+        counts: maps files, of which one holds op counts alone, to the lines that differ.
+        releases: maps files that were captured by different releases of torch to these.
+        of_directories: True unless two files were named.
+    """
+
+    compared: tuple[str, ...]
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    releases: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    of_directories: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.counts or self.unreadable)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GraphDiff:
+    """The difference of two graphs, captures, ranks, files or directories; false if there is none.
+
+    Attributes:
+        findings: one for each edit with all its places, in the order of the graph; of directories
+            those in most files first.
         graphs: the raw lists, for each pair of graphs that differ.
+        files: the files that were compared; `None` if none were.
+        parts: of ranks, each class of ranks whose graphs are equal on either side, and its
+            difference, if there is one.
     """
 
     findings: tuple[Finding, ...]
-    graphs: tuple[PairDiff, ...] = field(default=(), repr=False)
+    graphs: tuple[PairDiff, ...] = ()
+    files: FilesDiff | None = None
+    parts: tuple[tuple[tuple[int, ...], GraphDiff], ...] = field(default=(), compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.findings)
+        return bool(self.findings or self.files)
 
     @property
     def added(self) -> tuple[Node, ...]:
@@ -251,24 +355,55 @@ class GraphDiff:
 
         `1 edit in 12 places: aten.gelu -> aten.relu in encoder.layer.{0 … 11}.act`; of modules that
         came or went `1 module added: encoder.layer.12, like encoder.layer.11 (118 ops)`. Whole
-        graphs are counted behind: `1 edit: aten.relu removed in fc; 1 graph added`.
+        graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. Of directories
+        the files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
         """
-        from .headings import heading
+        from .headings import diff_heading
 
-        return heading(self.findings)
+        return diff_heading(self)
 
-    def to_text(self, limit: int = 10) -> str:
-        """All findings as text, at most `limit` of them in full."""
-        shown = [
-            finding.to_text(limit=4 if len(self.findings) <= 3 else 1)
-            for finding in self.findings[:limit]
-        ]
-        if len(self.findings) > limit:
-            shown.append(f"... and {len(self.findings) - limit} more findings")
-        return "\n".join(shown) or "no difference"
+    def to_text(self, limit: int | None = 10) -> str:
+        """All findings as text, below the ranks and with the files that have them.
+
+        Args:
+            limit: how many findings are listed, and how many of the other files; `None` for all.
+        """
+        from .headings import diff_text
+
+        return diff_text(self, limit)
+
+    def to_json(self, limit: int | None = None) -> dict[str, Any]:
+        """Return the difference as plain data: the one form in which it is sent and stored.
+
+        The keys: `version`, counted up if a key changes its meaning or goes; `heading`; `findings`,
+        see `Finding.to_json`; `left`, the number of findings that `limit` leaves out; and `files`,
+        with the attributes of `FilesDiff`, `None` if no files were compared.
+
+        Args:
+            limit: the number of findings that are listed; `None` for all.
+        """
+        files = self.files
+        return {
+            "version": JSON_VERSION,
+            "heading": self.heading(),
+            "findings": [finding.to_json() for finding in self.findings[:limit]],
+            "left": len(self.findings[limit:]) if limit is not None else 0,
+            "files": None
+            if files is None
+            else {
+                **{name: [*getattr(files, name)] for name in FILE_LISTS},
+                "unreadable": dict(files.unreadable),
+                "counts": {file: [*lines] for file, lines in files.counts.items()},
+                "releases": {file: [*pair] for file, pair in files.releases.items()},
+            },
+        }
+
+    def __repr__(self) -> str:
+        return f"<GraphDiff: {self.heading()}>"
 
     def __str__(self) -> str:
-        return f"{self.heading()}\n{self.to_text()}"
+        # Without a difference heading and text are the same words, or the text is empty.
+        return "\n".join(dict.fromkeys(filter(None, (self.heading(), self.to_text()))))
 
 
 def ops_of(changes: Iterable[Change]) -> list[Change]:

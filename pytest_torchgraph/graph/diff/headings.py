@@ -1,14 +1,15 @@
-"""The heading of a difference: edits and places counted, and what changed, in one line."""
+"""The heading and the text of a difference."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ...words import counted, format_ranks
 from ..model import Node
 from ..module_paths import common_path
 from ..text.format import format_name, format_op
-from .findings import SIGNS, Finding, ops_of
+from .findings import SIGNS, FilesDiff, Finding, GraphDiff, ops_of
 from .words import TOP, count_changes, places_text
 
 MAX_NAMED = 3
@@ -19,8 +20,72 @@ MAX_NAMED_OPS = 2
 """How many ops are named that went, or that came in their place; more are counted."""
 
 
-def heading(findings: Sequence[Finding]) -> str:
+def diff_heading(diff: GraphDiff) -> str:
     """See `GraphDiff.heading`."""
+    files = diff.files
+    if files is None or not (files.of_directories or files.counts):
+        return heading(diff.findings)
+    if not files.of_directories:
+        return "; ".join([*([heading(diff.findings)] if diff.findings else []), "op counts differ"])
+    parts = []
+    if files.changed:
+        verb = "differs" if len(files.changed) == 1 else "differ"
+        causes = f" by {counted(len(diff.findings), 'cause')}" if diff.findings else ""
+        total = counted(len(files.compared), "file")
+        parts.append(f"{len(files.changed):,} of {total} {verb}{causes}")
+    for word, names in (("added", files.added), ("removed", files.removed)):
+        if names:
+            parts.append(f"{counted(len(names), 'file')} {word}")
+    if files.unreadable:
+        parts.append(f"{counted(len(files.unreadable), 'file')} cannot be read")
+    return "; ".join(parts) or f"no difference in {counted(len(files.compared), 'file')}"
+
+
+def diff_text(diff: GraphDiff, limit: int | None) -> str:
+    """See `GraphDiff.to_text`."""
+    files = diff.files
+    if files is not None and files.of_directories:
+        return "\n".join(_directories(diff, files, limit))
+    lines = [] if files is None else [line for lines in files.counts.values() for line in lines]
+    groups: dict[tuple[int, ...] | None, list[Finding]] = {}
+    for finding in diff.findings:
+        groups.setdefault(finding.ranks, []).append(finding)
+    for ranks, findings in groups.items():
+        shown = findings[:limit]
+        texts = [finding.to_text(limit=4 if len(findings) <= 3 else 1) for finding in shown]
+        if left := len(findings) - len(shown):
+            texts.append(f"... and {left} more findings")
+        if ranks is not None:
+            lines.append(f"{format_ranks(ranks)}:")
+            texts = [f"  {line}" for text in texts for line in text.splitlines()]
+        lines += texts
+    return "\n".join(lines) or "no difference"
+
+
+def _directories(diff: GraphDiff, files: FilesDiff, limit: int | None) -> Iterator[str]:
+    from .joining import finding_lines, some
+
+    if releases := dict.fromkeys(files.releases.values()):
+        yield f"torch {some([f'{old} -> {new}' for old, new in releases], limit)}"
+    yield from finding_lines(diff.findings, limit=limit)
+    by_counts: dict[tuple[str, ...], list[str]] = {}
+    for file, lines in files.counts.items():
+        by_counts.setdefault(lines, []).append(file)
+    for lines, named in [*by_counts.items()][:limit]:
+        yield f"~ op counts: {some(lines, limit)}"
+        yield f"    in {some(named, limit)}"
+    for sign, word, names in (
+        ("+", "added", files.added),
+        ("-", "removed", files.removed),
+        ("=", "other names, strides or devices alone", files.renamed),
+    ):
+        if names:
+            yield f"{sign} {word}: {some(names, limit)}"
+    yield from (f"! {problem}" for problem in files.unreadable.values())
+
+
+def heading(findings: Sequence[Finding]) -> str:
+    """Return the edits and their places counted and named; see `GraphDiff.heading`."""
     if not findings:
         return "no difference"
     modules = [finding for finding in findings if finding.modules]

@@ -13,8 +13,7 @@ from ..model import Graph
 from ..module_paths import OwnModule, common_path
 from ..text.format import format_node
 from .calls import METHODS
-from .findings import Change, Finding, Place, ops_of
-from .identity import Identity
+from .findings import Change, Finding, Identity, Place, ops_of
 from .keys import EditKeys, without_derived
 from .origins import Origins
 from .paths import is_index, path_of

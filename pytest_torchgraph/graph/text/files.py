@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from ...errors import GraphFormatError
-from .parse import Document, parse_document
+from .parse import Document
 from .ranks import RanksDocument, parse_text
-
-Parsed = TypeVar("Parsed")
 
 
 def read_text(path: Path) -> str:
@@ -26,27 +22,13 @@ def read_text(path: Path) -> str:
         raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
 
 
-def parse_file(text: str, path: Path) -> Document:
-    """The document of a file's text.
-
-    Raises:
-        GraphFormatError: for a malformed text, with the path and the position; and for a file with
-            the graphs of several ranks.
-    """
-    return _parsed(parse_document, text, path)
-
-
 def parse_any_file(text: str, path: Path) -> Document | RanksDocument:
     """The document of a file's text, which may have the graphs of several ranks.
 
     Raises:
         GraphFormatError: for a malformed text, with the path and the position.
     """
-    return _parsed(parse_text, text, path)
-
-
-def _parsed(parse: Callable[[str], Parsed], text: str, path: Path) -> Parsed:
     try:
-        return parse(text)
+        return parse_text(text)
     except GraphFormatError as error:
         raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None

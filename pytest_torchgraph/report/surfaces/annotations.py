@@ -14,7 +14,7 @@ from typing import Literal
 from ...audit.facts import CauseKind
 from ...audit.outcome import Outcome
 from ...audit.summary import causes_over_tests
-from ...graph.diff.cause_table import some
+from ...graph.diff.joining import some
 from ...words import counted
 from .document import NOWHERE, Place, changes_over_tests, describe_over_tests, place_of_cause
 from .workspace import Workspace

@@ -17,7 +17,7 @@ from pytest_torchgraph.cli.main import main
 from pytest_torchgraph.cli.review import accepting
 from pytest_torchgraph.cli.review.session import Session
 from pytest_torchgraph.cli.review.waiting import read_waiting
-from pytest_torchgraph.graph.diff.described import problem_described
+from pytest_torchgraph.graph.diff.joining import problem_found
 from pytest_torchgraph.snapshot import files
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
@@ -52,7 +52,7 @@ class Place:
     def leave(self, name: str, target: str, old: str | None, new: str | None, **more: Any) -> Path:
         """Leave an artifact in the form of version 1, with words that are not true."""
         digest = None if old is None else sha256(old.encode("utf-8", "surrogateescape")).hexdigest()
-        lie = {**problem_described(LIE).data(), "source": "lie.py:1"}
+        lie = {**problem_found(LIE).to_json(), "source": "lie.py:1"}
         data = {
             "torchgraph_update": 1,
             "test": "test_a.py::test_good",

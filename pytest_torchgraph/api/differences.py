@@ -1,0 +1,374 @@
+"""`diff`: what distinguishes graphs, captures, ranks, stored files and directories of these."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GraphFormatError, TorchGraphError
+from ..graph.diff.counts import differing_counts
+from ..graph.diff.findings import FilesDiff, GraphDiff
+from ..graph.diff.joining import join, of_ranks
+from ..graph.diff.ranks import refuse_other_ranks, same_ranks
+from ..graph.diff.report import diff_graphs
+from ..graph.equality.common import as_captured
+from ..graph.model import Graph, Result
+from ..graph.text.files import parse_any_file, read_text
+from ..graph.text.parse import Document
+from ..graph.text.ranks import RanksDocument
+from ..words import format_ranks
+from .many_ranks import ManyRanks, are_ranks
+
+if TYPE_CHECKING:
+    from .result import Capture
+
+SUFFIX = ".tgraph"
+_DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
+_ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
+
+Classes = list[tuple[tuple[int, ...], tuple[Graph, ...]]]
+"""Ranks with equal graphs, and these graphs."""
+
+
+def diff(a: Any, b: Any = None) -> GraphDiff:
+    """Return the structural difference from `a` to `b`; false if they have the same dataflow.
+
+    Of two captures it covers the `program`: what ran eagerly is compared with what ran eagerly, and
+    how often it ran. If one of two graphs knows no shape at all, as the result of a
+    `torch.fx.Transformer`, their shapes and dtypes are not compared.
+
+    Of ranks each edit is one finding, whose `ranks` have it. Of directories, with those below them,
+    files of the same relative path are compared, each edit is one finding, whose `files` have it,
+    and `GraphDiff.files` lists files that only one side has and those that cannot be read. Paths
+    are compared without importing torch.
+
+    Args:
+        a, b: two graphs or captures (a `Graph`, a `Capture`, or what `from_fx` takes), two `Ranks`,
+            or the paths of two `.tgraph` files or of two directories. A graph, a capture or
+            `Ranks` is also compared with the path of a file. Without `b`, `a` is a directory
+            that `--torchgraph-artifacts` wrote: what was stored is compared with what was captured.
+
+    Raises:
+        TypeError: for anything else, as ranks and a capture, a file and a directory, or a file
+            alone.
+        GraphFormatError: if a file is malformed, with line and column; if two files hold one
+            capture and ranks, or other ranks.
+        TorchGraphError: for ranks of another mesh, for other ranks, and for none; for two
+            directories without any `.tgraph` file: nothing would have been compared.
+        AssertionError: for two watches of which neither saw a graph, with the cause.
+        OSError: for a path that does not exist or cannot be read.
+    """
+    if b is None:
+        return _diff_artifacts(a)
+    if _is_path(a) and _is_path(b):
+        return _diff_paths(Path(a), Path(b))
+    if _is_path(a) or _is_path(b):
+        path, live = (a, b) if _is_path(a) else (b, a)
+        document = _document_beside(Path(path), live)
+        a, b = (document, b) if _is_path(a) else (a, document)
+    if _has_ranks(a) and _has_ranks(b):
+        return _diff_ranks(a, b)
+    if _has_ranks(a) or _has_ranks(b):
+        other = type(b if _has_ranks(a) else a).__name__
+        raise TypeError(
+            f"ranks are compared with ranks, not with a {other}: for one of them, ranks[0] is the "
+            "capture of the first"
+        )
+    before, after = _graphs_of(a), _graphs_of(b)
+    if not (before or after):
+        from ..checks.compilation import need_graphs
+
+        need_graphs(a)
+    if len(before) == len(after) == 1:
+        old, new = _comparable(before[0], after[0])
+        return diff_graphs((old,), (new,))
+    return diff_graphs(before, after)
+
+
+def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = None) -> GraphDiff:
+    """Return `diff(old, new)` of two paths.
+
+    .. deprecated:: 0.3
+       Use `diff`, whose `findings` are what were causes, and whose `files` lists the others.
+    """
+    warnings.warn(
+        "pytest_torchgraph.compare is deprecated: use pytest_torchgraph.diff, which takes files "
+        "and directories",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return diff(old, new)
+
+
+def _is_path(side: Any) -> bool:
+    return isinstance(side, str | os.PathLike)
+
+
+def _document_beside(path: Path, live: Any) -> Document | RanksDocument:
+    """Read the file that a graph, a capture or ranks are compared with."""
+    if path.is_dir():
+        raise TypeError(
+            f"{path} is a directory, and a {type(live).__name__} is compared with a {SUFFIX} file"
+        )
+    document = parse_any_file(read_text(path), path)
+    if isinstance(document, RanksDocument) != are_ranks(live):
+        kinds = ("ranks", "one capture")
+        ours, theirs = kinds if are_ranks(live) else kinds[::-1]
+        raise TypeError(f"{path} holds the graphs of {theirs}, and the other side those of {ours}")
+    if not document.graphs:
+        raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
+    return document
+
+
+def _graphs_of(side: Any) -> tuple[Graph, ...]:
+    if isinstance(side, Graph):
+        return (side,)
+    if isinstance(side, Document):
+        return side.graphs
+    from .existing import graphs_of
+
+    return graphs_of(side)
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+
+def _has_ranks(side: Any) -> bool:
+    return isinstance(side, RanksDocument) or are_ranks(side)
+
+
+def _diff_ranks(a: RanksDocument | ManyRanks, b: RanksDocument | ManyRanks) -> GraphDiff:
+    """Compare ranks, each pair of classes of equal ranks once."""
+    refuse_other_ranks(a, b)
+    return of_ranks(
+        (sorted(shared), diff_graphs(before, after))
+        for ranks, before in _classes(a)
+        for others, after in _classes(b)
+        if (shared := {*ranks}.intersection(others))
+    )
+
+
+def _classes(side: RanksDocument | ManyRanks) -> Classes:
+    if isinstance(side, RanksDocument):
+        return [(each.ranks, each.document.graphs) for each in side.sections]
+    classes: dict[Capture, list[int]] = {}
+    for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
+        classes.setdefault(capture, []).append(rank)
+    return [(tuple(ranks), capture.program) for capture, ranks in classes.items()]
+
+
+# -- graphs without shapes -------------------------------------------------------------------------
+
+
+def _comparable(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Return two graphs without results if only one of them has some; their bodies likewise."""
+    if _has_results(a) != _has_results(b):
+        if not (a.given and b.given):
+            a, b = as_captured(a), as_captured(b)
+        a, b = _without_results(a), _without_results(b)
+    if not a.subgraphs or not b.subgraphs:
+        return a, b
+    of_a = {body.name: body for body in a.subgraphs}
+    of_b = {body.name: body for body in b.subgraphs}
+    for name in of_a.keys() & of_b.keys():
+        of_a[name], of_b[name] = _comparable(of_a[name], of_b[name])
+    return (
+        replace(a, subgraphs=tuple(of_a.values())),
+        replace(b, subgraphs=tuple(of_b.values())),
+    )
+
+
+def _has_results(graph: Graph) -> bool:
+    """Return True if a result is known beside those of attributes, which need no pass."""
+    return any(_is_known(node.result) for node in graph.nodes if node.kind != "get_attr")
+
+
+def _is_known(result: Result) -> bool:
+    return any(map(_is_known, result)) if isinstance(result, tuple) else result is not None
+
+
+def _without_results(graph: Graph) -> Graph:
+    nodes = [
+        node
+        if graph.given and node.kind == "get_attr"
+        else replace(node, result=() if isinstance(node.result, tuple) else None)
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+# -- files and directories -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The difference of two files.
+
+    Attributes:
+        diff: the difference of their graphs.
+        counts: the lines that differ of op counts, if one of them holds op counts alone.
+        releases: the releases of torch, if they differ.
+        renamed: True if the texts differ and the graphs do not.
+    """
+
+    diff: GraphDiff = field(default_factory=lambda: GraphDiff(()))
+    counts: tuple[str, ...] = ()
+    releases: tuple[str, str] | None = None
+    renamed: bool = False
+
+
+def _diff_paths(before: Path, after: Path) -> GraphDiff:
+    if before.is_dir() != after.is_dir():
+        for path in (before, after):
+            path.stat()  # says which one is not there
+        kinds = ("a directory", "a file") if before.is_dir() else ("a file", "a directory")
+        raise TypeError(
+            f"{before} is {kinds[0]} and {after} is {kinds[1]}: compare two files, or two "
+            "directories"
+        )
+    if before.is_dir():
+        return _diff_directories(_files(before), _files(after), f"in {before}, nor in {after}")
+    name = after.name
+    pair = _compare_files(before, after, {})
+    findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
+    files = replace(_files_diff({name: pair}), compared=(name,), of_directories=False)
+    return replace(pair.diff, findings=findings, files=files)
+
+
+def _diff_artifacts(directory: Any) -> GraphDiff:
+    """Compare the stored with the received texts of a directory of artifacts."""
+    if not _is_path(directory):
+        raise TypeError(f"diff takes two sides, or a directory: not a {type(directory).__name__}")
+    path = Path(directory)
+    path.stat()
+    if not path.is_dir():
+        raise TypeError(f"{directory} is a file: say what to compare it with")
+    every = _files(path)
+    expected, received = (
+        {name.removesuffix(end): path for name, path in every.items() if name.endswith(end)}
+        for end in (f".expected{SUFFIX}", f".received{SUFFIX}")
+    )
+    where = f"in {directory}: no test left its texts there"
+    return _diff_directories(expected, received, where)
+
+
+def _diff_directories(
+    files: Mapping[str, Path], others: Mapping[str, Path], where: str
+) -> GraphDiff:
+    """Compare the files of two sides that have the same name.
+
+    Args:
+        files, others: the old files and the new ones, by their names.
+        where: where they were looked for, to say that there are none.
+    """
+    if not files and not others:
+        raise TorchGraphError(f"there is no {SUFFIX} file {where}")
+    pairs: dict[str, _Pair] = {}
+    known: dict[tuple[str, str], _Pair] = {}
+    unreadable: dict[str, str] = {}
+    for name in [name for name in files if name in others]:
+        try:
+            pairs[name] = _without_graphs(_compare_files(files[name], others[name], known))
+        except GraphFormatError as error:
+            unreadable[name] = str(error)
+        except OSError as error:
+            unreadable[name] = f"{error.filename or name}: {error.strerror or error}"
+    listed = replace(
+        _files_diff(pairs),
+        compared=tuple(name for name in files if name in others),
+        added=tuple(name for name in others if name not in files),
+        removed=tuple(name for name in files if name not in others),
+        unreadable=unreadable,
+    )
+    items = [(name, finding) for name, pair in pairs.items() for finding in pair.diff.findings]
+    raw = tuple(graphs for pair in pairs.values() for graphs in pair.diff.graphs)
+    return GraphDiff(join(items, upgraded=listed.releases.keys()), raw, listed)
+
+
+def _files_diff(pairs: Mapping[str, _Pair]) -> FilesDiff:
+    return FilesDiff(
+        compared=tuple(pairs),
+        changed=tuple(name for name, pair in pairs.items() if pair.diff or pair.counts),
+        renamed=tuple(name for name, pair in pairs.items() if pair.renamed),
+        counts={name: pair.counts for name, pair in pairs.items() if pair.counts},
+        releases={name: pair.releases for name, pair in pairs.items() if pair.releases},
+    )
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    """Return the files below a directory by their paths relative to it, sorted by these."""
+    found = (path for path in directory.rglob(f"*{SUFFIX}") if not path.is_dir())
+    named = {_shown(path.relative_to(directory).as_posix()): path for path in found}
+    return dict(sorted(named.items()))
+
+
+def _shown(path: str) -> str:
+    """Return a path that can be printed: bytes in it that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair]) -> _Pair:
+    """Compare two files.
+
+    Args:
+        before, after: the files.
+        known: texts that were compared, for tests that store the same graphs; updated.
+    """
+    texts = read_text(before), read_text(after)
+    if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
+        return _Pair()
+    if texts not in known:
+        known[texts] = _compare_texts(texts, before, after)
+    return known[texts]
+
+
+def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
+    old, new = parse_any_file(texts[0], before), parse_any_file(texts[1], after)
+    torch = old.header.torch, new.header.torch
+    releases = torch if all(torch) and torch[0] != torch[1] else None
+    if isinstance(old, Document) and isinstance(new, Document):
+        diff, lines = _compare_programs(old, new)
+        return _Pair(
+            diff or GraphDiff(()), tuple(lines), releases, renamed=diff is not None and not diff
+        )
+    if isinstance(old, Document) or isinstance(new, Document):
+        one, ranks = (before, after) if isinstance(old, Document) else (after, before)
+        problem = f"the graphs of one capture, and {ranks} has those of ranks"
+        raise GraphFormatError(problem, path=str(one))
+    try:
+        pairs = [(ranks, *_compare_programs(*both)) for ranks, *both in same_ranks(old, new)]
+    except TorchGraphError as error:
+        raise GraphFormatError(str(error), path=str(after)) from None
+    found = of_ranks((ranks, diff) for ranks, diff, _ in pairs)
+    counts = [f"{format_ranks(ranks)}: {line}" for ranks, _, lines in pairs for line in lines]
+    return _Pair(found, tuple(counts), releases, renamed=not found and not counts)
+
+
+def _compare_programs(old: Document, new: Document) -> tuple[GraphDiff | None, Sequence[str]]:
+    if (old.counts or new.counts) and not (old.graphs and new.graphs):
+        return None, differing_counts(old, new)
+    return diff_graphs(old.graphs, new.graphs), ()
+
+
+def _without_graphs(pair: _Pair) -> _Pair:
+    """Return the difference of two of many files without their graphs, which need much memory."""
+    for finding in pair.diff.findings:
+        _ = finding.cost  # computed of the matched nodes, which it lets go
+    graphs: Iterable[Any] = (replace(each, before=None, after=None) for each in pair.diff.graphs)
+    return replace(pair, diff=GraphDiff(pair.diff.findings, tuple(graphs)))
+
+
+def _is_document(text: str) -> bool:
+    """Return True if a text looks like stored graphs, and need not be read to be equal."""
+    return _DOCUMENT.match(text) is not None and "\n<<<<<<< " not in text
+
+
+def _comparable_text(text: str) -> tuple[str, str]:
+    """Return a document without its origin, the mechanism and the release of torch."""
+    header, _, body = text.partition("\n\n")
+    return _ORIGIN.sub("", header).rstrip(" ,\n"), body

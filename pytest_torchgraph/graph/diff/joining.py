@@ -1,0 +1,255 @@
+"""Findings of several comparisons as one, and a finding as plain data.
+
+An edit that occurs in forty files, or on eight ranks, is one finding with their names. Findings
+come as they were made, or as their plain data from another process: both are joined by their
+`identity`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ...words import counted
+from ..cost.cost import sum_of
+from ..text.format import format_node
+from .abridged import abridged
+from .findings import Finding, GraphDiff, Identity
+from .headings import edit_name
+from .words import cost_text, sides, sign_of
+
+MAX_TEXT = 160
+"""How many characters of a node or a line of code are kept."""
+MAX_MODULES = 64
+"""How many modules of a finding are kept."""
+MAX_CAUSES = 10
+"""How many findings are listed; the others are counted."""
+MAX_FILES = 3
+"""How many files, or tests, are named of a finding."""
+
+
+def finding_data(finding: Finding) -> dict[str, Any]:
+    """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
+    source = finding.source
+    modules = dict.fromkeys(place.module for place in finding.places if place.module)
+    simple = not finding.summary
+    before, after, _ = sides(finding)
+    return _data(
+        sign=sign_of(finding),
+        what=shortened(edit_name(finding)),
+        modules=[*modules][:MAX_MODULES] if simple else [],
+        places=len(finding.places),
+        cost=asdict(finding.cost),
+        sources=[shortened(f"{source}: {source.code.strip()}".rstrip(": "))] if source else [],
+        before=shortened(format_node(before)) if simple and before else "",
+        after=shortened(format_node(after)) if simple and after else "",
+        files=[*finding.files],
+        ranks=None if finding.ranks is None else [*finding.ranks],
+        identity=asdict(finding.identity),
+    )
+
+
+def _data(**data: Any) -> dict[str, Any]:
+    data["identity"]["edits"] = [*data["identity"]["edits"]]
+    return {**data, "where": abridged(data["modules"])}
+
+
+def problem_found(problem: str, limit: int | None = MAX_TEXT) -> Finding:
+    """Return the finding of a comparison that failed without any; equal problems are one.
+
+    Args:
+        problem: what is wrong.
+        limit: how many characters of it tell two problems apart; None for all.
+    """
+    problem = " ".join(problem.split())
+    tokens = Identity(edits=(f"problem {problem if limit is None else shortened(problem)}",))
+    data = _data(
+        sign="!",
+        what=shortened(problem),
+        modules=[],
+        places=1,
+        cost={"flops": None, "saved_bytes": None},
+        sources=[],
+        before="",
+        after="",
+        files=[],
+        ranks=None,
+        identity=asdict(tokens),
+    )
+    return Finding.from_json(data)
+
+
+def joined(group: Sequence[tuple[str, Finding]]) -> Finding:
+    """Return the findings of one edit as one, with the places of all.
+
+    Args:
+        group: of each finding the label of its comparison (a file, a test), and the finding; at
+            least one.
+    """
+    findings = [finding for _, finding in group]
+    known = [finding.to_json() for finding in findings]
+    files = [*dict.fromkeys(label for label, _ in group)]
+    ranks = sorted({rank for finding in findings for rank in finding.ranks or ()})
+    cost = sum_of(finding.cost for finding in findings)
+    are_of_ranks = any(finding.ranks is not None for finding in findings)
+    data = _data(
+        **{
+            **{key: value for key, value in known[0].items() if key != "where"},
+            **{key: _union(known, key) for key in ("modules", "sources")},
+            "places": sum(each["places"] for each in known),
+            "cost": asdict(cost),
+            "files": files,
+            "ranks": ranks if are_of_ranks else None,
+        }
+    )
+    return replace(
+        findings[0],
+        places=tuple(place for finding in findings for place in finding.places),
+        modules=tuple(path for finding in findings for path in finding.modules),
+        files=tuple(files),
+        ranks=tuple(ranks) if are_of_ranks else None,
+        costs=lambda: cost,
+        data=data,
+    )
+
+
+def _union(known: Iterable[dict[str, Any]], key: str) -> list[str]:
+    return [*dict.fromkeys(value for each in known for value in each[key])]
+
+
+def join(
+    items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
+) -> tuple[Finding, ...]:
+    """Return each edit of several comparisons once, those in most of them first.
+
+    Two findings are one if they are one edit of the same code, or on one line of it; if they put
+    the same ops in the place of nodes of the same names; or if files that differ in their findings
+    say that one op was replaced by others everywhere. Two different edits are never one.
+
+    Args:
+        items: of each finding the label of its comparison (a file, a test), and the finding.
+        upgraded: the labels of those whose two sides were captured by different releases of torch.
+            Of these the same ops that came and went are one edit in whatever modules: a release
+            rewrites ops wherever they are.
+    """
+    found = [joined([items[k] for k in group]) for group in same_edits(items, upgraded=upgraded)]
+    return tuple(sorted(found, key=lambda finding: -len(finding.files)))
+
+
+def same_edits(
+    items: Sequence[tuple[str, Finding]], *, upgraded: Collection[str] = ()
+) -> list[list[int]]:
+    """Return the numbers of the items that are one edit, in the order of their first ones.
+
+    Args:
+        items, upgraded: see `join`.
+    """
+    leader = list(range(len(items)))
+
+    def find(k: int) -> int:
+        while leader[k] != k:
+            leader[k] = leader[leader[k]]
+            k = leader[k]
+        return k
+
+    def unite(k: int, other: int) -> None:
+        k, other = sorted((find(k), find(other)))
+        leader[other] = k
+
+    first: dict[str, int] = {}
+    rewrites: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
+    upgraded = frozenset(upgraded)
+    for k, (label, finding) in enumerate(items):
+        identity = finding.identity
+        for token in filter(None, (*identity.edits, identity.line)):
+            unite(first.setdefault(token, k), k)
+        if token := identity.release if label in upgraded else identity.rewrite:
+            rewrites.setdefault(token, []).append(k)
+        if identity.where:
+            places.setdefault(identity.where, []).append(k)
+    for members in rewrites.values():
+        # Two edits that the same files have may well be two: only a file that has one of them
+        # without the other says that both have a common cause.
+        files: dict[int, set[str]] = {}
+        for k in members:
+            files.setdefault(find(k), set()).add(items[k][0])
+        if len(set(map(frozenset, files.values()))) > 1:
+            for k in members:
+                unite(members[0], k)
+    for members in places.values():
+        if len({items[k][0] for k in members}) == len(members):
+            for k in members:
+                unite(members[0], k)
+    groups: dict[int, list[int]] = {}
+    for k in range(len(items)):
+        groups.setdefault(find(k), []).append(k)
+    return [*groups.values()]
+
+
+def of_ranks(diffs: Iterable[tuple[Sequence[int], GraphDiff | None]]) -> GraphDiff:
+    """Return the difference of several ranks: each edit once, with the ranks that have it.
+
+    Args:
+        diffs: ranks with equal graphs on either side, and how these differ.
+    """
+    parts = [(tuple(sorted(ranks)), diff) for ranks, diff in diffs if diff]
+    found: dict[str, tuple[Finding, list[int]]] = {}
+    for ranks, diff in parts:
+        for finding in diff.findings:
+            key = json.dumps(finding.to_json())
+            found.setdefault(key, (finding, []))[1].extend(ranks)
+    return GraphDiff(
+        tuple(replace(finding, ranks=tuple(sorted(ranks))) for finding, ranks in found.values()),
+        tuple(pair for _, diff in parts for pair in diff.graphs),
+        parts=tuple(parts),
+    )
+
+
+def finding_lines(
+    findings: Sequence[Finding], noun: str = "file", limit: int | None = MAX_CAUSES
+) -> Iterator[str]:
+    """Yield a few lines for each finding of several files.
+
+    Args:
+        findings: those in most files first.
+        noun: what the files are.
+        limit: how many findings are listed, and of each not all files; None for everything.
+    """
+    for finding in findings[:limit]:
+        data = finding.to_json()
+        yield finding_head(finding, noun)
+        if data["sources"]:
+            yield f"    {some(data['sources'], None if limit is None else 1)}"
+        for word in ("before", "after"):
+            if data[word]:
+                yield f"    {word:<6}  {data[word]}"
+        if costs := cost_text(finding.cost):
+            yield f"    costs   {costs}{' in all' * (len(finding.files) > 1)}"
+        yield f"    in {some(finding.files, None if limit is None else MAX_FILES)}"
+    if limit is not None and len(findings) > limit:
+        left = findings[limit:]
+        files = len({file for finding in left for file in finding.files})
+        yield f"... and {counted(len(left), 'more cause')} in {counted(files, noun)}"
+
+
+def finding_head(finding: Finding, noun: str = "file") -> str:
+    """Return one line: `~ aten.gelu -> aten.relu in h.{0 … 11}.act (480 places, 40 files)`."""
+    data = finding.to_json()
+    size = f"{counted(data['places'], 'place')}, {counted(len(finding.files), noun)}"
+    where = f" in {data['where']}" if data["where"] else ""
+    return f"{data['sign']} {data['what']}{where}  ({size})"
+
+
+def some(items: Sequence[str], limit: int | None) -> str:
+    """Return the first of several texts, long ones cut, and the number of the others."""
+    more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
+    named = items if limit is None else [shortened(item) for item in items[:limit]]
+    return ", ".join(named) + more
+
+
+def shortened(text: str) -> str:
+    """Return a text, or its beginning if it is longer than `MAX_TEXT`."""
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 2]} …"

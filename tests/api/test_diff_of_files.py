@@ -1,0 +1,326 @@
+"""`diff` of two files, or of the files of two directories, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from projects import GRAPHS
+
+from pytest_torchgraph import (
+    FilesDiff,
+    Finding,
+    Graph,
+    GraphDiff,
+    GraphFormatError,
+    TorchGraphError,
+    compare,
+    diff,
+)
+from pytest_torchgraph.render.to_file import render
+
+COUNTS = "torchgraph 1\nvia aot, torch 2.13.0, detail ops\n\nforward {\n  1 aten.sin.default\n}\n"
+RANKS = """torchgraph 3
+via aot, torch 2.13.0
+mesh tp=4
+
+ranks 0-1
+
+forward {
+  %x = input : f32[2, 4]
+  %sin = aten.sin.default(%x) : f32[2, 4]
+  return %sin
+}
+
+ranks 2-3
+
+forward {
+  %x = input : f32[2, 4]
+  %cos = aten.cos.default(%x) : f32[2, 4]
+  return %cos
+}
+"""
+OTHER = RANKS.replace("cos", "exp")
+
+exec(GRAPHS, stored := {"__name__": "graphs"})
+text = stored["text"]
+
+
+def directory(path: Path, files: dict[str, str]) -> Path:
+    path.mkdir()
+    for name, content in files.items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    return path
+
+
+def compared(tmp_path: Path, old: dict[str, str], new: dict[str, str]) -> GraphDiff:
+    return diff(directory(tmp_path / "old", old), directory(tmp_path / "new", new))
+
+
+def files_of(found: GraphDiff) -> FilesDiff:
+    assert found.files is not None
+    return found.files
+
+
+def test_one_edit_in_many_files_is_one_finding_with_all_of_them(tmp_path: Path) -> None:
+    names = [f"tests/__snapshots__/test_{k}/step.tgraph" for k in range(40)]
+    found = compared(
+        tmp_path,
+        {name: text("sin", "gelu", "cos") for name in names} | {"same.tgraph": text("relu")},
+        {name: text("sin", "relu", "cos") for name in names} | {"same.tgraph": text("relu")},
+    )
+    assert found
+    (finding,) = found.findings
+    assert finding.files == tuple(sorted(names))
+    assert len(finding.places) == 40
+    assert finding.before.op == "aten.gelu.default"  # type: ignore[union-attr]
+    assert files_of(found).changed == finding.files
+    lines = str(found).splitlines()
+    assert lines[0] == "40 of 41 files differ by 1 cause"
+    assert lines[1] == "~ aten.gelu -> aten.relu in layer.1  (40 places, 40 files)"
+    assert lines[-1].endswith("step.tgraph and 37 more")
+    assert len(lines) == 5
+
+
+def test_findings_are_in_the_order_of_how_many_files_they_are_in(tmp_path: Path) -> None:
+    old = {"a.tgraph": text("sin"), "b.tgraph": text("cos"), "c.tgraph": text("cos")}
+    new = {"a.tgraph": text("exp"), "b.tgraph": text("tanh"), "c.tgraph": text("tanh")}
+    found = compared(tmp_path, old, new)
+    assert [finding.files for finding in found.findings] == [
+        ("b.tgraph", "c.tgraph"),
+        ("a.tgraph",),
+    ]
+
+
+def test_a_file_on_one_side_is_listed_and_is_a_difference(tmp_path: Path) -> None:
+    both = {"a.tgraph": text("sin")}
+    found = compared(
+        tmp_path, both | {"x/gone.tgraph": text("cos")}, both | {"x/came.tgraph": text("cos")}
+    )
+    assert found
+    assert (files_of(found).added, files_of(found).removed) == (
+        ("x/came.tgraph",),
+        ("x/gone.tgraph",),
+    )
+    assert files_of(found).changed == ()
+    assert str(found).splitlines() == [
+        "1 file added; 1 file removed",
+        "+ added: x/came.tgraph",
+        "- removed: x/gone.tgraph",
+    ]
+
+
+def test_a_malformed_file_is_named_and_hides_no_other_difference(tmp_path: Path) -> None:
+    broken = text("sin").replace("%x = input", "%x = ")
+    found = compared(
+        tmp_path,
+        {"a.tgraph": text("sin"), "b.tgraph": text("sin"), "c.tgraph": "\n"},
+        {"a.tgraph": broken, "b.tgraph": text("cos"), "c.tgraph": "\n"},
+    )
+    assert found
+    assert list(files_of(found).unreadable) == ["a.tgraph", "c.tgraph"]
+    assert "a.tgraph:5:" in files_of(found).unreadable["a.tgraph"]
+    assert [finding.files for finding in found.findings] == [("b.tgraph",)]
+    assert "2 files cannot be read" in found.heading()
+    assert f"! {tmp_path}" in str(found)
+
+
+@pytest.mark.parametrize("mark", ["<<<<<<< HEAD\n", ""])
+def test_the_same_malformed_text_on_both_sides_is_no_equality(tmp_path: Path, mark: str) -> None:
+    bad = text("sin").replace("  return", f"{mark}  rturn")
+    files = {"a.tgraph": bad if mark else bad.replace(" {\n", "\n")}
+    assert list(files_of(compared(tmp_path, files, files)).unreadable) == ["a.tgraph"]
+
+
+def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
+    new = directory(tmp_path / "new", {})
+    (new / "a.tgraph").symlink_to(tmp_path / "nowhere")
+    found = diff(old, new)
+    assert list(files_of(found).unreadable) == ["a.tgraph"]
+    assert "No such file" in files_of(found).unreadable["a.tgraph"]
+
+
+def test_nothing_to_compare_is_an_error(tmp_path: Path) -> None:
+    empty = directory(tmp_path / "empty", {"readme.txt": "nothing"})
+    with pytest.raises(TorchGraphError, match=r"there is no \.tgraph file in .*empty"):
+        diff(empty, empty)
+    file = directory(tmp_path / "one", {"a.tgraph": text("sin")}) / "a.tgraph"
+    for pair in ((empty, tmp_path / "none"), (tmp_path / "none", file)):
+        with pytest.raises(FileNotFoundError):
+            diff(*pair)
+    assert files_of(diff(empty, file.parent)).added == ("a.tgraph",)
+
+
+def test_two_files_are_compared_and_a_malformed_one_raises(tmp_path: Path) -> None:
+    where = directory(tmp_path / "d", {"a.tgraph": text("sin"), "b.tgraph": text("cos"), "c": "no"})
+    found = diff(str(where / "a.tgraph"), where / "b.tgraph")
+    assert [finding.files for finding in found.findings] == [("b.tgraph",)]
+    assert not diff(where / "a.tgraph", where / "a.tgraph")
+    with pytest.raises(GraphFormatError, match="c:1:1"):
+        diff(where / "a.tgraph", where / "c")
+
+
+def test_equal_graphs_are_no_difference_whatever_their_origin_and_names(tmp_path: Path) -> None:
+    other = text("sin").replace("via aot", "via dispatch").replace("2.13.0", "2.15.0")
+    found = compared(
+        tmp_path,
+        {"a.tgraph": text("sin"), "b.tgraph": text("sin")},
+        {"a.tgraph": other, "b.tgraph": text("sin").replace("layer.0", "block.0")},
+    )
+    assert not found
+    assert files_of(found).renamed == ("b.tgraph",)
+    assert str(found).splitlines() == [
+        "no difference in 2 files",
+        "= other names, strides or devices alone: b.tgraph",
+    ]
+
+
+def test_a_new_release_of_torch_joins_what_it_did_everywhere(tmp_path: Path) -> None:
+    """The clone goes from two places that have nothing else in common."""
+    old = {"a.tgraph": text("sin", "clone", "cos"), "b.tgraph": text("exp", "relu", "clone")}
+    new = {"a.tgraph": text("sin", "cos"), "b.tgraph": text("exp", "relu")}
+    assert len(compared(tmp_path, old, new).findings) == 2
+    (tmp_path / "later").mkdir()
+    later = {name: each.replace("2.13.0", "2.15.0") for name, each in new.items()}
+    found = compared(tmp_path / "later", old, later)
+    assert [finding.files for finding in found.findings] == [("a.tgraph", "b.tgraph")]
+    assert set(files_of(found).releases.values()) == {("2.13.0", "2.15.0")}
+    assert "torch 2.13.0 -> 2.15.0" in str(found)
+
+
+def test_op_counts_are_compared_where_one_file_holds_them_alone(tmp_path: Path) -> None:
+    files = dict.fromkeys(("a.tgraph", "b.tgraph", "c.tgraph"), COUNTS)
+    new = {"a.tgraph": text("cos"), "b.tgraph": text("sin"), "c.tgraph": text("cos")}
+    found = compared(tmp_path, files, new)
+    assert found
+    assert files_of(found).changed == ("a.tgraph", "c.tgraph")
+    assert files_of(found).counts["a.tgraph"][0] == "forward: aten.cos.default  0 -> 1"
+    assert str(found).splitlines() == [
+        "2 of 3 files differ",
+        "~ op counts: forward: aten.cos.default  0 -> 1, forward: aten.sin.default  1 -> 0",
+        "    in a.tgraph, c.tgraph",
+    ]
+
+
+def test_artifacts_are_compared_with_what_was_stored(tmp_path: Path) -> None:
+    files = {
+        "a.expected.tgraph": text("sin"),
+        "a.received.tgraph": text("cos"),
+        "b.received.tgraph": text("sin"),
+    }
+    found = diff(directory(tmp_path / "art", files))
+    assert [finding.files for finding in found.findings] == [("a",)]
+    assert files_of(found).added == ("b",)
+    with pytest.raises(TorchGraphError, match=r"no \.tgraph file in .*: no test left its texts"):
+        diff(directory(tmp_path / "none", {"a.tgraph": text("sin")}))
+
+
+def test_paths_are_compared_without_importing_torch(tmp_path: Path) -> None:
+    new = directory(tmp_path / "new", {"a.tgraph": text("sin")})
+    old = directory(tmp_path / "old", {"a.tgraph": text("cos")})
+    code = (
+        "import sys, pytest_torchgraph as t\n"
+        f"assert len(t.diff({str(old)!r}, {str(new)!r}).findings) == 1\n"
+        "print([m for m in ('torch', 'pytest', 'numpy') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_mixtures_of_sides_are_type_errors(tmp_path: Path) -> None:
+    file = directory(tmp_path / "one", {"a.tgraph": text("sin"), "r.tgraph": RANKS}) / "a.tgraph"
+    graph = Graph.from_text(text("sin"))
+    for pair, message in (
+        ((file.parent, file), r"is a directory and .*a\.tgraph is a file"),
+        ((file, file.parent), r"a\.tgraph is a file and .* is a directory"),
+        ((file,), r"a\.tgraph is a file: say what to compare it with"),
+        ((graph,), "diff takes two sides, or a directory: not a Graph"),
+        ((graph, file.parent), r"is a directory, and a Graph is compared with a \.tgraph file"),
+        ((file.parent, graph), r"is a directory, and a Graph is compared with a \.tgraph file"),
+        ((graph, file.parent / "r.tgraph"), "holds the graphs of ranks, and the other side"),
+        ((graph, 3), "expected a Capture, a Graph"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            diff(*pair)
+    with pytest.raises(FileNotFoundError):
+        diff(graph, tmp_path / "none.tgraph")
+
+
+def test_a_graph_is_compared_with_a_file_from_either_side(tmp_path: Path) -> None:
+    where = directory(tmp_path / "one", {"a.tgraph": text("sin"), "counts.tgraph": COUNTS})
+    graph = Graph.from_text(text("cos"))
+    for found in (diff(graph, where / "a.tgraph"), diff(str(where / "a.tgraph"), graph)):
+        (finding,) = found.findings
+        assert (finding.files, finding.ranks, found.files) == ((), None, None)
+    assert not diff(Graph.from_text(text("sin")), where / "a.tgraph")
+    with pytest.raises(GraphFormatError, match="op counts only"):
+        diff(graph, where / "counts.tgraph")
+
+
+def test_files_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
+    where = directory(
+        tmp_path / "d", {"a.tgraph": RANKS, "b.tgraph": OTHER, "c.tgraph": text("sin")}
+    )
+    found = diff(where / "a.tgraph", where / "b.tgraph")
+    (finding,) = found.findings
+    assert (finding.files, finding.ranks) == (("b.tgraph",), (2, 3))
+    assert str(found).splitlines()[1] == "ranks 2-3:"
+    other = directory(tmp_path / "e", {"a.tgraph": OTHER})
+    (finding,) = diff(where, other).findings
+    assert (finding.files, finding.ranks) == (("a.tgraph",), (2, 3))
+    with pytest.raises(GraphFormatError, match="the graphs of one capture"):
+        diff(where / "a.tgraph", where / "c.tgraph")
+
+
+def test_a_difference_is_plain_data(tmp_path: Path) -> None:
+    found = compared(
+        tmp_path,
+        {"a.tgraph": text("sin"), "b.tgraph": text("sin"), "c.tgraph": "no", "d.tgraph": COUNTS},
+        {
+            "a.tgraph": text("cos"),
+            "b.tgraph": text("cos"),
+            "c.tgraph": "no",
+            "d.tgraph": text("exp"),
+        },
+    )
+    data = json.loads(json.dumps(found.to_json()))
+    assert data["version"] == 1
+    assert data["heading"] == found.heading()
+    assert [Finding.from_json(each).files for each in data["findings"]] == [
+        ("a.tgraph", "b.tgraph")
+    ]
+    assert data["files"]["changed"] == ["a.tgraph", "b.tgraph", "d.tgraph"]
+    assert data["files"]["unreadable"].keys() == {"c.tgraph"}
+    assert data["files"]["counts"]["d.tgraph"] == [*files_of(found).counts["d.tgraph"]]
+    alone = diff(Graph.from_text(text("sin")), Graph.from_text(text("cos"))).to_json()
+    assert (alone["files"], alone["findings"][0]["files"]) == (None, [])
+    assert json.dumps(alone)
+
+
+def test_nodes_that_differ_are_known_of_all_files(tmp_path: Path) -> None:
+    names = ("a.tgraph", "b.tgraph")
+    found = compared(
+        tmp_path,
+        {name: text("sin") for name in names},
+        {name: text("sin", "cos") for name in names},
+    )
+    assert [node.op for node in found.added] == ["aten.cos.default"] * 2
+    with pytest.raises(TorchGraphError, match="have no common picture"):
+        render(found, tmp_path / "x.dot")
+
+
+def test_compare_is_diff_with_a_warning(tmp_path: Path) -> None:
+    old = directory(tmp_path / "old", {"a.tgraph": text("sin")})
+    new = directory(tmp_path / "new", {"a.tgraph": text("cos")})
+    with pytest.warns(DeprecationWarning, match=r"use pytest_torchgraph\.diff"):
+        found = compare(old, new)
+    assert found.to_json() == diff(old, new).to_json()
