@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
-from ..graph.diff.findings import Change, ChangeKind, PairDiff
+from ..graph.diff.findings import Change, ChangeKind, GraphPair
 from ..graph.model import Graph, Node
 from .layout.fold import FoldedGraph, FoldedNode, Value
 from .layout.sides import OnlySide
@@ -54,7 +54,7 @@ class OverlaidEdge(NamedTuple):
 
 
 class Overlay:
-    """The two graphs of a `PairDiff` as one, from which `difference` makes drawables and edges.
+    """The two graphs of a `GraphPair` as one, from which `difference` makes drawables and edges.
 
     Args:
         pair: the graphs, and the nodes that differ.
@@ -74,7 +74,7 @@ class Overlay:
         operands, users: the nodes at the tails and the heads of each node's edges.
     """
 
-    def __init__(self, pair: PairDiff, changes: Iterable[Change] = ()):
+    def __init__(self, pair: GraphPair, changes: Iterable[Change] = ()):
         self.pair = pair
         self._further = list(changes)
         self.old = FoldedGraph(pair.before or EMPTY)

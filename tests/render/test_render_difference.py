@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_torchgraph.graph import Finding, Graph, GraphDiff, Node, Ref, Source, TensorMeta
-from pytest_torchgraph.graph.diff.findings import Change, PairDiff, Place, one_place
+from pytest_torchgraph.graph.diff.findings import Change, GraphPair, Place, one_place
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.render.difference import diff_to_dot
@@ -38,10 +38,10 @@ def graph(nodes: list[Node], kind: str = "forward") -> Graph:
     return Graph((*nodes, output), name=kind, kind=kind, level="aot")  # type: ignore[arg-type]
 
 
-def difference(pair: PairDiff, *consequences: PairDiff) -> GraphDiff:
+def difference(pair: GraphPair, *consequences: GraphPair) -> GraphDiff:
     """One finding of all changes in `pair`, the others being its consequences."""
 
-    def changes(pair: PairDiff) -> tuple[Change, ...]:
+    def changes(pair: GraphPair) -> tuple[Change, ...]:
         name = (pair.after or pair.before).name  # type: ignore[union-attr]
         return (
             *(Change("changed", name, a, b) for a, b in pair.changed),
@@ -62,7 +62,7 @@ def inserted(module: str = "", length: int = 0) -> GraphDiff:
     old = graph(chain(*before, "sin", "cos", *behind, module=module))
     new = graph(chain(*before, "sin", "clone", "cos", *behind, module=module))
     return difference(
-        PairDiff(old, new, added=(new["clone"],), rewired=((old["cos"], new["cos"]),))
+        GraphPair(old, new, added=(new["clone"],), rewired=((old["cos"], new["cos"]),))
     )
 
 
@@ -87,7 +87,7 @@ def test_a_rewired_node_has_a_sign_and_both_its_operands(look):
 def test_a_removed_node_stands_where_it_was(look):
     old, new = graph(chain("sin", "clone", "cos")), graph(chain("sin", "cos"))
 
-    seen = look(diff_to_dot(difference(PairDiff(old, new, removed=(old["clone"],)))))
+    seen = look(diff_to_dot(difference(GraphPair(old, new, removed=(old["clone"],)))))
 
     assert seen.box("- aten.clone")["color"] == RED
     assert seen.edge("aten.sin", "- aten.clone")["style"] == "dashed"
@@ -117,7 +117,7 @@ def test_a_changed_node_shows_what_it_was_and_what_it_is(look, change, expected)
     old = graph(nodes)
     new = graph([nodes[0], replace(nodes[1], **change), nodes[2]])
 
-    pair = PairDiff(old, new, changed=((old["sin"], new["sin"]),))
+    pair = GraphPair(old, new, changed=((old["sin"], new["sin"]),))
     seen = look(diff_to_dot(difference(pair)))
 
     assert expected in seen.boxes
@@ -129,7 +129,7 @@ def test_constants_that_look_alike_when_rounded_are_shown_in_full(look):
     old = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345678))])
     new = graph([nodes[0], replace(nodes[1], args=(Ref("x"), 0.12345679))])
 
-    pair = PairDiff(old, new, changed=((old["sin"], new["sin"]),))
+    pair = GraphPair(old, new, changed=((old["sin"], new["sin"]),))
     (shown,) = (text for text in look(diff_to_dot(difference(pair))).boxes if "~" in text)
 
     assert "5678" in shown
@@ -144,7 +144,7 @@ def test_an_added_parameter_is_a_signed_line_in_its_user(look):
     old = graph([x, call("add", "aten.add.Tensor", Ref("x"), Ref("x"))])
     new = graph([x, weight, call("add", "aten.add.Tensor", Ref("x"), Ref("fc.bias"))])
 
-    pair = PairDiff(old, new, added=(weight,), rewired=((old["add"], new["add"]),))
+    pair = GraphPair(old, new, added=(weight,), rewired=((old["add"], new["add"]),))
     seen = look(diff_to_dot(difference(pair)))
 
     assert "+ fc.bias f32[4]" in seen.boxes[next(t for t in seen.boxes if "aten.add" in t)]["label"]
@@ -154,7 +154,7 @@ def test_the_place_in_the_code_is_shown(look):
     old, new = graph(chain("sin", "cos")), chain("sin", "clone", "cos")
     new[2] = replace(new[2], source=Source("model.py", 12, "x = x.clone()"))
 
-    pair = PairDiff(old, graph(new), added=(new[2],))
+    pair = GraphPair(old, graph(new), added=(new[2],))
 
     assert "+ aten.clone\nmodel.py:12" in look(diff_to_dot(difference(pair))).boxes
 
@@ -201,7 +201,9 @@ def test_unchanged_layers_are_module_boxes_and_the_changed_one_is_open(look):
         replace(n, op="aten.relu.default") if n.name == "encoder.layer.7/gelu" else n for n in nodes
     ]
     new = graph(edited)
-    pair = PairDiff(old, new, changed=((old["encoder.layer.7/gelu"], new["encoder.layer.7/gelu"]),))
+    pair = GraphPair(
+        old, new, changed=((old["encoder.layer.7/gelu"], new["encoder.layer.7/gelu"]),)
+    )
 
     seen = look(diff_to_dot(difference(pair), hops=1))
 
@@ -218,7 +220,7 @@ def test_edges_to_a_long_return_do_not_hide_the_rest(look):
     old = Graph((*nodes, Node("output", "output", "output", (returned,))), name="g")
     new_nodes = [replace(n, op="aten.new.default") if n.name == "a20" else n for n in nodes]
     new = Graph((*new_nodes, old["output"]), name="g")
-    pair = PairDiff(old, new, changed=((old["a20"], new["a20"]),))
+    pair = GraphPair(old, new, changed=((old["a20"], new["a20"]),))
 
     seen = look(diff_to_dot(difference(pair)))
 
@@ -237,7 +239,7 @@ def test_what_is_saved_for_the_backward_is_a_pale_port(look):
         [replace(n, op="aten.tan.default") if n.name == "sin" else n for n in nodes], "backward"
     )
 
-    seen = look(diff_to_dot(difference(PairDiff(old, new, changed=((old["sin"], new["sin"]),)))))
+    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
 
     assert seen.has_edge("mask", "aten.cos")
     assert seen.box("mask")["fillcolor"] == "#FFFFFF"
@@ -251,8 +253,8 @@ def test_forward_and_backward_are_separate_clusters(look):
     seen = look(
         diff_to_dot(
             difference(
-                PairDiff(old, new, changed=((old["cos"], new["neg"]),)),
-                PairDiff(old_back, new_back, changed=((old_back["cos"], new_back["neg"]),)),
+                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
+                GraphPair(old_back, new_back, changed=((old_back["cos"], new_back["neg"]),)),
             )
         )
     )
@@ -270,8 +272,8 @@ def test_a_consequence_is_paler_than_the_edit(look):
     seen = look(
         diff_to_dot(
             difference(
-                PairDiff(old, new, changed=((old["cos"], new["neg"]),)),
-                PairDiff(old_back, new_back, changed=((old_back["exp"], new_back["log"]),)),
+                GraphPair(old, new, changed=((old["cos"], new["neg"]),)),
+                GraphPair(old_back, new_back, changed=((old_back["exp"], new_back["log"]),)),
             )
         )
     )
@@ -293,7 +295,7 @@ def test_so_is_a_consequence_in_a_further_place(look):
     changed = tuple(zip(old.nodes[1:5], new.nodes[1:5], strict=True))
 
     seen = look(
-        diff_to_dot(GraphDiff((Finding(places),), (PairDiff(old, new, changed=changed),)), hops=3)
+        diff_to_dot(GraphDiff((Finding(places),), (GraphPair(old, new, changed=changed),)), hops=3)
     )
 
     fills = [
@@ -306,9 +308,9 @@ def test_so_is_a_consequence_in_a_further_place(look):
 @pytest.mark.parametrize("consequences", [False, True])
 def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, consequences):
     old, new = chain(*(f"a{i}" for i in range(900))), chain(*(f"b{i}" for i in range(900)))
-    pair = PairDiff(graph(old), graph(new), changed=tuple(zip(old[1::3], new[1::3], strict=True)))
+    pair = GraphPair(graph(old), graph(new), changed=tuple(zip(old[1::3], new[1::3], strict=True)))
     small_old, small_new = graph(chain("sin")), graph(chain("cos"))
-    small = PairDiff(small_old, small_new, changed=((small_old["sin"], small_new["cos"]),))
+    small = GraphPair(small_old, small_new, changed=((small_old["sin"], small_new["cos"]),))
 
     digraph = diff_to_dot(difference(small, pair) if consequences else difference(pair))
 
@@ -327,7 +329,7 @@ def test_a_drawing_has_at_most_200_nodes_and_says_what_is_missing(look, conseque
 def test_a_graph_that_came_or_went_is_one_box(look):
     gone, came = graph(chain("sin", "cos"), "backward"), graph(chain("sin"), "inference")
 
-    seen = look(diff_to_dot(GraphDiff((), (PairDiff(gone, None), PairDiff(None, came)))))
+    seen = look(diff_to_dot(GraphDiff((), (GraphPair(gone, None), GraphPair(None, came)))))
 
     assert set(seen.boxes) == {
         "- backward graph backward\n2 ops",
@@ -341,7 +343,7 @@ def test_other_saved_values_alone_are_drawn(look):
     new = replace(graph(nodes), saved=(Ref("sin"),))
     change = Change("changed", "forward", old["output"], new["output"])
 
-    seen = look(diff_to_dot(GraphDiff((one_place((change,)),), (PairDiff(old, new),))))
+    seen = look(diff_to_dot(GraphDiff((one_place((change,)),), (GraphPair(old, new),))))
 
     (shown,) = (text for text in seen.boxes if text.startswith("~ return"))
     assert "+ save sin f32[2, 4]" in shown
@@ -369,7 +371,7 @@ def test_unchanged_nodes_are_recognised_although_their_names_moved(look):
             call("add#3", "aten.add.Tensor", Ref("add#2")),
         ]
     )
-    pair = PairDiff(old, new, added=(new["add"],), rewired=((old["add"], new["add#2"]),))
+    pair = GraphPair(old, new, added=(new["add"],), rewired=((old["add"], new["add#2"]),))
 
     seen = look(diff_to_dot(difference(pair)))
 
@@ -386,7 +388,7 @@ def test_text_of_the_user_is_shown_as_it_is(look):
     old = graph(chain("sin"))
     new = graph([old.nodes[0], replace(old.nodes[1], op=text, module=text, source=Source(text, 1))])
 
-    seen = look(diff_to_dot(difference(PairDiff(old, new, changed=((old["sin"], new["sin"]),)))))
+    seen = look(diff_to_dot(difference(GraphPair(old, new, changed=((old["sin"], new["sin"]),)))))
 
     assert f"~ aten.sin → {text}\n{text}:1" in seen.boxes
     assert text in seen.clusters

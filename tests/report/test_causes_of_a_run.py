@@ -172,15 +172,15 @@ def mismatch(*new: str, old: str = "sin") -> Mismatch:
 
 def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
     data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
-    assert len(data["findings"]) == MAX_FINDINGS
-    assert data["left"] == 7
+    assert len(data["difference"]["findings"]) == MAX_FINDINGS
+    assert data["difference"]["left"] == 7
     assert json.loads(json.dumps(data)) == json.loads(json.dumps(data, default=repr))
     assert len(json.dumps(data)) < 1000 * MAX_FINDINGS
 
 
 def test_causes_that_cannot_be_found_out_end_no_run(pytestconfig: pytest.Config) -> None:
     gathered = FailedComparisons(pytestconfig)
-    gathered.tests = {"test_a": [{"findings": [{}], "releases": None}] * 2}
+    gathered.tests = {"test_a": [{"difference": {"findings": [{}]}, "releases": None}] * 2}
     written: list[str] = []
 
     class Reporter:

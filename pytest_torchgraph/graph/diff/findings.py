@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..cost.cost import UNKNOWN, Cost
 from ..equality.common import runs_differ
 from ..model import Graph, Node, Source
 from ..module_paths import common_path
 from ..text.format import format_node
+
+if TYPE_CHECKING:
+    from .origins import Origins
 
 ChangeKind = Literal["added", "removed", "changed", "rewired"]
 JSON_VERSION = 1
@@ -257,7 +260,7 @@ def _module(changes: Sequence[Change]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PairDiff:
+class GraphPair:
     """The raw lists for one pair of graphs; one of the two is None where a graph came or went.
 
     All lists are empty if the graphs differ in the number of their runs alone.
@@ -320,12 +323,15 @@ class GraphDiff:
         files: the files that were compared; `None` if none were.
         parts: of ranks, each class of ranks whose graphs are equal on either side, and its
             difference, if there is one.
+        origins: which graphs and nodes correspond; `None` for ranks, whose `parts` know it, and for
+            directories.
     """
 
     findings: tuple[Finding, ...]
-    graphs: tuple[PairDiff, ...] = ()
+    graphs: tuple[GraphPair, ...] = ()
     files: FilesDiff | None = None
     parts: tuple[tuple[tuple[int, ...], GraphDiff], ...] = field(default=(), compare=False)
+    origins: Origins | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.findings or self.files)

@@ -1,15 +1,21 @@
-"""Where changes come from: the two matched graphs, and the numbers of the nodes in these."""
+"""The matching of two captures: which graphs and nodes correspond, also those that are equal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..equality.equal import pairing
 from ..equality.numbered_graph import NumberedGraph
+from ..model import Graph
 from .correspondence import Correspondence
 from .corresponding import Pair
 from .findings import Change
-from .group import NodeChange
+from .group import NodeChange, matched_bodies
+
+Matched = tuple[Graph | None, Graph | None, Mapping[str, str]]
+"""Two graphs that correspond, of which one is `None` if it came or went, and for the names of the
+old graph's nodes those of their partners; no two have one partner."""
 
 Key = tuple[int, bool, int]
 """A node of several matchings: the matching's `id`, whether it is of the new graph, its number."""
@@ -95,3 +101,32 @@ class Origins:
         for node in reversed([*self.nodes(change)]):
             return node.number / len(node.flat.nodes)
         return 1.0
+
+    def matched(self, pairs: Iterable[Pair] | None = None) -> Iterator[Matched]:
+        """Yield graphs that were compared, each followed by the bodies of its higher-order ops.
+
+        A body that corresponds to none is left out, and each body is yielded once at most.
+
+        Args:
+            pairs: some of `pairs`; `None` for all.
+        """
+        matchings = {(id(m.a.graph), id(m.b.graph)): m for m in self.matchings}
+        taken: set[int] = set()
+
+        def walk(before: Graph, after: Graph) -> Iterator[Matched]:
+            matching = matchings.get((id(before), id(after)))
+            partner: Sequence[int] = (
+                (pairing(before, after) or ()) if matching is None else matching.forward
+            )
+            both = zip(before.nodes, partner, strict=False)
+            yield before, after, {node.name: after.nodes[j].name for node, j in both if j != -1}
+            for old, new in matched_bodies(before, after, partner):
+                if taken.isdisjoint((id(old), id(new))):
+                    taken.update((id(old), id(new)))
+                    yield from walk(old, new)
+
+        for before, after in self.pairs if pairs is None else pairs:
+            if before is None or after is None:
+                yield before, after, {}
+            else:
+                yield from walk(before, after)

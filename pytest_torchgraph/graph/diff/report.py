@@ -14,7 +14,7 @@ from .by_code import with_lines_as_one, with_parts_as_one
 from .consequences import with_consequences
 from .corresponding import corresponding
 from .costs import with_costs
-from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, PairDiff, one_place
+from .findings import SIGNS, Change, ChangeKind, Finding, GraphDiff, GraphPair, one_place
 from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, subgraph_names
 from .identify import identified
 from .origins import Origins
@@ -44,27 +44,22 @@ def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
     graphs, as the sum of two gradients. A compiled backward graph that came or went, and an eager
     graph that ran another number of times, is a finding of its own.
     """
-    return diff_with_origins(before, after)[0]
-
-
-def diff_with_origins(before: Sequence[Graph], after: Sequence[Graph]) -> tuple[GraphDiff, Origins]:
-    """The difference, and the graphs that were compared with what of them corresponds."""
     findings, graphs, origins = find_changes(before, after)
     findings = with_places(findings, before, after, origins)
     findings = with_other_classes_as_one(findings, before, after, origins)
     findings = with_lines_as_one(identified(findings, before, after, origins))
     findings = with_costs(with_parts_as_one(findings, after), origins)
-    return GraphDiff(tuple(findings), tuple(graphs)), origins
+    return GraphDiff(tuple(findings), tuple(graphs), origins=origins)
 
 
 def find_changes(
     before: Sequence[Graph], after: Sequence[Graph]
-) -> tuple[list[Finding], list[PairDiff], Origins]:
+) -> tuple[list[Finding], list[GraphPair], Origins]:
     """The findings with one place each, the raw lists, and where the changes come from."""
     findings: list[Finding] = []
     backward: list[Finding] = []
     whole: list[Finding] = []
-    graphs: list[PairDiff] = []
+    graphs: list[GraphPair] = []
     forwards: list[tuple[Graph, Mapping[str, str]]] = []
     savers: dict[str, list[int]] = {}
     classes = EquivalenceClasses()
@@ -79,7 +74,7 @@ def find_changes(
         kind = (old or new).kind  # type: ignore[union-attr]
         into = backward if kind == "backward" else findings
         if old is None or new is None:
-            graphs.append(PairDiff(old, new))
+            graphs.append(GraphPair(old, new))
             if kind != "backward":
                 findings.append(_whole_graph(old, new))
             elif findings and (old or new).eager:  # type: ignore[union-attr]
@@ -90,7 +85,7 @@ def find_changes(
         known = _saved_names(old, forwards, savers) if kind == "backward" else {}
         start = len(graphs)
         names = _compare(old, new, known, into, graphs, classes, origins)
-        if (pair := PairDiff(old, new)).runs is not None:
+        if (pair := GraphPair(old, new)).runs is not None:
             if old.eager:
                 whole.append(_ran([(old, new)]))
             else:
@@ -126,7 +121,7 @@ def _compare(
     new: Graph,
     names: Mapping[str, str],
     findings: list[Finding],
-    graphs: list[PairDiff],
+    graphs: list[GraphPair],
     classes: EquivalenceClasses,
     origins: Origins,
 ) -> Mapping[str, str]:
@@ -317,11 +312,11 @@ def _renamed_operands(comparison: GroupedChanges, part: NodeChange) -> tuple[tup
     return tuple((old, new) for old, new in pairs.items() if old != new)
 
 
-def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> PairDiff:
+def _raw(old: Graph, new: Graph, changes: Iterable[Change]) -> GraphPair:
     lists: dict[str, list[tuple[Node | None, Node | None]]] = {kind: [] for kind in SIGNS}
     for change in changes:
         lists[change.kind].append((change.before, change.after))
-    return PairDiff(
+    return GraphPair(
         old,
         new,
         added=tuple(after for _, after in lists["added"] if after),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ...graph.diff.findings import GraphDiff
 from ...graph.diff.headings import heading
-from ...graph.diff.matched import MatchedGraphs, matched_graphs
-from ...graph.diff.report import diff_with_origins
+from ...graph.diff.origins import Matched
+from ...graph.diff.report import diff_graphs
 from ...graph.model import Graph, Node
 from ..look.change_marks import CHANGE_PAINTS
 from ..look.op_categories import Paint
@@ -42,8 +42,10 @@ def compare(
         before, after: the graphs.
         labels: the names of the two collections.
     """
-    diff, origins = diff_with_origins(before, after)
-    matched = [*matched_graphs(origins)]
+    diff = diff_graphs(before, after)
+    origins = diff.origins
+    assert origins is not None
+    matched = [*origins.matched()]
     marked = _marked(diff)
     ids = _node_ids(matched)
     old, new = (
@@ -115,22 +117,22 @@ def _marked(diff: GraphDiff) -> dict[int, Marked]:
     return marked
 
 
-def _node_ids(matched: Sequence[MatchedGraphs]) -> dict[int, dict[str, str]]:
+def _node_ids(matched: Sequence[Matched]) -> dict[int, dict[str, str]]:
     """The ids of nodes, by the `id` of their graph: the name, or that of the old partner.
 
     What has no partner shares its id with no node of the other graph.
     """
     ids: dict[int, dict[str, str]] = {}
-    for pair in matched:
-        old = {} if pair.before is None else {node.name: node.name for node in pair.before.nodes}
-        if pair.before is not None:
-            ids[id(pair.before)] = old
-        if pair.after is None:
+    for before, after, partners in matched:
+        old = {} if before is None else {node.name: node.name for node in before.nodes}
+        if before is not None:
+            ids[id(before)] = old
+        if after is None:
             continue
-        partner = {new: name for name, new in pair.partners.items()}
-        taken = {*old, *(node.name for node in pair.after.nodes)}
-        own = ids[id(pair.after)] = {}
-        for node in pair.after.nodes:
+        partner = {new: name for name, new in partners.items()}
+        taken = {*old, *(node.name for node in after.nodes)}
+        own = ids[id(after)] = {}
+        for node in after.nodes:
             name = partner.get(node.name, node.name)
             if node.name not in partner and name in old:
                 while name in taken:
@@ -140,15 +142,15 @@ def _node_ids(matched: Sequence[MatchedGraphs]) -> dict[int, dict[str, str]]:
     return ids
 
 
-def _mapping(matched: Sequence[MatchedGraphs], ids: Mapping[int, Mapping[str, str]]) -> Json:
+def _mapping(matched: Sequence[Matched], ids: Mapping[int, Mapping[str, str]]) -> Json:
     nodes: dict[str, str] = {}
     votes: Counter[tuple[str, str]] = Counter()
-    for pair in matched:
-        if pair.before is None or pair.after is None:
+    for before, after, partners in matched:
+        if before is None or after is None:
             continue
-        olds, news = pair.before.by_name, pair.after.by_name
-        for name, partner in pair.partners.items():
-            nodes[ids[id(pair.before)][name]] = ids[id(pair.after)][partner]
+        olds, news = before.by_name, after.by_name
+        for name, partner in partners.items():
+            nodes[ids[id(before)][name]] = ids[id(after)][partner]
             paths = enclosing(namespace(olds[name])), enclosing(namespace(news[partner]))
             votes.update(zip(*paths, strict=False))
     return {

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...graph.diff.findings import SIGNS, GraphDiff
-from ...graph.diff.matched import MatchedGraphs, matched_graphs
-from ...graph.diff.report import diff_with_origins
+from ...graph.diff.origins import Matched
 from ...graph.model import Graph, Node
 from ...graph.text.format import format_op, format_result
 from .nodes import costs_of, ends, format_operands
@@ -93,18 +92,11 @@ def compared_data(diff: GraphDiff) -> list[Data]:
         a graph came or went, and the `pairs` of nodes that correspond, as `[old, new, sign]`, where
         the sign is "" for nodes that do not differ.
     """
-    pairs = [pair for pair in diff.graphs if pair.before is not None and pair.after is not None]
-    again, origins = diff_with_origins(
-        [pair.before for pair in pairs if pair.before is not None],
-        [pair.after for pair in pairs if pair.after is not None],
-    )
-    signs = dict(_signs(again))
-    alone = (
-        MatchedGraphs(pair.before, pair.after, {})
-        for pair in diff.graphs
-        if pair.before is None or pair.after is None
-    )
-    return [_compared(each, signs) for each in (*matched_graphs(origins), *alone)]
+    assert diff.origins is not None
+    signs = dict(_signs(diff))
+    differ = {(id(pair.before), id(pair.after)) for pair in diff.graphs}
+    pairs = [pair for pair in diff.origins.pairs if (id(pair[0]), id(pair[1])) in differ]
+    return [_compared(each, signs) for each in diff.origins.matched(pairs)]
 
 
 def _signs(diff: GraphDiff) -> Iterator[tuple[int, str]]:
@@ -113,14 +105,14 @@ def _signs(diff: GraphDiff) -> Iterator[tuple[int, str]]:
         yield from ((id(node), SIGNS["rewired"]) for nodes in pair.rewired for node in nodes)
 
 
-def _compared(matched: MatchedGraphs, signs: dict[int, str]) -> Data:
-    before, after = matched.before, matched.after
+def _compared(matched: Matched, signs: dict[int, str]) -> Data:
+    before, after, partners = matched
     pairs: list[list[Any]] = []
     if before is not None and after is not None:
         old, new = _numbers(before.nodes), _numbers(after.nodes)
         pairs = [
             [old[one], new[other], signs.get(id(before.by_name[one]), "")]
-            for one, other in matched.partners.items()
+            for one, other in partners.items()
         ]
     return {
         "before": graph_data(before) if before is not None else None,
