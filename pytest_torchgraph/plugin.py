@@ -17,7 +17,7 @@ import pytest
 
 from . import device_types
 from .settings import options
-from .snapshot import COMPARED, DIFFERENCES, MISMATCHES, USED, hide_from_cleanup
+from .snapshot import RECORD, REPORTED, hide_from_cleanup
 from .snapshot.run import RunRecord
 
 if TYPE_CHECKING:
@@ -86,13 +86,14 @@ class _RunRecord(RunRecord):
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         super().pytest_runtest_logreport(report)
-        if hasattr(report, DIFFERENCES) and not hasattr(self.config, "workerinput"):
+        failed = getattr(report, REPORTED, {}).get("failed")
+        if failed and not hasattr(self.config, "workerinput"):
             from .report.causes import PLUGIN, FailedComparisons
 
             if not self.config.pluginmanager.hasplugin(PLUGIN):
-                failed = FailedComparisons(self.config)
-                failed.pytest_runtest_logreport(report)  # this call began before it is registered
-                self.config.pluginmanager.register(failed, PLUGIN)
+                plugin = FailedComparisons(self.config)
+                plugin.pytest_runtest_logreport(report)  # this call began before it is registered
+                self.config.pluginmanager.register(plugin, PLUGIN)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -142,11 +143,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         with _from_import_on(item, marker.watched(item, limits)):
             result = yield
         item.stash.setdefault(marker.COMPILED, False)
-    if item.stash.get(MISMATCHES, None):
+    record = item.stash.get(RECORD, None)
+    if record is not None and record.failed:
         from .report.mismatch import fail_ignored_mismatches
 
         fail_ignored_mismatches(item)
-    elif item.stash.get(USED, True) is False:
+    elif record is not None and not record.used:
         from .report.mismatch import fail_unused
 
         fail_unused(item)
@@ -167,7 +169,8 @@ def pytest_runtest_makereport(
         from .report.failed_check import add_picture
 
         add_picture(item, report, call.excinfo.value)
-    if COMPARED in item.stash:
+    record = item.stash.get(RECORD, None)
+    if record is not None and record.compared:
         from .report.mismatch import add_comparisons
 
         add_comparisons(item, report)

@@ -13,7 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import devices, torch_private
-from ..checks.subject import Comparison
+from ..checks.subject import EagerComparison
 from ..convert.canonical_names import CanonicalNames
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
@@ -206,7 +206,7 @@ def _run(mechanism: Mechanism, invocation: Invocation) -> _Ran:
     return _Ran(step, captured, outcome, None if recorder is None else record_of(recorder))
 
 
-def _comparison(mechanism: Mechanism, ran: _Ran) -> Comparison:
+def _comparison(mechanism: Mechanism, ran: _Ran) -> EagerComparison:
     """An eager run beside this one, or beside one that draws the same random numbers."""
     step, outcome, comparable = ran.step, ran.outcome, ran.captured.comparable
     # Not `ran`, which holds all that was recorded until the graphs are read.
@@ -220,7 +220,7 @@ def _comparison(mechanism: Mechanism, ran: _Ran) -> Comparison:
             return outcome
         return again.run(lambda s: comparable.capture(s, CanonicalNames()))
 
-    return Comparison(
+    return EagerComparison(
         eager=again.run,
         captured=captured,
         in_float64=lambda: again.run(in_float64),
@@ -233,7 +233,7 @@ def _comparison(mechanism: Mechanism, ran: _Ran) -> Comparison:
     )
 
 
-def _contents(mechanism: Mechanism, ran: _Ran, comparison: Comparison | None) -> StepContents:
+def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> StepContents:
     """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
     captured, named_modules = ran.captured, ran.step.invocation.named
     classes, own = named_modules.classes(), named_modules.own_modules()

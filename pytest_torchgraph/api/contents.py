@@ -22,7 +22,7 @@ from ..ops.levels import Level
 from ..watching.graphs import PrintedGraphs
 
 if TYPE_CHECKING:
-    from ..checks.subject import Comparison
+    from ..checks.subject import EagerComparison
     from ..syncs.detect import RecordedCalls
     from ..watching.kernels import Kernel
     from ..watching.record import WatchRecord
@@ -55,7 +55,7 @@ class Contents:
     joints: Sequence[Graph] = ()
     kernels: Sequence[Kernel] | None = None
     record: WatchRecord | None = None
-    comparison: Comparison | None = None
+    comparison: EagerComparison | None = None
     rank: int | None = None
 
     def __init__(
@@ -211,7 +211,7 @@ class StepContents(Contents):
         kernels: Callable[[], Sequence[Kernel]] | None = None,
         schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None,
         record: WatchRecord | None = None,
-        comparison: Comparison | None = None,
+        comparison: EagerComparison | None = None,
     ):
         super().__init__()
         self._build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]] | None = build

@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphFormatError, TorchGraphError
-from ..graph.diff.counts import differing_counts
 from ..graph.diff.findings import FilesDiff, GraphDiff
-from ..graph.diff.joining import join, of_ranks
-from ..graph.diff.ranks import refuse_other_ranks, same_ranks
+from ..graph.diff.joining import join
+from ..graph.diff.programs import diff_programs
 from ..graph.diff.report import diff_graphs
 from ..graph.equality.common import as_captured
 from ..graph.model import Graph, Result
-from ..graph.text.files import parse_any_file, read_text
-from ..graph.text.parse import Document
-from ..graph.text.ranks import RanksDocument
-from ..words import format_ranks
-from .many_ranks import ManyRanks, are_ranks
+from ..graph.program import Program
+from ..graph.text.format import Header
+from ..graph.text.ranks import parse_file, read_text
+from .many_ranks import are_ranks
 
 if TYPE_CHECKING:
     from .result import Capture
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 SUFFIX = ".tgraph"
 _DOCUMENT = re.compile(r"torchgraph \d+\n(?:.+\n){0,2}\n(?:ranks? .*\n\n)?.*\{\n")
 _ORIGIN = re.compile(r"\btorch [^\s,]+(?:, )?|\bvia [^\s,]+(?:, )?")
-
-Classes = list[tuple[tuple[int, ...], tuple[Graph, ...]]]
-"""Ranks with equal graphs, and these graphs."""
 
 
 def diff(a: Any, b: Any = None) -> GraphDiff:
@@ -69,25 +64,25 @@ def diff(a: Any, b: Any = None) -> GraphDiff:
         return _diff_paths(Path(a), Path(b))
     if _is_path(a) or _is_path(b):
         path, live = (a, b) if _is_path(a) else (b, a)
-        document = _document_beside(Path(path), live)
-        a, b = (document, b) if _is_path(a) else (a, document)
-    if _has_ranks(a) and _has_ranks(b):
-        return _diff_ranks(a, b)
-    if _has_ranks(a) or _has_ranks(b):
-        other = type(b if _has_ranks(a) else a).__name__
+        program = _program_beside(Path(path), live)
+        a, b = (program, b) if _is_path(a) else (a, program)
+    old, new = _program(a), _program(b)
+    if bool(old.sections) != bool(new.sections):
+        other = type(b if old.sections else a).__name__
         raise TypeError(
             f"ranks are compared with ranks, not with a {other}: for one of them, ranks[0] is the "
             "capture of the first"
         )
-    before, after = _graphs_of(a), _graphs_of(b)
-    if not (before or after):
+    if not (old.graphs or new.graphs):
         from ..checks.compilation import need_graphs
 
         need_graphs(a)
-    if len(before) == len(after) == 1:
-        old, new = _comparable(before[0], after[0])
-        return diff_graphs((old,), (new,))
-    return diff_graphs(before, after)
+    if len(old.graphs) == len(new.graphs) == 1 and not old.sections:
+        before, after = _comparable(old.graphs[0], new.graphs[0])
+        return diff_graphs((before,), (after,))
+    found, _ = diff_programs(old, new)
+    assert found is not None
+    return found
 
 
 def compare(old: str | os.PathLike[str], new: str | os.PathLike[str] | None = None) -> GraphDiff:
@@ -109,57 +104,38 @@ def _is_path(side: Any) -> bool:
     return isinstance(side, str | os.PathLike)
 
 
-def _document_beside(path: Path, live: Any) -> Document | RanksDocument:
+def _program_beside(path: Path, live: Any) -> Program:
     """Read the file that a graph, a capture or ranks are compared with."""
     if path.is_dir():
         raise TypeError(
             f"{path} is a directory, and a {type(live).__name__} is compared with a {SUFFIX} file"
         )
-    document = parse_any_file(read_text(path), path)
-    if isinstance(document, RanksDocument) != are_ranks(live):
+    program = parse_file(read_text(path), path)
+    if bool(program.sections) != are_ranks(live):
         kinds = ("ranks", "one capture")
         ours, theirs = kinds if are_ranks(live) else kinds[::-1]
         raise TypeError(f"{path} holds the graphs of {theirs}, and the other side those of {ours}")
-    if not document.graphs:
+    if not program.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
-    return document
+    return program
 
 
-def _graphs_of(side: Any) -> tuple[Graph, ...]:
+def _program(side: Any) -> Program:
+    if isinstance(side, Program):
+        return side
     if isinstance(side, Graph):
-        return (side,)
-    if isinstance(side, Document):
-        return side.graphs
-    from .existing import graphs_of
+        return Program(Header(), (side,))
+    if not are_ranks(side):
+        from .existing import graphs_of
 
-    return graphs_of(side)
-
-
-# -- ranks -----------------------------------------------------------------------------------------
-
-
-def _has_ranks(side: Any) -> bool:
-    return isinstance(side, RanksDocument) or are_ranks(side)
-
-
-def _diff_ranks(a: RanksDocument | ManyRanks, b: RanksDocument | ManyRanks) -> GraphDiff:
-    """Compare ranks, each pair of classes of equal ranks once."""
-    refuse_other_ranks(a, b)
-    return of_ranks(
-        (sorted(shared), diff_graphs(before, after))
-        for ranks, before in _classes(a)
-        for others, after in _classes(b)
-        if (shared := {*ranks}.intersection(others))
-    )
-
-
-def _classes(side: RanksDocument | ManyRanks) -> Classes:
-    if isinstance(side, RanksDocument):
-        return [(each.ranks, each.document.graphs) for each in side.sections]
+        return Program(Header(), graphs_of(side))
+    if not side.ranks:
+        raise TorchGraphError("these ranks hold no capture, so that there is nothing to compare")
     classes: dict[Capture, list[int]] = {}
     for rank, capture in sorted(zip(side.ranks, side, strict=True), key=lambda item: item[0]):
         classes.setdefault(capture, []).append(rank)
-    return [(tuple(ranks), capture.program) for capture, ranks in classes.items()]
+    sections = [(ranks, Program(Header(), made.program)) for made, ranks in classes.items()]
+    return Program.of_ranks(side.mesh, sections)
 
 
 # -- graphs without shapes -------------------------------------------------------------------------
@@ -328,31 +304,19 @@ def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair
 
 
 def _compare_texts(texts: tuple[str, str], before: Path, after: Path) -> _Pair:
-    old, new = parse_any_file(texts[0], before), parse_any_file(texts[1], after)
+    old, new = parse_file(texts[0], before), parse_file(texts[1], after)
     torch = old.header.torch, new.header.torch
     releases = torch if all(torch) and torch[0] != torch[1] else None
-    if isinstance(old, Document) and isinstance(new, Document):
-        diff, lines = _compare_programs(old, new)
-        return _Pair(
-            diff or GraphDiff(()), tuple(lines), releases, renamed=diff is not None and not diff
-        )
-    if isinstance(old, Document) or isinstance(new, Document):
-        one, ranks = (before, after) if isinstance(old, Document) else (after, before)
+    if bool(old.sections) != bool(new.sections):
+        one, ranks = (after, before) if old.sections else (before, after)
         problem = f"the graphs of one capture, and {ranks} has those of ranks"
         raise GraphFormatError(problem, path=str(one))
     try:
-        pairs = [(ranks, *_compare_programs(*both)) for ranks, *both in same_ranks(old, new)]
+        diff, counts = diff_programs(old, new)
     except TorchGraphError as error:
         raise GraphFormatError(str(error), path=str(after)) from None
-    found = of_ranks((ranks, diff) for ranks, diff, _ in pairs)
-    counts = [f"{format_ranks(ranks)}: {line}" for ranks, _, lines in pairs for line in lines]
-    return _Pair(found, tuple(counts), releases, renamed=not found and not counts)
-
-
-def _compare_programs(old: Document, new: Document) -> tuple[GraphDiff | None, Sequence[str]]:
-    if (old.counts or new.counts) and not (old.graphs and new.graphs):
-        return None, differing_counts(old, new)
-    return diff_graphs(old.graphs, new.graphs), ()
+    renamed = diff is not None and not diff and not counts
+    return _Pair(diff or GraphDiff(()), tuple(counts), releases, renamed)
 
 
 def _without_graphs(pair: _Pair) -> _Pair:

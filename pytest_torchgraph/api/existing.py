@@ -14,8 +14,8 @@ from ..convert.from_fx import Naming, convert
 from ..convert.to_fx import convert_again, origin_of
 from ..errors import GraphFormatError
 from ..graph.model import Graph, GraphKind
+from ..graph.program import Program
 from ..graph.text.format import Header
-from ..graph.text.parse import Document
 from ..mechanisms.export import signature_names, with_outputs_of_program
 from ..mechanisms.protocol import SEEING_EAGER
 from ..ops.levels import Level
@@ -91,16 +91,16 @@ def _calls_module(node: torch.fx.Node) -> bool:
     )
 
 
-def loaded(document: Document, path: Path) -> Capture:
-    """Return the graphs of a document as a Capture.
+def loaded(program: Program, path: Path) -> Capture:
+    """Return the program of a file as a Capture.
 
     Raises:
         GraphFormatError: if it holds op counts only.
     """
-    if not document.graphs:
+    if not program.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
-    header = document.header
-    contents = Contents(document.graphs, sees_eager=header.via in SEEING_EAGER)
+    header = program.header
+    contents = Contents(program.graphs, sees_eager=header.via in SEEING_EAGER)
     return Capture(contents, Header(header.via, header.torch))
 
 

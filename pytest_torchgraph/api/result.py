@@ -24,7 +24,7 @@ from .observed import Observed
 if TYPE_CHECKING:
     import torch
 
-    from ..checks.subject import Comparison
+    from ..checks.subject import EagerComparison
     from ..graph.cost.step import Received
     from ..graph.eager_op import EagerOp
     from ..watching.kernels import Kernel
@@ -416,7 +416,7 @@ class Capture(Assertions, Costs, Observed):
         return self._contents.received
 
     @property
-    def _comparison(self) -> Comparison | None:
+    def _comparison(self) -> EagerComparison | None:
         return self._contents.comparison
 
     @property

@@ -18,7 +18,7 @@ from .. import torch_private
 from .line_tracer import LineTracer
 from .op_probe import OpProbe
 from .rounding import Difference
-from .subject import Comparison, Outcome, PythonChange
+from .subject import EagerComparison, Outcome, PythonChange
 
 _MOST = 6
 """How many changed Python values are tried one by one."""
@@ -46,7 +46,7 @@ class Causes:
 
 
 def causes_of(
-    comparison: Comparison,
+    comparison: EagerComparison,
     expected: Outcome,
     outcome: Outcome,
     changed: Sequence[PythonChange],
@@ -73,7 +73,7 @@ def causes_of(
     return Causes(lines, not lines and comparison.compiles)
 
 
-def _numpy(comparison: Comparison, expected: Outcome, outcome: Outcome) -> Iterator[str]:
+def _numpy(comparison: EagerComparison, expected: Outcome, outcome: Outcome) -> Iterator[str]:
     """np.random: Dynamo draws it from torch's generator, so that numpy's stays where it was."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
@@ -93,7 +93,7 @@ def _numpy(comparison: Comparison, expected: Outcome, outcome: Outcome) -> Itera
 
 
 def _unlike_itself(
-    comparison: Comparison,
+    comparison: EagerComparison,
     expected: Outcome,
     own: Difference,
     changed: Sequence[PythonChange],
@@ -131,7 +131,7 @@ def _unlike_itself(
         )
 
 
-def _changed_since(comparison: Comparison, outcome: Outcome, differ: Differ) -> Iterator[str]:
+def _changed_since(comparison: EagerComparison, outcome: Outcome, differ: Differ) -> Iterator[str]:
     """Python values that are others than before the capture, if they make the difference."""
     changed = comparison.before.changes()
     if not changed:
@@ -144,7 +144,7 @@ def _changed_since(comparison: Comparison, outcome: Outcome, differ: Differ) -> 
 
 
 def _with_former(
-    comparison: Comparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
+    comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Outcome:
     """Run eagerly with the values that there were before; those of now are put back."""
     now = [change.value() for change in changed]
@@ -166,7 +166,7 @@ def _copy(value: Any) -> Any:
 
 
 def _named(
-    comparison: Comparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
+    comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
 ) -> Iterator[str]:
     """A line for each Python value that changed."""
     probes = [change.mark for change in changed]
@@ -179,7 +179,7 @@ def _named(
         yield f"Python state: {change}{line}"
 
 
-def _lines(comparison: Comparison, probes: Sequence[Callable[[], Any]]) -> list[str]:
+def _lines(comparison: EagerComparison, probes: Sequence[Callable[[], Any]]) -> list[str]:
     """Where the user's code changes each of these in an eager run, as a part of a sentence."""
     tracer = LineTracer(probes)
     comparison.inside(tracer.tracing)

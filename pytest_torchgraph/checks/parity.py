@@ -13,7 +13,7 @@ from ..errors import CaptureError
 from ..graph.checks import need_any_graph
 from .causes import causes_of
 from .rounding import Difference, explained, sized
-from .subject import Comparison, Outcome
+from .subject import EagerComparison, Outcome
 from .tolerances import Tolerance, absolute, is_all_nan, tolerances
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
 
 
 def assert_matches_eager(
-    capture: Subject, comparison: Comparison | None, rtol: Tolerance, atol: Tolerance
+    capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True

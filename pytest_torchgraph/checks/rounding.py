@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .subject import Comparison, Outcome
+from .subject import EagerComparison, Outcome
 
 _ALIKE = 10
 """How many times as far from float64 as eager a run may be, and be as good: eager's is one sample
@@ -53,7 +53,7 @@ def sized(found: Difference) -> Iterator[str]:
     )
 
 
-def explained(found: Difference, comparison: Comparison, expected: Outcome) -> Iterator[str]:
+def explained(found: Difference, comparison: EagerComparison, expected: Outcome) -> Iterator[str]:
     """The lines that say whether a difference is rounding, with the tolerance if it is.
 
     The step runs once more in float64, where it can: rounding leaves eager as far from that as the
@@ -122,7 +122,7 @@ def _has_rounding(*tensors: torch.Tensor) -> bool:
     )
 
 
-def _in_float64(found: Difference, comparison: Comparison) -> torch.Tensor | None:
+def _in_float64(found: Difference, comparison: EagerComparison) -> torch.Tensor | None:
     """The tensor as the step gives it in float64, None where it cannot be run so."""
     with contextlib.suppress(Exception):  # a kernel without float64, a check of dtypes, ...
         outcome: Outcome = comparison.in_float64()

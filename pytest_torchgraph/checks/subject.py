@@ -94,7 +94,7 @@ class Generators(Protocol):
         ...
 
 
-class Comparison(NamedTuple):
+class EagerComparison(NamedTuple):
     """Two runs from the same state, made when they are called for.
 
     Attributes:
@@ -199,7 +199,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def _comparison(self) -> Comparison | None:
+    def _comparison(self) -> EagerComparison | None:
         """An eager run to compare with, None where there is none."""
         ...
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
 from ..words import format_ranks
@@ -16,8 +16,7 @@ from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import GraphDiff
-    from ..graph.text.parse import Document
-    from ..graph.text.ranks import RanksDocument
+    from ..graph.program import Program
 
 
 def add_command(commands: Any) -> None:
@@ -42,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
         TorchGraphError: for files with the graphs of other ranks, and for two empty files.
     """
     from ..graph.diff.joining import of_ranks
+    from ..graph.diff.programs import diff_programs
 
     old = read_any_document(options.old, may_be_missing=True)
     new = read_any_document(options.new, may_be_missing=True)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     pairs = _pairs(old, new, options)
     torch = (old.header.torch, new.header.torch)
     upgrade = f"torch {torch[0]} -> {torch[1]}" if all(torch) and torch[0] != torch[1] else ""
-    found = [(ranks, *_differences(before, after)) for ranks, before, after in pairs]
+    found = [(ranks, *diff_programs(before, after)) for ranks, before, after in pairs]
     own = [(ranks, _named(each, options.new)) for ranks, each, _ in found]
     difference = of_ranks(own) if own[0][0] else own[0][1]
     counts = [
@@ -79,32 +79,29 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pairs(
-    old: Document | RanksDocument, new: Document | RanksDocument, options: argparse.Namespace
-) -> Sequence[tuple[tuple[int, ...], Document, Document]]:
+    old: Program, new: Program, options: argparse.Namespace
+) -> Sequence[tuple[tuple[int, ...], Program, Program]]:
     """The graphs to compare, with the ranks that have them; of files without ranks with none."""
-    from ..graph.diff.ranks import same_ranks
-    from ..graph.text.parse import Document
+    from ..graph.diff.programs import same_ranks
 
     if options.rank is None:
-        if not isinstance(old, Document) and not isinstance(new, Document):
+        if old.sections and new.sections:
             return [*same_ranks(old, new)]
-        if not isinstance(old, Document) and _is_empty(new):
-            return [(each.ranks, each.document, new) for each in old.sections]
-        if not isinstance(new, Document) and _is_empty(old):
-            return [(each.ranks, old, each.document) for each in new.sections]
+        if old.sections and _is_empty(new):
+            return [(ranks, own, new) for ranks, own in old.sections]
+        if new.sections and _is_empty(old):
+            return [(ranks, old, own) for ranks, own in new.sections]
     before = of_rank(old, options.rank, options.old)
     return [((), before, of_rank(new, options.rank, options.new))]
 
 
-def _is_empty(document: Document | RanksDocument) -> TypeGuard[Document]:
-    """Whether it stands for a file that is not there."""
-    from ..graph.text.parse import Document
-
-    return isinstance(document, Document) and not document.graphs and not document.counts
+def _is_empty(program: Program) -> bool:
+    """Return True if it stands for a file that is not there."""
+    return not program.graphs and not program.counts and not program.sections
 
 
 def _counts_alone(
-    pairs: Sequence[tuple[tuple[int, ...], Document, Document]], options: argparse.Namespace
+    pairs: Sequence[tuple[tuple[int, ...], Program, Program]], options: argparse.Namespace
 ) -> str:
     """A line for a file with graphs beside one with op counts: the graphs are not compared."""
     for _, *documents in pairs:
@@ -113,16 +110,6 @@ def _counts_alone(
             file = options.old if before.counts else options.new
             return f"op counts alone are compared: {file} holds no graphs (detail ops)"
     return ""
-
-
-def _differences(old: Document, new: Document) -> tuple[GraphDiff | None, list[str]]:
-    """The difference of the graphs, or the op counts that differ."""
-    from ..graph.diff.counts import differing_counts
-    from ..graph.diff.report import diff_graphs
-
-    if (old.counts or new.counts) and not (old.graphs and new.graphs):
-        return None, differing_counts(old, new)
-    return diff_graphs(old.graphs, new.graphs), []
 
 
 def _named(difference: GraphDiff | None, file: Path) -> GraphDiff | None:

@@ -11,8 +11,7 @@ from ..errors import TorchGraphError
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..graph.text.parse import Document
-    from ..graph.text.ranks import RanksDocument
+    from ..graph.program import Program
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +21,7 @@ def add_rank(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Document:
+def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool = False) -> Program:
     """The document that a `.tgraph` file holds, of a file with several ranks that of one.
 
     Args:
@@ -41,24 +40,23 @@ def read_document(file: Path, *, rank: int | None = None, may_be_missing: bool =
     return of_rank(document, rank, file)
 
 
-def read_any_document(file: Path, *, may_be_missing: bool = False) -> Document | RanksDocument:
+def read_any_document(file: Path, *, may_be_missing: bool = False) -> Program:
     """The same, where a file may have the graphs of several ranks."""
-    from ..graph.text.files import parse_any_file, read_text
+    from ..graph.program import Program
     from ..graph.text.format import Header
-    from ..graph.text.parse import Document
+    from ..graph.text.ranks import parse_file, read_text
 
     text = read_text(file)
     if may_be_missing and not text:
-        return Document(Header(), ())
-    return parse_any_file(text, file)
+        return Program(Header())
+    return parse_file(text, file)
 
 
-def of_rank(document: Document | RanksDocument, rank: int | None, file: Path) -> Document:
+def of_rank(document: Program, rank: int | None, file: Path) -> Program:
     """The graphs of a rank, see `read_document`."""
-    from ..graph.text.parse import Document
     from ..words import format_ranks
 
-    if isinstance(document, Document):
+    if not document.sections:
         if rank is not None and document.graphs + document.counts:
             raise TorchGraphError(f"{file} holds one capture, no ranks: leave out --rank")
         return document

@@ -13,7 +13,7 @@ from .exit_codes import SAME
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
-    from ..graph.text.ranks import RanksDocument
+    from ..graph.program import Program
 
 
 def add_command(commands: Any) -> None:
@@ -64,13 +64,12 @@ def run(options: argparse.Namespace) -> int:
             known; and for a size that no symbol can have.
     """
     from ..graph.text.format import format_document, with_runs
-    from ..graph.text.parse import Document
 
     if options.cost and (options.ops or options.flat or options.collectives):
         raise TorchGraphError("--cost is of modules, or with --table of nodes: leave the rest out")
     whole = read_any_document(options.file)
     as_text = not (options.table or options.cost or options.ops or options.graph or options.size)
-    if options.rank is None and as_text and not isinstance(whole, Document):
+    if options.rank is None and as_text and whole.sections:
         if options.collectives:
             print(_collectives_of_ranks(whole, options.file))
         else:
@@ -102,14 +101,14 @@ def run(options: argparse.Namespace) -> int:
     return SAME
 
 
-def _text_of_ranks(document: RanksDocument, file: Path, *, flat: bool) -> str:
+def _text_of_ranks(document: Program, file: Path, *, flat: bool) -> str:
     """The text of the graphs of all ranks, as the file has it, or with one line a node."""
-    from ..graph.text.files import read_text
-    from ..graph.text.ranks import format_sections
+    from ..graph.text.format import format_sections
+    from ..graph.text.ranks import read_text
 
     if not document.graphs:
         return read_text(file)
-    sections = [(each.ranks, each.document.graphs) for each in document.sections]
+    sections = [(ranks, own.graphs) for ranks, own in document.sections]
     header, fold = document.header, document.folded and not flat
     return format_sections(document.mesh, sections, header, header.detail, fold=fold)
 
@@ -160,7 +159,7 @@ def _collectives(graphs: Sequence[Graph]) -> str:
     )
 
 
-def _collectives_of_ranks(document: RanksDocument, file: Path) -> str:
+def _collectives_of_ranks(document: Program, file: Path) -> str:
     """What each class of equal ranks sends, below its ranks.
 
     Raises:
@@ -171,8 +170,7 @@ def _collectives_of_ranks(document: RanksDocument, file: Path) -> str:
     if not document.graphs:
         raise TorchGraphError(f"{file} holds counts of ops alone, no nodes")
     return "\n\n".join(
-        f"{format_ranks(each.ranks)}\n{_collectives(each.document.graphs)}"
-        for each in document.sections
+        f"{format_ranks(ranks)}\n{_collectives(own.graphs)}" for ranks, own in document.sections
     )
 
 

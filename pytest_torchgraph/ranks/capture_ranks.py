@@ -15,7 +15,7 @@ from ..api import listeners
 from ..api.capture import capture
 from ..errors import CaptureError
 from ..graph.checks import device_types
-from ..graph.text.ranks import format_mesh
+from ..graph.text.format import format_mesh
 from ..mechanisms.step.saved_state import RandomState
 from ..mechanisms.step.step import output_leaves
 from ..torch_release import need_torch

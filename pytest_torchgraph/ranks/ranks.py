@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..graph.failures import UnexpectedOps, failed, shown_by
-from ..graph.text.files import parse_any_file, read_text
-from ..graph.text.ranks import RanksDocument, format_mesh
+from ..graph.text.format import format_mesh
+from ..graph.text.ranks import parse_file, read_text
 from ..words import format_ranks
 from .agreement import Stuck, meeting, orders, place, sent, stuck
 from .fake_group import coordinates
@@ -292,15 +292,15 @@ def load(path: str | Path) -> Capture | Ranks:
     from ..api.existing import loaded
 
     file = Path(path)
-    document = parse_any_file(read_text(file), file)
-    if not isinstance(document, RanksDocument):
-        return loaded(document, file)
+    program = parse_file(read_text(file), file)
+    if not program.sections:
+        return loaded(program, file)
     captures = []
-    for rank in document.ranks:
-        made = loaded(document.of_rank[rank], file)
+    for rank, own in program.of_rank.items():
+        made = loaded(own, file)
         made.settle(rank)
         captures.append(made)
-    return Ranks(captures, document.mesh)
+    return Ranks(captures, program.mesh)
 
 
 def _only_in(found: GraphDiff) -> list[Node]:

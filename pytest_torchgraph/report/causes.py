@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from ..settings import config as settings
-from ..snapshot import DIFFERENCES
+from ..snapshot import REPORTED
 from ..snapshot.changes import brief
 from ..torch_release import running_release
 from .comparisons import Comparisons
@@ -38,9 +38,8 @@ class FailedComparisons(Comparisons):
         """Keep the failed comparisons of a phase; those of an earlier attempt count no more."""
         if report.when == "setup":
             self.tests.pop(report.nodeid, None)
-        data = getattr(report, DIFFERENCES, None)
-        if data and report.failed:
-            self.tests.setdefault(report.nodeid, []).extend(data)
+        if failed := getattr(report, REPORTED, {}).get("failed"):
+            self.tests.setdefault(report.nodeid, []).extend(failed)
             self._every_cause = None
 
     def accept(self) -> str:

@@ -10,7 +10,7 @@ from ..words import counted
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import Finding
-    from ..snapshot.compare import Mismatch
+    from ..snapshot.compare import Comparison
 
 Data = dict[str, Any]
 
@@ -20,46 +20,35 @@ MAX_FINDINGS = 50
 """How many findings of one comparison a report brings; the others are counted."""
 
 
-def difference_data(mismatch: Mismatch) -> Data:
-    """The plain data of a failed comparison, of bounded size.
+def data_of(failed: Comparison) -> Data:
+    """Return the plain data of a failed comparison, of bounded size.
 
-    Args:
-        mismatch: the comparison.
+    `problem` is what is wrong, in one line; `releases` of torch, if they differ; `difference`, what
+    `GraphDiff.to_json` gives, `None` if the graphs have no finding.
     """
-    return {
-        "problem": mismatch.problem or "the graphs differ",
-        "releases": mismatch.releases,
-        "difference": mismatch.diff.to_json(MAX_FINDINGS) if mismatch.diff else None,
-    }
-
-
-def unknown_difference(mismatch: Mismatch) -> Data:
-    """The same where finding out what differs failed."""
-    problem = mismatch.problem or "what differs could not be found out"
-    return {"problem": problem, "releases": mismatch.releases, "difference": None}
-
-
-def headline(mismatch: Mismatch) -> str:
-    """What is wrong with a comparison, in one line."""
-    if mismatch.problem and not mismatch.parts:
-        return mismatch.problem
-    who = f"{mismatch.problem}: " if mismatch.parts else ""
+    problem, difference = failed.problem or "the graphs differ", None
     try:
-        if mismatch.parts:
-            return f"{who}{_what_of_ranks(mismatch)}"
-        return mismatch.diff.heading() if mismatch.diff else "the graphs differ"
+        difference = failed.diff.to_json(MAX_FINDINGS) if failed.diff else None
+    except Exception:  # the section says why
+        problem = failed.problem or "what differs could not be found out"
+    return {"problem": problem, "releases": failed.releases, "difference": difference}
+
+
+def headline(failed: Comparison) -> str:
+    """What is wrong with a comparison, in one line."""
+    if failed.problem and not failed.parts:
+        return failed.problem
+    who = f"{failed.problem}: " if failed.parts else ""
+    problems = dict.fromkeys(part.problem for part in failed.parts if part.problem)
+    try:
+        said = [*([failed.diff.heading()] if failed.diff else []), *problems]
     except Exception as error:
-        return f"{who}the graphs differ (finding out how failed: {brief(error)})"
-
-
-def _what_of_ranks(mismatch: Mismatch) -> str:
-    """What differs in any rank, in one line."""
-    problems = dict.fromkeys(part.problem for part in mismatch.parts if part.problem)
-    return "; ".join([*([mismatch.diff.heading()] if mismatch.diff else []), *problems])
+        said = [f"the graphs differ (finding out how failed: {brief(error)})"]
+    return who + ("; ".join(said) or "the graphs differ")
 
 
 def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings in what `difference_data` gave; if there are none, the problem."""
+    """Yield the findings in what `data_of` gave; if there are none, the problem."""
     from ..graph.diff.findings import Finding
     from ..graph.diff.joining import problem_found
 
@@ -70,7 +59,7 @@ def findings_of(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def left_out(data: Mapping[str, Any]) -> int:
-    """Return the number of findings that `difference_data` left out."""
+    """Return the number of findings that `data_of` left out."""
     return data["difference"]["left"] if data["difference"] else 0
 
 

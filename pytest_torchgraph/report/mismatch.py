@@ -10,21 +10,20 @@ import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ..settings import config as settings
-from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, PENDING, REPLACED, STORED
+from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.changes import brief
-from ..snapshot.compare import Mismatch, Part
+from ..snapshot.compare import Comparison
 from ..words import format_ranks
 from . import artifacts
-from .comparisons import difference_data, headline, unknown_difference
+from .comparisons import data_of, headline
 from .pending import UPDATE, review_command, save_pending
 
 if TYPE_CHECKING:
-    from ..graph.diff.findings import GraphDiff
     from ..render.drawing import Drawing
     from ..snapshot.assertion import GraphSnapshot
 
@@ -43,13 +42,11 @@ class DrawnDifference:
     """A difference that was drawn, for the page of the run.
 
     Attributes:
-        diff: the difference.
         drawing: its drawing, for the `id`s of its elements.
         svg: the text of the SVG, "" where none could be made.
         note: what went wrong while it was drawn, "" where nothing did.
     """
 
-    diff: GraphDiff
     drawing: Drawing
     svg: str
     note: str
@@ -61,36 +58,21 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
     The report gets the files that were compared and stored and, where the phase failed, a section
     for each comparison that failed.
     """
-    # Attributes of plain data: xdist sends them to the controller.
-    # Once each: hypothesis compares with one file for every example.
-    compared, stored = item.stash[COMPARED], item.stash.setdefault(STORED, [])
-    vars(report)["torchgraph_compared"] = list(dict.fromkeys(compared))
-    vars(report)["torchgraph_stored"] = list(dict.fromkeys(stored))
-    replaced = item.stash.get(REPLACED, [])
-    if replaced:
-        vars(report)["torchgraph_replaced"] = [
-            (path, _difference(each) or unknown_difference(each)) for path, each in replaced
-        ]
-        del item.stash[REPLACED]
-    by_file = item.stash.setdefault(MISMATCHES, {})
-    mismatches = by_file.values()
-    not_saved = save_pending(item, report.failed, by_file, headline)
-    item.stash.setdefault(PENDING, {})
-    del item.stash[COMPARED], item.stash[STORED], item.stash[MISMATCHES], item.stash[PENDING]
-    if not report.failed:
-        return
-    vars(report)[DIFFERENCES] = [*filter(None, map(_difference, mismatches))]
-    for mismatch in mismatches:
-        lines = _section(item, report, mismatch, not_saved)
-        report.sections.append(("torchgraph", "\n".join(lines)))
-
-
-def _difference(mismatch: Mismatch) -> dict[str, Any] | None:
-    """The data for the end of the run; None where what differs cannot be found out."""
-    try:
-        return difference_data(mismatch)
-    except Exception:  # the section says it
-        return None
+    record = item.stash[RECORD]
+    # Plain data: xdist sends it to the controller.
+    vars(report)[REPORTED] = {
+        # Once each: hypothesis compares with one file for every example.
+        "compared": list(dict.fromkeys(record.compared)),
+        "stored": list(dict.fromkeys(record.stored)),
+        "replaced": [(path, data_of(each)) for path, each in record.replaced],
+        "failed": [data_of(each) for each in record.failed.values()] if report.failed else [],
+    }
+    not_saved = save_pending(item, report.failed, record, headline)
+    item.stash[RECORD] = Record(record.used)
+    if report.failed:
+        for failed in record.failed.values():
+            lines = _section(item, report, failed, not_saved)
+            report.sections.append(("torchgraph", "\n".join(lines)))
 
 
 def fail_ignored_mismatches(item: pytest.Item) -> None:
@@ -101,8 +83,8 @@ def fail_ignored_mismatches(item: pytest.Item) -> None:
     Raises:
         pytest.fail.Exception: always.
     """
-    mismatches = item.stash[MISMATCHES].values()
-    files = [f"  {each.path}: {headline(each)}" for each in mismatches]
+    failed = item.stash[RECORD].failed.values()
+    files = [f"  {each.path}: {headline(each)}" for each in failed]
     message = "a comparison with a stored graph failed, and the test passed all the same:"
     advice = (
         "write `assert capture == graph_snapshot`, with nothing around it that swallows the "
@@ -136,139 +118,136 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
         op: the operator of the comparison, "==" or "!=".
         snapshot: the side of it that stands for the stored graphs.
     """
-    mismatch = snapshot.mismatch
-    if mismatch is None:  # they are equal, and the test says `!=`
+    failed = snapshot.failed
+    if failed is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
-    lines = [f"graphs {op} stored: {headline(mismatch)}", *_release(mismatch)]
-    if mismatch.is_new:
-        lines += mismatch.details
-    lines += _accept_lines(snapshot.item, mismatch)
-    if not mismatch.is_new:
+    lines = [f"graphs {op} stored: {headline(failed)}", *_release(failed)]
+    if failed.is_new:
+        lines += failed.details
+    lines += _accept_lines(snapshot.item, failed)
+    if not failed.is_new:
         lines.append("what differs is in the section 'torchgraph' of this report")
     return lines
 
 
-def _accept(item: pytest.Item, mismatch: Mismatch) -> str:
+def _accept(item: pytest.Item, failed: Comparison) -> str:
     """The command that accepts what the test captured, or why there is none."""
-    return mismatch.refused or settings.rerun_command(item, UPDATE)
+    return failed.refused or settings.rerun_command(item, UPDATE)
 
 
-def _accept_lines(item: pytest.Item, mismatch: Mismatch) -> Iterator[str]:
-    yield f"accept:  {_accept(item, mismatch)}"
-    if mismatch.writes:
-        yield f"writes:  {mismatch.writes}"
+def _accept_lines(item: pytest.Item, failed: Comparison) -> Iterator[str]:
+    yield f"accept:  {_accept(item, failed)}"
+    if failed.writes:
+        yield f"writes:  {failed.writes}"
 
 
-def _release(mismatch: Mismatch) -> Iterator[str]:
-    if mismatch.origin:
-        yield mismatch.origin
-    if mismatch.releases is not None:
-        yield "stored with torch {}, now running torch {}".format(*mismatch.releases)
+def _release(failed: Comparison) -> Iterator[str]:
+    if failed.origin:
+        yield failed.origin
+    if failed.releases is not None:
+        yield "stored with torch {}, now running torch {}".format(*failed.releases)
 
 
 def _section(
-    item: pytest.Item, report: pytest.TestReport, mismatch: Mismatch, not_saved: str
+    item: pytest.Item, report: pytest.TestReport, failed: Comparison, not_saved: str
 ) -> Iterator[str]:
-    head = headline(mismatch)
-    yield from _release(mismatch)
-    if not (mismatch.is_new and head in report.longreprtext):  # the assertion says it as well
+    head = headline(failed)
+    yield from _release(failed)
+    if not (failed.is_new and head in report.longreprtext):  # the assertion says it as well
         yield head
-    item.user_properties.append(("torchgraph", f"{mismatch.path}: {head}"))
-    lines: list[str] = list(mismatch.details)
+    item.user_properties.append(("torchgraph", f"{failed.path}: {head}"))
+    lines: list[str] = list(failed.details)
     try:
-        lines += _findings(mismatch)
+        lines += _findings(failed)
     except Exception as error:
         lines.append(f"what differs could not be found out: {brief(error)}")
     yield from lines[:MAX_LINES]
     if len(lines) > MAX_LINES:
         yield f"... and {len(lines) - MAX_LINES} more lines"
-    yield f"file:    {mismatch.path}"
-    yield from _accept_lines(item, mismatch)
+    yield f"file:    {failed.path}"
+    yield from _accept_lines(item, failed)
     if settings.get(item.config).artifacts is not None:
         yield f"review:  {f'none, {not_saved}' if not_saved else review_command(item.config)}"
-    shown: tuple[Mismatch | Part, ...] = mismatch.parts[:MOST_DRAWN] or (mismatch,)
+    shown = failed.parts[:MOST_DRAWN] or (failed,)
     drawn: list[DrawnDifference | None] = []
     try:
-        _write_texts(item, mismatch)
+        _write_texts(item, failed)
         for each in shown:
-            drawn.append((yield from _draw(item, report, mismatch, head, each)))
-        if mismatch.parts[MOST_DRAWN:]:
-            rest = [rank for part in mismatch.parts[MOST_DRAWN:] for rank in part.ranks]
+            drawn.append((yield from _draw(item, report, failed, head, each)))
+        if failed.parts[MOST_DRAWN:]:
+            rest = [rank for part in failed.parts[MOST_DRAWN:] for rank in part.ranks]
             yield f"no picture of {format_ranks(rest)}"
     except Exception as error:
         yield f"picture: none, {brief(error)}"
     if settings.get(item.config).report is not None:
         try:
             for each, picture in zip_longest(shown, drawn):
-                _add_to_page(item, mismatch, head, lines, each, picture)
+                _add_to_page(item, failed, head, lines, each, picture)
         except Exception as error:
             yield f"not in the page of this run: {brief(error)}"
 
 
-def _write_texts(item: pytest.Item, mismatch: Mismatch) -> None:
+def _write_texts(item: pytest.Item, failed: Comparison) -> None:
     """Write the expected text, the received one and their diff, where `artifacts` is set.
 
     They have one line a node: a line of the diff is one of them.
     """
     if settings.get(item.config).artifacts is None:
         return
-    stored = mismatch.stored
+    stored = failed.stored
     detail = stored.header.detail if stored is not None else "dataflow"
-    texts = {".received.tgraph": mismatch.subject.to_text(detail, fold=False)}
+    texts = {".received.tgraph": failed.now.to_text(detail, fold=False)}
     if stored is not None and stored.graphs:
-        texts[".expected.tgraph"] = mismatch.stored_text
-        texts[".diff"] = "".join(f"{line}\n" for line in mismatch.text_diff)
+        texts[".expected.tgraph"] = failed.stored_text
+        texts[".diff"] = "".join(f"{line}\n" for line in failed.text_diff)
     for suffix, text in texts.items():
-        artifacts.path(item, mismatch.name, suffix).write_text(text, encoding="utf-8")
+        artifacts.path(item, failed.name, suffix).write_text(text, encoding="utf-8")
 
 
 def _add_to_page(
     item: pytest.Item,
-    mismatch: Mismatch,
+    failed: Comparison,
     headline: str,
     lines: list[str],
-    shown: Mismatch | Part,
+    shown: Comparison,
     drawn: DrawnDifference | None,
 ) -> None:
     """Add a difference to the page: that of the graphs, or of one part of the ranks."""
-    from .page.collect import difference_data
-    from .page.gather import DIFFERENCES
+    from .page.collect import comparison_data
 
-    data = difference_data(
-        file=mismatch.path,
+    data = comparison_data(
+        file=failed.path,
         headline=headline,
-        accept=_accept(item, mismatch),
+        accept=_accept(item, failed),
         lines=shown.text_diff or lines,
-        diff=drawn.diff if drawn else None,
+        diff=shown.diff,
         drawing=drawn.drawing if drawn else None,
         svg=drawn.svg if drawn else "",
         note=drawn.note if drawn else "",
-        ranks=format_ranks(shown.ranks) if isinstance(shown, Part) else "",
+        ranks=format_ranks(shown.ranks) if shown.ranks else "",
     )
-    item.stash.setdefault(DIFFERENCES, []).append(data)
+    item.stash[RECORD].shown.append(data)
 
 
-def _findings(mismatch: Mismatch) -> list[str]:
-    if mismatch.parts:
-        return [*_findings_of_ranks(mismatch)]
-    diff = mismatch.diff
-    if not diff:
-        return []
+def _findings(failed: Comparison) -> list[str]:
+    diff = failed.diff
+    if failed.parts:
+        return [*_findings_of_ranks(failed)]
     if len(diff.findings) == 1:
         return diff.findings[0].to_text(limit=MAX_CHANGES).splitlines()
-    return diff.to_text().splitlines()
+    return diff.to_text().splitlines() if diff else []
 
 
-def _findings_of_ranks(mismatch: Mismatch) -> Iterator[str]:
+def _findings_of_ranks(failed: Comparison) -> Iterator[str]:
     """What differs, below the ranks in which it does; each finding once."""
     lines: dict[tuple[int, ...], list[str]] = {}
     problems: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for part in mismatch.parts:
+    for part in failed.parts:
         if part.problem:
             problems.setdefault((part.problem, part.details), []).extend(part.ranks)
     for (problem, details), differing in problems.items():
         lines.setdefault(tuple(sorted(differing)), []).extend([problem, *details])
-    for finding in mismatch.findings:
+    for finding in failed.diff.findings:
         own = lines.setdefault(finding.ranks or (), [])
         own.extend(finding.to_text(limit=MAX_CHANGES).splitlines())
     for ranks, own in lines.items():
@@ -279,17 +258,17 @@ def _findings_of_ranks(mismatch: Mismatch) -> Iterator[str]:
 def _draw(
     item: pytest.Item,
     report: pytest.TestReport,
-    mismatch: Mismatch,
+    failed: Comparison,
     headline: str,
-    shown: Mismatch | Part,
+    shown: Comparison,
 ) -> Generator[str, None, DrawnDifference | None]:
     """Write all findings into a text file and the picture beside it; yields the section's line."""
     diff = shown.diff
     if not diff:
         return None
-    rank = f".rank-{shown.ranks[0]}" if isinstance(shown, Part) else ""
-    of = f" of {format_ranks(shown.ranks)}" if isinstance(shown, Part) else ""
-    text = artifacts.path(item, mismatch.name, f"{rank}.txt")
+    rank = f".rank-{shown.ranks[0]}" if shown.ranks else ""
+    of = f" of {format_ranks(shown.ranks)}" if shown.ranks else ""
+    text = artifacts.path(item, failed.name, f"{rank}.txt")
     findings = "\n".join(
         finding.to_text(limit=sum(len(p.changes) + len(p.consequences) for p in finding.places))
         for finding in diff.findings
@@ -302,10 +281,10 @@ def _draw(
     rendered = draw(drawing.digraph, text.with_suffix(".svg"))
     if rendered.renderer is None:
         yield f"picture: none, {rendered.note}"
-        return DrawnDifference(diff, drawing, "", f"no picture: {rendered.note}")
+        return DrawnDifference(drawing, "", f"no picture: {rendered.note}")
     path = rendered.path
-    longer = not rank and len(findings.splitlines()) > len(_findings(mismatch))
+    longer = not rank and len(findings.splitlines()) > len(_findings(failed))
     note = " (and all of the text beside it, .txt)" if longer else ""
     yield f"picture: {settings.shown(item.config, path)}{of}{note}"
-    artifacts.attach(item, report, path, mismatch.name)
-    return DrawnDifference(diff, drawing, path.read_text(encoding="utf-8"), "")
+    artifacts.attach(item, report, path, failed.name)
+    return DrawnDifference(drawing, path.read_text(encoding="utf-8"), "")

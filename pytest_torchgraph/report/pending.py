@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from ..errors import OutsideRootError
 from ..settings import config as settings
 from ..settings.paths import inside
-from ..snapshot import PENDING
 from ..snapshot.changes import brief
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
 from . import artifacts
@@ -19,7 +18,8 @@ from . import artifacts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..snapshot.compare import Mismatch
+    from ..snapshot import Record
+    from ..snapshot.compare import Comparison
     from ..snapshot.pending import PendingUpdate
 
 UPDATE = "--torchgraph-update"
@@ -38,21 +38,21 @@ def review_command(config: pytest.Config) -> str:
 def save_pending(
     item: pytest.Item,
     failed: bool,
-    mismatches: Mapping[str, Mismatch],
-    headline: Callable[[Mismatch], str],
+    record: Record,
+    headline: Callable[[Comparison], str],
 ) -> str:
     """Leave a file for each comparison of a phase that failed, and remove those that passed.
 
     Args:
         item: the test.
         failed: whether the phase did. A test that is expected to fail leaves nothing.
-        mismatches: its failed comparisons, by the path of the file that was compared.
+        record: its comparisons.
         headline: says what is wrong with one, in one line.
 
     Returns:
         why the last one that could not be written was not; "" where all are.
     """
-    noted = item.stash.get(PENDING, {})
+    noted = record.pending
     directory = artifacts.known_directory(item.config) if noted else None
     problem = ""
     if directory is None:
@@ -64,10 +64,10 @@ def save_pending(
                 file.unlink(missing_ok=True)
                 continue
             paths = map(str, pending.digests)
-            mismatch = next((mismatches[path] for path in paths if path in mismatches), None)
-            problem_line = headline(mismatch) if mismatch else " ".join(pending.problem.split())
+            comparison = next((record.failed[p] for p in paths if p in record.failed), None)
+            said = headline(comparison) if comparison else " ".join(pending.problem.split())
             content = _saved(item, pending).to_json(
-                problem_line, pending.refused or settings.rerun_command(item, UPDATE)
+                said, pending.refused or settings.rerun_command(item, UPDATE)
             )
             artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
         except Exception as error:

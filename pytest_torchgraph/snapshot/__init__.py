@@ -1,55 +1,61 @@
 """Stored graphs: `.tgraph` files beside the tests, kept by syrupy, compared as graphs.
 
     assertion    the fixture `graph_snapshot`, on top of syrupy's; `extension`, its storage
-    subject      what a test captured: one program, or several ranks
-    compare      that against a stored document, ranks by their classes
-    programs     the graphs of one program against the stored ones
+    subject      what a test captured, as a `Program`
+    compare      that against a stored one, ranks by their classes
     file_names, files, order    names of the files, reading and writing, refused loops
     changes, run, stale, summary    what a run wrote, compared, and may remove
     pending    what an update would have written, to be made later
 
-A test keeps in its stash, under the keys here, what its report needs. This module imports nothing
+A test keeps in its stash, as a `Record`, what its report needs. This module imports nothing
 but pytest, so that tests without graphs pay nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from .compare import Mismatch
+    from .compare import Comparison
     from .pending import PendingUpdate
 
-MISMATCHES: pytest.StashKey[dict[str, Mismatch]] = pytest.StashKey()
-"""The failed comparisons of a test's running phase, the last one for each stored file."""
 
-STORED: pytest.StashKey[list[tuple[str, str, str]]] = pytest.StashKey()
-"""The files that an update settled in a test's running phase.
+@dataclass
+class Record:
+    """The comparisons of a test's running phase, for its report.
 
-Each as "created", "updated", "renamed", "extended", "removed", "unchanged" or "refused", the file's
-path, and what is new in it, or why it is refused; "" for nothing.
-"""
+    Attributes:
+        used: True once the test compared anything with its `graph_snapshot`, in any phase.
+        compared: the paths of the stored files that were compared.
+        stored: the files that an update settled. Each as "created", "updated", "renamed",
+            "extended", "removed", "unchanged" or "refused", the file's path, and what is new in it,
+            or why it is refused; "" for nothing.
+        failed: the failed comparisons, the last one for each stored file.
+        replaced: the stored graphs that an update replaced by others, by file.
+        pending: the comparisons by `==`, by the path of the file that an update writes: the file's
+            name without suffix, and what an update would do; `None` if they passed.
+        shown: the page's data of the failed comparisons.
+    """
 
-REPLACED: pytest.StashKey[list[tuple[str, Mismatch]]] = pytest.StashKey()
-"""The stored graphs that an update replaced by others in a test's running phase, by file."""
+    used: bool = False
+    compared: list[str] = field(default_factory=list)
+    stored: list[tuple[str, str, str]] = field(default_factory=list)
+    failed: dict[str, Comparison] = field(default_factory=dict)
+    replaced: list[tuple[str, Comparison]] = field(default_factory=list)
+    pending: dict[str, tuple[str, PendingUpdate | None]] = field(default_factory=dict)
+    shown: list[dict[str, Any]] = field(default_factory=list)
 
-PENDING: pytest.StashKey[dict[str, tuple[str, PendingUpdate | None]]] = pytest.StashKey()
-"""The comparisons by `==` of a test's running phase.
 
-By the path of the file that an update writes: the file's name without suffix, and what an update
-would do; None where they passed.
-"""
+RECORD: pytest.StashKey[Record] = pytest.StashKey()
+"""The record of a test that asked for `graph_snapshot`."""
 
-DIFFERENCES = "torchgraph_differences"
-"""Attribute of a test's report with the data of its failed comparisons."""
-
-USED: pytest.StashKey[bool] = pytest.StashKey()
-"""Whether a test has compared anything with the `graph_snapshot` that was made for it."""
-
-COMPARED: pytest.StashKey[list[str]] = pytest.StashKey()
-"""The paths of the stored files that a test's running phase compared with."""
+REPORTED = "torchgraph_comparisons"
+"""Attribute of a report with its comparisons as plain data: `compared` and `stored` as of `Record`,
+and in `failed` and `replaced` (with the path of the file) what `report.comparisons.data_of` makes
+of each."""
 
 SUFFIX = "tgraph"
 TEMPORARY = "tgraph-tmp"

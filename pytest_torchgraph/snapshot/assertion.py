@@ -21,8 +21,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..settings import config as settings
-from . import COMPARED, MISMATCHES, PENDING, REPLACED, STORED, USED
+from . import RECORD, Record
 from .extension import GraphExtension
 from .file_names import stem_of
 from .files import read_text, remove_file, write_text
@@ -42,14 +41,15 @@ from .release_files import ReleaseFiles
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import AnySubject, Mismatch
+    from ..graph.program import Program
+    from .compare import Comparison
     from .pending import PendingUpdate
 
 
 def make(request: pytest.FixtureRequest) -> GraphSnapshot:
     """The `GraphSnapshot` of a test, with syrupy's session and the options of this run."""
     option = request.config.option
-    request.node.stash[USED] = False
+    request.node.stash[RECORD] = Record()
     return GraphSnapshot(
         session=request.config._syrupy,  # type: ignore[attr-defined]
         extension_class=GraphExtension,
@@ -67,14 +67,14 @@ class GraphSnapshot(SnapshotAssertion):
     names in it are old: where names alone differ, the test passes, and an update rewrites the file.
 
     Attributes:
-        mismatch: the last comparison, if it failed; else None.
+        failed: the last comparison, if it failed; else None.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._detail: Detail = "dataflow"
-        self._subject: AnySubject | None = None
-        self.mismatch: Mismatch | None = None
+        self._program: Program | None = None
+        self.failed: Comparison | None = None
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
         self._settled: set[str] = set()
         self._places: set[Place] = set()
@@ -96,7 +96,7 @@ class GraphSnapshot(SnapshotAssertion):
             ValueError: for an empty name or an unknown detail.
         """
         __tracebackhide__ = True
-        from .programs import DETAILS
+        from .compare import DETAILS
 
         if detail is not None and detail not in DETAILS:
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
@@ -116,7 +116,7 @@ class GraphSnapshot(SnapshotAssertion):
 
     def __eq__(self, other: object) -> bool:
         __tracebackhide__ = True
-        self.item.stash[USED] = True
+        self._record.used = True
         self._need_order(sys._getframe(1))
         try:
             return self._assert(other)
@@ -126,13 +126,13 @@ class GraphSnapshot(SnapshotAssertion):
     def __ne__(self, other: object) -> bool:
         """Whether the stored graph differs. A failure where none is stored; nothing is written."""
         __tracebackhide__ = True
-        self.item.stash[USED] = True
+        self._record.used = True
         self._need_order(sys._getframe(1))
         with self._without_update():
             equal = self._assert(other)
-        if self.mismatch is not None and not self.mismatch.is_new:
-            noted = self.item.stash[MISMATCHES]
-            for location in [key for key, each in noted.items() if each is self.mismatch]:
+        if self.failed is not None and not self.failed.is_new:
+            noted = self._record.failed
+            for location in [key for key, each in noted.items() if each is self.failed]:
                 del noted[location]
         return not equal
 
@@ -158,38 +158,42 @@ class GraphSnapshot(SnapshotAssertion):
         """The test that uses this fixture."""
         return self.test_location.item
 
+    @property
+    def _record(self) -> Record:
+        return self.item.stash[RECORD]
+
     def _serialize(self, data: Any) -> str:
         return self._current.to_text(self._detail)
 
     @property
-    def _current(self) -> AnySubject:
-        assert self._subject is not None
-        return self._subject
+    def _current(self) -> Program:
+        assert self._program is not None
+        return self._program
 
     def _assert(self, data: Any) -> bool:
         __tracebackhide__ = True
-        from .subject import subject_of
+        from .subject import program_of
 
-        self.mismatch = self._pending = None
-        self._subject = subject_of(data)
+        self.failed = self._pending = None
+        self._program = program_of(data)
         result, files = self._look()
         location = os.path.abspath(result.snapshot_location)
-        self.item.stash.setdefault(COMPARED, []).append(location)
+        self._record.compared.append(location)
         error, result.exception = result.exception, None
         try:
             if error is not None:
                 raise error
-            comparison = Comparison(result, files, self._may_write(result, files))
-            if comparison.may_write and self._is_next(files):
+            lookup = Lookup(result, files, self._may_write(result, files))
+            if lookup.may_write and self._is_next(files):
                 self._leave_out(files)
                 result.success = True
             else:
-                self._settle(comparison)
-            pending = None if result.success else self._pending_update(comparison)
-            self._pending = (comparison.key, result.snapshot_name, pending)
+                self._settle(lookup)
+            pending = None if result.success else self._pending_update(lookup)
+            self._pending = (lookup.key, result.snapshot_name, pending)
             return result.success
         finally:
-            self._subject = None
+            self._program = None
             result.asserted_data = result.recalled_data = None
 
     def _look(self) -> tuple[AssertionResult, ReleaseFiles]:
@@ -197,29 +201,28 @@ class GraphSnapshot(SnapshotAssertion):
         number = self._executions = len(self._execution_results)
         files = GraphExtension.files(self.test_location, self.index)
         with self._without_update():
-            super()._assert(self._subject)
+            super()._assert(self._program)
         return self._execution_results[number], files
 
-    def _settle(self, comparison: Comparison) -> None:
+    def _settle(self, lookup: Lookup) -> None:
         """Decide what becomes of a comparison: it passes, a file is written, or it fails."""
         __tracebackhide__ = True
-        result, files = comparison.result, comparison.files
-        mismatch = None if result.success else self._compare(comparison)
-        if mismatch is not None and not comparison.may_write:
-            self.mismatch = mismatch
-            self.item.stash.setdefault(MISMATCHES, {})[comparison.location] = mismatch
+        result, files = lookup.result, lookup.files
+        failed = None if result.success else self._compare(lookup)
+        if failed is not None and not lookup.may_write:
+            self.failed = self._record.failed[lookup.location] = failed
             return
         result.success, same_text = True, result.success
-        if not comparison.may_write:
+        if not lookup.may_write:
             if self.update_snapshots and files.own is not None:
-                self._note("unchanged", comparison.location)
+                self._note("unchanged", lookup.location)
             return
         from . import changes
 
         how, change = "unchanged", ""
-        if mismatch is not None:
-            how = "created" if mismatch.is_new else "updated"
-            change = changes.describe(mismatch, self._detail)
+        if failed is not None:
+            how = "created" if failed.is_new else "updated"
+            change = changes.describe(failed, self._detail)
         elif not same_text:
             stored = str(result.recalled_data)
             change = changes.renamed(stored, self._current, self._detail)
@@ -227,16 +230,16 @@ class GraphSnapshot(SnapshotAssertion):
             if not change:
                 change = changes.extended(stored, str(result.asserted_data))
                 how = "extended" if change else how
-        if comparison.release != files.running:
-            how, change = "created", changes.beside(comparison.release, files, change)
+        if lookup.release != files.running:
+            how, change = "created", changes.beside(lookup.release, files, change)
         if how != "unchanged":
-            with self._noting_refusal(comparison.key):
-                write_text(Path(comparison.key), str(result.asserted_data), root=self._root)
+            with self._noting_refusal(lookup.key):
+                write_text(Path(lookup.key), str(result.asserted_data), root=self._root)
             result.created, result.updated = how == "created", how != "created"
-        if mismatch is not None and not mismatch.is_new:
-            self.item.stash.setdefault(REPLACED, []).append((comparison.key, mismatch))
-        self._settled.add(comparison.key)
-        self._note(how, comparison.key, change)
+        if failed is not None and not failed.is_new:
+            self._record.replaced.append((lookup.key, failed))
+        self._settled.add(lookup.key)
+        self._note(how, lookup.key, change)
 
     def _is_next(self, files: ReleaseFiles) -> bool:
         """Whether the file of the next release has this graph, so that none is needed here."""
@@ -283,27 +286,27 @@ class GraphSnapshot(SnapshotAssertion):
             location: the file's path.
             change: what is new in it, or why it is refused; "" for nothing.
         """
-        self.item.stash[COMPARED].append(location)
-        self.item.stash.setdefault(STORED, []).append((how, location, change))
+        self._record.compared.append(location)
+        self._record.stored.append((how, location, change))
 
-    def _pending_update(self, comparison: Comparison, problem: str = "") -> PendingUpdate:
+    def _pending_update(self, lookup: Lookup, problem: str = "") -> PendingUpdate:
         """What an update would do for a comparison that failed."""
         from .pending import PendingUpdate, pending_update
 
-        result, files = comparison.result, comparison.files
+        result, files = lookup.result, lookup.files
         try:
             text = None if self._is_next(files) else str(result.asserted_data)
             stored = None if result.recalled_data is None else str(result.recalled_data)
             return pending_update(files, stored, text, problem)
         except TorchGraphError as error:  # the file of another release cannot be read
-            return PendingUpdate(Path(comparison.key), None, None, {}, problem, str(error))
+            return PendingUpdate(Path(lookup.key), None, None, {}, problem, str(error))
 
     def _note_pending(self) -> None:
         """Record for the report what an update would do, where a comparison came to an end."""
         if self._pending is None:
             return
         key, name, pending = self._pending
-        noted = self.item.stash.setdefault(PENDING, {})
+        noted = self._record.pending
         if key in noted and (pending or noted[key][1]):
             from .pending import joined
 
@@ -317,63 +320,55 @@ class GraphSnapshot(SnapshotAssertion):
         is_new = result.recalled_data is None
         return self.update_snapshots or (self.update_new_snapshots_only and is_new)
 
-    def _compare(self, comparison: Comparison) -> Mismatch | None:
-        """The mismatch of the graphs; None where they are equal.
+    def _compare(self, lookup: Lookup) -> Comparison | None:
+        """Return the comparison of the graphs; `None` if they are equal.
 
-        A stored text that cannot be read is a mismatch where it may be overwritten, else an error.
+        A stored text that cannot be read is a failure if it may be overwritten, else an error.
         """
         __tracebackhide__ = True
-        from .compare import (
-            Mismatch,
-            compare,
-            differing,
-            parse_stored,
-            read_stored,
-            same_flat_text,
-        )
+        from .compare import Comparison, compare, parse_stored, read_stored, same_flat_text
 
-        config, result, files = self.item.config, comparison.result, comparison.files
+        config, result, files = self.item.config, lookup.result, lookup.files
         path = settings.shown(config, Path(result.snapshot_location))
         own = settings.shown(config, files.own) if files.own is not None else ""
-        mismatch = partial(
-            Mismatch,
-            result.snapshot_name,
-            path,
-            self._current,
-            writes=own if own != path else "",
-            refused=files.why_not_written(),
-        )
+        known: dict[str, Any] = {
+            "name": result.snapshot_name,
+            "path": path,
+            "writes": own if own != path else "",
+            "refused": files.why_not_written(),
+        }
         if result.recalled_data is None:
-            known = () if comparison.may_write else self._why_missing(files)
-            return mismatch("no graph is stored for this comparison yet", known, is_new=True)
-        mismatch = partial(mismatch, origin=files.why_compared(comparison.release))
+            why = () if lookup.may_write else self._why_missing(files)
+            problem = "no graph is stored for this comparison yet"
+            return Comparison(self._current, None, problem, why, is_new=True, **known)
+        known["origin"] = files.why_compared(lookup.release)
         stored = str(result.recalled_data)
         if same_flat_text(stored, self._current, self._detail):
             return None
-        if comparison.may_write:
+        if lookup.may_write:
             try:
-                document = read_stored(stored)
+                program = read_stored(stored)
             except GraphFormatError as error:
                 place = f"{error.line}:{error.column}"
-                return mismatch(f"the old file could not be read ({place}: {error.problem})")
-            if document.header.detail != self._detail:
-                was = document.header.detail
-                return mismatch(f"detail {self._detail!r}, was {was!r}")
+                problem = f"the old file could not be read ({place}: {error.problem})"
+                return Comparison(self._current, None, problem, **known)
+            if program.header.detail != self._detail:
+                problem = f"detail {self._detail!r}, was {program.header.detail!r}"
+                return Comparison(self._current, None, problem, **known)
         else:
             try:
-                document = parse_stored(stored, path)
+                program = parse_stored(stored, path)
             except GraphFormatError as error:
-                pending = self._pending_update(comparison, str(error))
-                self._pending = (comparison.key, result.snapshot_name, pending)
+                pending = self._pending_update(lookup, str(error))
+                self._pending = (lookup.key, result.snapshot_name, pending)
                 raise
-        found = compare(document, self._current, self._detail)
+        found = compare(program, self._current, self._detail)
         if found is None:
             return None
-        problem, details = found
-        if comparison.key in self._settled:
-            details = ("this very test stored another graph there: give each a name=", *details)
-        parts = tuple(differing(document, self._current, self._detail))
-        return mismatch(problem, details, document, parts=parts)
+        if lookup.key in self._settled:
+            again = "this very test stored another graph there: give each a name="
+            known["details"] = (again, *found.details)
+        return replace(found, **known)
 
     def _why_missing(self, files: ReleaseFiles) -> tuple[str, ...]:
         from .old_names import under_old_name
@@ -385,8 +380,8 @@ class GraphSnapshot(SnapshotAssertion):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """One comparison of a test: syrupy's result, the files that count, and what may be done.
+class Lookup:
+    """The stored file of a comparison: syrupy's result, the files that count, what may be done.
 
     Attributes:
         result: syrupy's comparison of the texts.

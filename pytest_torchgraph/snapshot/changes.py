@@ -13,9 +13,9 @@ from ..words import format_ranks
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import AnySubject, Mismatch, Part
+    from ..graph.program import Program
+    from .compare import Comparison
     from .release_files import ReleaseFiles
-    from .subject import Subject
 
 MOST = 3
 """How many findings, graphs or counts are named, so that it is one line; the others are counted."""
@@ -27,52 +27,58 @@ MOST_OF_MESSAGE = 200
 """How many characters of an error's message are shown, so that it is one line."""
 
 
-def describe(mismatch: Mismatch, detail: Detail = "dataflow") -> str:
-    """The graphs of a new file, or the findings of one that is replaced.
+def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
+    """Return the graphs of a new file, or the findings of one that is replaced.
 
-    Without findings the problem of the mismatch and its first lines; where the comparison of the
+    Without findings the problem of the comparison and its first lines; where the comparison of the
     graphs raises, the error: the file is written all the same.
 
     Args:
-        mismatch: the comparison that failed.
+        failed: the comparison that failed.
         detail: what was compared.
     """
-    if mismatch.is_new:
-        return _contents(mismatch.subject, detail)
+    if failed.is_new:
+        return _contents(failed.now, detail)
     try:
-        findings = mismatch.findings
+        findings = failed.diff.findings
     except Exception as error:
         return f"what differs could not be found out: {brief(error)}"
     if not findings:
-        said = [line for part in mismatch.parts for line in (part.problem, *part.details)]
-        lines = [*dict.fromkeys((*mismatch.details, *said))]
+        said = [line for part in failed.parts for line in (part.problem, *part.details)]
+        lines = [*dict.fromkeys((*failed.details, *said))]
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
-        return f"{mismatch.problem}: {first}{_more(lines)}" if first else mismatch.problem
+        return f"{failed.problem}: {first}{_more(lines)}" if first else failed.problem
     from ..graph.diff.headings import heading
 
-    who = f"{_who(mismatch.parts)}: " if mismatch.parts else ""
+    who = f"{_who(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
     named = f"{', '.join(graphs[:MOST])}{_more(graphs)}"
     return who + "; ".join([*([heading(edits)] if edits else []), *([named] if named else [])])
 
 
-def _who(parts: Sequence[Part]) -> str:
+def _who(parts: Sequence[Comparison]) -> str:
     return format_ranks(rank for part in parts for rank in part.ranks)
 
 
-def renamed(stored: str, subject: AnySubject, detail: Detail) -> str:
+def renamed(stored: str, now: Program, detail: Detail) -> str:
     """The names that are new, where a stored text has equal graphs; "" where only its form is old.
 
     A text that is written in another way today, with the same names, is none that has to be
     stored anew: updates would change every file of a project at once, and hide what is new.
     """
     from ..graph.equality.names import renamed_values
-    from .compare import programs_of, read_stored
+    from .compare import read_stored, same_ranks
 
-    programs = programs_of(read_stored(stored), subject, detail)
-    pairs = [pair for old, new in programs if old for pair in renamed_values(old, new)]
+    old = read_stored(stored)
+    both = [(ours, own) for _, ours, own in same_ranks(old, now, detail)] or [(old, now)]
+    pairs = [
+        pair
+        for ours, own in both
+        if ours.graphs
+        for pair in renamed_values(ours.graphs, own.graphs)
+    ]
     if not pairs:
         return ""
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
@@ -128,19 +134,17 @@ def beside(release: str, files: ReleaseFiles, change: str) -> str:
     return f"equal to that of torch {release}{waiting}"
 
 
-def _contents(subject: AnySubject, detail: Detail) -> str:
-    from .subject import RanksSubject
-
-    if not isinstance(subject, RanksSubject):
-        return _graphs(subject)
-    classes = subject.classes(detail)
+def _contents(program: Program, detail: Detail) -> str:
+    if not program.sections:
+        return _graphs(program)
+    classes = program.classes(detail)
     parts = [f"{format_ranks(ranks)}: {_graphs(own)}" for ranks, own in classes]
     return "; ".join(parts[:MOST]) + _more(parts)
 
 
-def _graphs(subject: Subject) -> str:
-    parts = [f"{graph.name} {_ops(graph.op_counts.total())}" for graph in subject.graphs]
-    ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in subject.graphs]
+def _graphs(program: Program) -> str:
+    parts = [f"{graph.name} {_ops(graph.op_counts.total())}" for graph in program.graphs]
+    ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
     compiled = sum(count for is_eager, count in ran if not is_eager)
     share = f"; {100 * compiled // max(1, sum(count for _, count in ran))}% of the ops compiled"
     return ", ".join(parts[:MOST]) + _more(parts) + share * any(is_eager for is_eager, _ in ran)

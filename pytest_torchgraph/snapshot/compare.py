@@ -1,9 +1,8 @@
-"""Comparison of captured graphs with stored ones.
+"""Comparison of a captured program with a stored one, at a level of detail.
 
     same_text     the quick test: equal texts
-    compare       the graphs, at a level of detail; those of ranks pair by pair
-    Mismatch      a comparison that failed, for the report
-    Part          how some ranks differ
+    compare       the graphs; those of ranks pair by pair of classes
+    Comparison    a comparison that failed, with its difference, for the report
 
 It knows graphs and texts, and nothing of pytest or syrupy.
 """
@@ -12,24 +11,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import cached_property
+from typing import get_args
 
 from ..errors import GraphFormatError
-from ..graph import Finding, Graph, GraphDiff
+from ..graph import Graph, GraphDiff
+from ..graph.equality.strict import strict
 from ..graph.model import Detail
-from ..graph.text.format import format_document
-from ..graph.text.parse import Document
-from ..graph.text.ranks import RanksDocument, format_mesh, format_sections, parse_text
+from ..graph.program import Program
+from ..graph.text.format import (
+    EAGER_KINDS,
+    EAGER_VERSION,
+    format_document,
+    format_mesh,
+    format_op,
+    ran,
+)
+from ..graph.text.ranks import parse_text
 from ..words import format_ranks
-from .programs import compare_programs, too_little
-from .subject import RanksSubject, Subject
 
-AnySubject = Subject | RanksSubject
-"""What a test compares: the graphs of one program, or of several ranks."""
-Stored = Document | RanksDocument
-"""What a file holds."""
+DETAILS: tuple[Detail, ...] = get_args(Detail)
+"""The levels of detail, from the coarsest to the finest."""
+
+WITHOUT_EAGER = (
+    "stored without eager graphs: by a release that did not record them, or when nothing ran "
+    "eagerly"
+)
+"""The problem of a file of version 1, where the capture has eager graphs."""
+MOST_EAGER = 6
+"""How many eager graphs are named where a file has none of them; the others are counted."""
+
 
 _HEADER = re.compile(
     r"(?P<version>torchgraph \d+)\n"
@@ -41,123 +54,73 @@ _HEADER = re.compile(
 
 
 @dataclass(frozen=True)
-class Mismatch:
-    """A comparison that failed.
+class Comparison:
+    """A comparison that failed, and its difference, which is made once.
 
     Attributes:
+        now: what the test captured.
+        stored: what the file holds; `None` if there is no file, or none that can be read.
+        problem: what is wrong, in one line; "" if the difference of the graphs says it.
+        details: further lines about the problem.
+        parts: of ranks, each class that differs; () if the ranks are others, and for one capture.
+        ranks: of a part, its ranks, ascending.
         name: the name of the stored file, without suffix.
         path: the path of the stored file, as messages show it.
-        subject: what the test captured.
-        problem: what is wrong, in one line; "" where the difference of the graphs says it.
-        details: further lines about the problem.
-        stored: the document in the file; None where there is no file, or none that can be read.
-        is_new: whether there is no file yet.
-        origin: why the file of another release of torch was compared; "" where it was not.
-        writes: the file that an update writes, as messages show it; "" where that is `path`.
-        refused: why an update writes nothing; "" where it does.
-        parts: of ranks, those that differ and how; none where the ranks are others, and for the
-            graphs of one program.
+        is_new: True if there is no file yet.
+        origin: why the file of another release of torch was compared; "" if it was not.
+        writes: the file that an update writes, as messages show it; "" if that is `path`.
+        refused: why an update writes nothing; "" if it does.
     """
 
-    name: str
-    path: str
-    subject: AnySubject
+    now: Program
+    stored: Program | None = None
     problem: str = ""
     details: tuple[str, ...] = ()
-    stored: Stored | None = None
+    parts: tuple[Comparison, ...] = ()
+    ranks: tuple[int, ...] = ()
+    name: str = ""
+    path: str = ""
     is_new: bool = False
     origin: str = ""
     writes: str = ""
     refused: str = ""
-    parts: tuple[Part, ...] = ()
 
     @property
     def releases(self) -> tuple[str, str] | None:
-        """The torch release of the stored graphs and the running one, where they differ."""
+        """The torch release of the stored graphs and the running one, if they differ."""
         old = self.stored.header.torch if self.stored else ""
-        new = self.subject.header.torch
+        new = self.now.header.torch
         return (old, new) if old and new and old != new else None
 
     @property
     def stored_text(self) -> str:
-        """The stored graphs with one line a node; "" where none is stored."""
+        """The stored graphs with one line a node; "" if none is stored."""
         stored = self.stored
         if stored is None or not stored.graphs:
             return ""
-        detail = stored.header.detail
-        if isinstance(stored, Document):
-            return format_document(stored.graphs, stored.header, detail, fold=False)
-        sections = [(each.ranks, each.document.graphs) for each in stored.sections]
-        return format_sections(stored.mesh, sections, stored.header, detail, fold=False)
+        return stored.to_text(stored.header.detail, fold=False)
 
     @property
     def text_diff(self) -> list[str]:
-        """The difference of the texts with one line a node; empty where no graph is stored."""
-        if self.stored is None or not self.stored.graphs or not self.subject.graphs:
+        """The difference of the texts with one line a node; empty if no graph is stored."""
+        if self.stored is None or not self.stored.graphs or not self.now.graphs:
             return []
-        now = self.subject.to_text(self.stored.header.detail, fold=False)
-        return _text_diff(self.stored_text, now)
+        now = self.now.to_text(self.stored.header.detail, fold=False)
+        texts = self.stored_text.splitlines(), now.splitlines()
+        return list(unified_diff(*texts, "stored", "now", lineterm=""))
 
     @cached_property
-    def diff(self) -> GraphDiff | None:
-        """The difference of the graphs; `None` if only counts are stored, or nothing is."""
+    def diff(self) -> GraphDiff:
+        """The difference of the graphs; none if only counts are stored, or nothing is."""
+        from ..graph.diff.joining import of_ranks
+        from ..graph.diff.report import diff_graphs
+
         if self.parts:
-            from ..graph.diff.joining import of_ranks
-
             return of_ranks((part.ranks, part.diff) for part in self.parts)
-        if not isinstance(self.stored, Document) or not isinstance(self.subject, Subject):
-            return None
-        return _diff(self.stored, self.subject)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What differs; of ranks each finding once, however many have it."""
-        return self.diff.findings if self.diff else ()
-
-
-@dataclass(frozen=True)
-class Part:
-    """How ranks that were equal, and are equal now, differ from what is stored for them.
-
-    Attributes:
-        ranks: their numbers, ascending.
-        stored: their stored graphs.
-        subject: what each of them captured.
-        problem, details: as of `Mismatch`.
-    """
-
-    ranks: tuple[int, ...]
-    stored: Document
-    subject: Subject
-    problem: str
-    details: tuple[str, ...]
-
-    @cached_property
-    def diff(self) -> GraphDiff | None:
-        """The difference of the graphs; None where only counts are stored."""
-        return _diff(self.stored, self.subject)
-
-    @property
-    def text_diff(self) -> list[str]:
-        """The difference of the texts with one line a node; empty where no graph is stored."""
-        if not self.stored.graphs:
-            return []
-        header = self.stored.header
-        stored = format_document(self.stored.graphs, header, header.detail, fold=False)
-        return _text_diff(stored, self.subject.to_text(header.detail, fold=False))
-
-
-def _text_diff(stored: str, now: str) -> list[str]:
-    old, new = stored.splitlines(), now.splitlines()
-    return list(unified_diff(old, new, "stored", "now", lineterm=""))
-
-
-def _diff(stored: Document, subject: Subject) -> GraphDiff | None:
-    if not stored.graphs or not subject.graphs:
-        return None
-    from ..graph.diff.report import diff_graphs
-
-    return diff_graphs(stored.graphs, subject.graphs)
+        old, new = self.stored, self.now
+        if old is None or not (old.graphs and new.graphs) or old.sections or new.sections:
+            return GraphDiff(())
+        return diff_graphs(old.graphs, new.graphs)
 
 
 def same_text(stored: str, text: str) -> bool:
@@ -174,8 +137,8 @@ def same_text(stored: str, text: str) -> bool:
     )
 
 
-def read_stored(stored: str) -> Stored:
-    """The document of a stored text.
+def read_stored(stored: str) -> Program:
+    """Return the program of a stored text.
 
     Raises:
         GraphFormatError: if it is malformed, with the position.
@@ -184,7 +147,7 @@ def read_stored(stored: str) -> Stored:
     return parse_text(stored)
 
 
-def parse_stored(stored: str, path: str) -> Stored:
+def parse_stored(stored: str, path: str) -> Program:
     """`read_stored`, with an error for the user.
 
     Raises:
@@ -216,107 +179,198 @@ def _check_encoding(stored: str) -> None:
         raise GraphFormatError("a byte that is not UTF-8", line, column) from None
 
 
-def same_flat_text(stored: str, subject: AnySubject, detail: Detail) -> bool:
+def same_flat_text(stored: str, now: Program, detail: Detail) -> bool:
     """`same_text` with one line a node: files that were written so are not rewritten for that.
 
     Reading such a file and comparing its graphs takes many times as long.
     """
-    return same_text(stored, subject.to_text(detail, fold=False))
+    return same_text(stored, now.to_text(detail, fold=False))
 
 
-def is_stored(stored: str, subject: AnySubject, detail: Detail) -> bool:
-    """Whether a stored text holds a subject's graphs with this very detail; not if malformed."""
-    if same_text(stored, subject.to_text(detail)) or same_flat_text(stored, subject, detail):
+def is_stored(stored: str, now: Program, detail: Detail) -> bool:
+    """Return True if a text holds these graphs with this very detail; False if malformed."""
+    if same_text(stored, now.to_text(detail)) or same_flat_text(stored, now, detail):
         return True
     try:
-        document = read_stored(stored)
+        program = read_stored(stored)
     except GraphFormatError:
         return False
-    return document.header.detail == detail and compare(document, subject, detail) is None
+    return program.header.detail == detail and compare(program, now, detail) is None
 
 
-def compare(
-    stored: Stored, subject: AnySubject, detail: Detail
-) -> tuple[str, tuple[str, ...]] | None:
-    """Compare a subject with what a file holds.
+def compare(stored: Program, now: Program, detail: Detail) -> Comparison | None:
+    """Compare a captured program with what a file holds.
 
     Args:
         stored: which may have more detail than is compared.
-        subject: what the test captured.
+        now: what the test captured, in its canonical form.
         detail: "ops", "dataflow" or "full", see `graph_snapshot`.
 
     Returns:
-        None for a match, else `problem` and `details` of the `Mismatch`.
+        None for a match.
     """
-    if isinstance(stored, Document) and isinstance(subject, Subject):
-        return compare_programs(stored, subject, detail)
-    if isinstance(stored, RanksDocument) and isinstance(subject, RanksSubject):
-        return _compare_ranks(stored, subject, detail)
-    return (
-        "the graphs of one capture and those of ranks are not compared",
-        (f"stored:  {_kind(stored)}", f"now:     {_kind(subject)}"),
+    if bool(stored.sections) != bool(now.sections):
+        problem = "the graphs of one capture and those of ranks are not compared"
+        return Comparison(now, stored, problem, _kinds(stored, now))
+    if DETAILS.index(stored.header.detail) < DETAILS.index(detail):
+        own = stored.header.detail
+        return Comparison(
+            now,
+            stored,
+            f"the stored file has detail {own!r}, which is too little to compare at {detail!r}",
+            (f"compare with graph_snapshot(detail={own!r}), or store it again",),
+        )
+    if now.sections:
+        return _compare_ranks(stored, now, detail)
+    found = _compare_program(stored, now, detail)
+    return None if found is None else Comparison(now, stored, *found)
+
+
+def _kinds(stored: Program, now: Program) -> tuple[str, str]:
+    old, new = (
+        f"{format_ranks(each.ranks)} of {format_mesh(each.mesh)}"
+        if each.sections
+        else "one capture"
+        for each in (stored, now)
     )
+    return f"stored:  {old}", f"now:     {new}"
 
 
-def _kind(graphs: Stored | AnySubject) -> str:
-    if isinstance(graphs, Document | Subject):
-        return "one capture"
-    return f"{format_ranks(graphs.ranks)} of {format_mesh(graphs.mesh)}"
+def _compare_ranks(stored: Program, now: Program, detail: Detail) -> Comparison | None:
+    """Compare ranks, those together that were equal and are equal now.
 
-
-def _compare_ranks(
-    stored: RanksDocument, subject: RanksSubject, detail: Detail
-) -> tuple[str, tuple[str, ...]] | None:
-    if little := too_little(stored.header.detail, detail):
-        return little
-    if [*stored.mesh.items()] != [*subject.mesh.items()]:
-        problem = "the mesh is not that of the stored ranks"
-    elif stored.ranks != subject.ranks:
-        problem = "the captured ranks are not those that are stored"
-    else:
-        differ = [rank for part in differing(stored, subject, detail) for rank in part.ranks]
-        if not differ:
-            return None
-        verb = "differs" if len(differ) == 1 else "differ"
-        same = sorted({*stored.ranks} - {*differ})
-        rest = f", {format_ranks(same)} as stored" if same else ""
-        return f"{format_ranks(differ)} {verb} from what is stored{rest}", ()
-    return problem, (f"stored:  {_kind(stored)}", f"now:     {_kind(subject)}")
-
-
-def differing(stored: Stored, subject: AnySubject, detail: Detail) -> Iterator[Part]:
-    """The ranks that differ from what is stored for them; none where there are no ranks to compare.
-
-    Ranks are taken together where they were equal and are equal now: where one of eight equal
-    ranks changes, that one is a part.
+    Where one of eight equal ranks changes, that one is a part.
     """
-    for ranks, document, own in same_ranks(stored, subject, detail):
-        found = compare_programs(document, own, detail)
-        if found is not None:
-            yield Part(ranks, document, own, *found)
+    if [*stored.mesh.items()] != [*now.mesh.items()]:
+        problem = "the mesh is not that of the stored ranks"
+        return Comparison(now, stored, problem, _kinds(stored, now))
+    if stored.ranks != now.ranks:
+        problem = "the captured ranks are not those that are stored"
+        return Comparison(now, stored, problem, _kinds(stored, now))
+    parts = tuple(
+        Comparison(own, before, *found, ranks=ranks)
+        for ranks, before, own in same_ranks(stored, now, detail)
+        if (found := _compare_program(before, own, detail)) is not None
+    )
+    if not parts:
+        return None
+    differ = [rank for part in parts for rank in part.ranks]
+    verb = "differs" if len(differ) == 1 else "differ"
+    same = sorted({*stored.ranks} - {*differ})
+    rest = f", {format_ranks(same)} as stored" if same else ""
+    problem = f"{format_ranks(differ)} {verb} from what is stored{rest}"
+    return Comparison(now, stored, problem, parts=parts)
 
 
 def same_ranks(
-    stored: Stored, subject: AnySubject, detail: Detail
-) -> Iterator[tuple[tuple[int, ...], Document, Subject]]:
-    """The ranks of a file and a subject, by what is stored for them and what they captured."""
-    if not isinstance(stored, RanksDocument) or not isinstance(subject, RanksSubject):
-        return
-    if [*stored.mesh.items()] != [*subject.mesh.items()] or stored.ranks != subject.ranks:
-        return
-    if too_little(stored.header.detail, detail):
-        return
-    for section in stored.sections:
-        for ranks, own in subject.classes(detail):
-            if shared := {*section.ranks}.intersection(ranks):
-                yield tuple(sorted(shared)), section.document, own
+    stored: Program, now: Program, detail: Detail
+) -> Iterator[tuple[tuple[int, ...], Program, Program]]:
+    """Yield the ranks that were equal and are equal at a level of detail, with both programs."""
+    for ranks, before in stored.sections:
+        for others, own in now.classes(detail):
+            if shared := {*ranks}.intersection(others):
+                yield tuple(sorted(shared)), before, own
 
 
-def programs_of(
-    stored: Stored, subject: AnySubject, detail: Detail
-) -> Iterator[tuple[tuple[Graph, ...], tuple[Graph, ...]]]:
-    """The stored and the captured graphs of each program, of ranks those of each class."""
-    if isinstance(stored, Document) and isinstance(subject, Subject):
-        yield stored.graphs, subject.graphs
-    for _, document, own in same_ranks(stored, subject, detail):
-        yield document.graphs, own.graphs
+def _compare_program(
+    stored: Program, now: Program, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
+    """Return `problem` and `details` of the `Comparison` of one capture; `None` for a match."""
+    if stored.version < EAGER_VERSION and any(graph.eager for graph in now.graphs):
+        return _compare_without_eager(stored, now, detail)
+    return _compare(stored, now, detail)
+
+
+def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[str, ...]] | None:
+    if detail == "ops":
+        return _compare_counts(stored, now)
+    before, after = stored.canonical().graphs, now.graphs
+    if _titles(before) != _titles(after):
+        return (
+            "the captured graphs are not those that are stored",
+            (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
+        )
+    if any(old != new for old, new in zip(before, after, strict=True)):
+        return "", ()
+    if detail == "full" and any(
+        strict(old) != strict(new) for old, new in zip(before, after, strict=True)
+    ):
+        return "strides or devices differ, the dataflow is the same", _full_lines(before, after)
+    return _compare_runs(stored, now)
+
+
+def _compare_without_eager(
+    stored: Program, now: Program, detail: Detail
+) -> tuple[str, tuple[str, ...]] | None:
+    """Compare a program that has eager graphs with a file of version 1, which has none.
+
+    Where the compiled graphs differ as well, they are what has changed.
+    """
+    parts = [f"{graph.name} ({_ops(graph)})" for graph in now.graphs if graph.eager]
+    more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
+    eager = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
+    compiled = tuple(graph for graph in now.graphs if not graph.eager)
+    if _compare(stored, replace(now, graphs=compiled), detail) is None:
+        return WITHOUT_EAGER, (eager,)
+    found = _compare(stored, now, detail)
+    assert found is not None
+    return found[0], (*found[1], WITHOUT_EAGER)
+
+
+def _ops(graph: Graph) -> str:
+    count = graph.op_counts.total()
+    return "1 op" if count == 1 else f"{count} ops"
+
+
+def _compare_runs(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
+    """Compare how often the graphs ran; all else is equal, their names too."""
+    differ = [
+        graph
+        for graph in now.graphs
+        if graph.name in now.runs and stored.runs.get(graph.name, graph.runs) != graph.runs
+    ]
+    lines = [
+        f"{graph.name} {ran(graph.runs)}, stored: {stored.runs[graph.name]}" for graph in differ
+    ]
+    if len(lines) < 2:
+        return (lines[0], ()) if lines else None
+    noun = "eager graphs" if all(graph.eager for graph in differ) else "graphs"
+    return f"{len(lines)} {noun} ran another number of times", tuple(lines)
+
+
+def _titles(graphs: tuple[Graph, ...]) -> list[tuple[str, str, bool]]:
+    return [(graph.name, graph.kind, graph.eager) for graph in graphs]
+
+
+def _listing(graphs: tuple[Graph, ...]) -> str:
+    return ", ".join(
+        name if name == kind or (eager and kind == EAGER_KINDS[0]) else f"{name} ({kind})"
+        for name, kind, eager in _titles(graphs)
+    )
+
+
+def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]] | None:
+    before = stored.canonical().op_counts
+    after = now.op_counts
+    names, new_names = [name for name, _ in before], [name for name, _ in after]
+    if names != new_names:
+        return (
+            "the captured graphs are not those that are stored",
+            (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
+        )
+    lines = [
+        f"{name}: {format_op(op)}  {old.get(op, 0)} -> {new.get(op, 0)}"
+        for (name, old), (_, new) in zip(before, after, strict=True)
+        for op in sorted({*old, *new})
+        if old.get(op, 0) != new.get(op, 0)
+    ]
+    noun = "op count differs" if len(lines) == 1 else "op counts differ"
+    return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(stored, now)
+
+
+def _full_lines(before: tuple[Graph, ...], after: tuple[Graph, ...]) -> tuple[str, ...]:
+    """The lines that differ in the texts with strides and devices, each with `-` or `+`."""
+    texts = (format_document(g, detail="full", fold=False) for g in (before, after))
+    old, new = (text.splitlines() for text in texts)
+    lines = [line.rstrip() for line in unified_diff(old, new, n=0, lineterm="")]
+    return tuple(line for line in lines if not line.startswith(("---", "+++", "@@")))

@@ -22,7 +22,7 @@ from .release_files import ReleaseFiles
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
-    from .compare import AnySubject
+    from ..graph.program import Program
 
 MOST = 20
 """How many files under old names are read for one that is missing."""
@@ -31,14 +31,14 @@ _IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 def under_old_name(
-    item: pytest.Item, files: ReleaseFiles, subject: AnySubject, detail: Detail
+    item: pytest.Item, files: ReleaseFiles, now: Program, detail: Detail
 ) -> tuple[str, ...]:
     """The lines about an equal graph under an old name, with the command that moves it.
 
     Args:
         item: the test.
         files: where its graph would be stored; there is none.
-        subject: what the test captured.
+        now: what the test captured.
         detail: what is compared.
 
     Returns:
@@ -51,7 +51,7 @@ def under_old_name(
         if number == MOST:
             break
         text = read_text(file)
-        if text is not None and is_stored(text, subject, detail):
+        if text is not None and is_stored(text, now, detail):
             config = item.config
             commands = (
                 shlex.join(["git", "mv", *(settings.shown(config, path) for path in pair)])

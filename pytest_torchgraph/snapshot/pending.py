@@ -45,7 +45,7 @@ class PendingUpdate:
         stored: the text that was compared with; `None` if there is no file.
         digests: the files that decide about it, each with its `digest`, None for one that is not
             there.
-        problem: why the comparison failed where there is no `Mismatch`, else "".
+        problem: why the comparison failed where there is no `Comparison`, else "".
         refused: why there is no such update; "" where there is one.
     """
 

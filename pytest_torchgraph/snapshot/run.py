@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from . import REPORTED
+
 DIRECTORY = "__snapshots__"
 """Where syrupy stores snapshots, beside a test file."""
 
@@ -29,7 +31,7 @@ class RunRecord:
     Attributes:
         compared: the stored files that were compared.
         comparing: the ids of the tests that compared something.
-        stored: the files that an update settled, as in `STORED`.
+        stored: the files that an update settled, as of `Record`.
         replaced: by file the tests that an update replaced it in, each with the plain data of what
             differs.
         expected: the ids of the tests that were to run.
@@ -57,13 +59,13 @@ class RunRecord:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record one phase of one test."""
-        compared = getattr(report, "torchgraph_compared", None)
-        if compared:
+        comparisons = getattr(report, REPORTED, None)
+        if comparisons is not None:
             self.comparing.add(report.nodeid)
-            self.compared.update(map(Path, compared))
-            self.stored.extend((how, path, what) for how, path, what in report.torchgraph_stored)
-        for path, data in getattr(report, "torchgraph_replaced", ()):
-            self.replaced.setdefault(path, []).append((report.nodeid, data))
+            self.compared.update(map(Path, comparisons["compared"]))
+            self.stored.extend((how, path, what) for how, path, what in comparisons["stored"])
+            for path, data in comparisons["replaced"]:
+                self.replaced.setdefault(path, []).append((report.nodeid, data))
         if report.failed:
             self.left_out(f"{report.nodeid} failed")
         elif report.skipped:

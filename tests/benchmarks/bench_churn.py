@@ -34,7 +34,7 @@ from transformers import AttentionInterface, BertConfig, BertModel
 
 import pytest_torchgraph
 from pytest_torchgraph import Capture
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 MECHANISMS = ("dispatch", "dynamo", "aot", "compiled_autograd", "export", "inductor", "fx")
 LAYERS = 12
@@ -196,7 +196,7 @@ def captured(
 
 def text(capture: Capture, detail: str, *, fold: bool) -> list[str]:
     """The lines of a snapshot of the capture, as they are stored or with one line a node."""
-    return subject_of(capture).to_text(detail, fold).splitlines()  # type: ignore[arg-type]
+    return program_of(capture).to_text(detail, fold).splitlines()  # type: ignore[arg-type]
 
 
 def differing(capture: Capture, other: Capture, detail: str, *, fold: bool) -> list[str]:

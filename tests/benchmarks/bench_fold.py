@@ -32,7 +32,7 @@ from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold
 from pytest_torchgraph.graph.text.format import format_document
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 IDS = torch.arange(32).reshape(2, 16)
 IMAGES = torch.ones(2, 3, 64, 64)
@@ -118,7 +118,7 @@ MODELS = {
 def stored(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> str:
     """The text that a comparison would store."""
     capture = pytest_torchgraph.capture(model, **inputs, via="aot", backward=True)
-    return subject_of(capture).to_text("dataflow", fold=False)
+    return program_of(capture).to_text("dataflow", fold=False)
 
 
 def replaced(model: nn.Module, path: str) -> None:

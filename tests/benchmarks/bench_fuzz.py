@@ -56,14 +56,15 @@ def fuzz(report: str, arguments: list[str]) -> None:
         from pytest_torchgraph.errors import GraphFormatError
         from pytest_torchgraph.graph.diff.report import diff_graphs
         from pytest_torchgraph.graph.model import Graph
+        from pytest_torchgraph.graph.program import Program
         from pytest_torchgraph.graph.text.format import format_document
-        from pytest_torchgraph.graph.text.parse import Document, parse_document
+        from pytest_torchgraph.graph.text.parse import parse_document
 
     outcomes: Counter[str] = Counter()
     slowest = [0.0, 0]
     watched = Watched()
 
-    def read(text: str) -> Document | None:
+    def read(text: str) -> Program | None:
         watched.armed = True
         start = time.process_time()
         try:
@@ -82,7 +83,7 @@ def fuzz(report: str, arguments: list[str]) -> None:
         outcomes["read"] += 1
         return document
 
-    def check(document: Document) -> None:
+    def check(document: Program) -> None:
         header, graphs = document.header, document.graphs
         printed = format_document(graphs, header, "full", fold=False)
         again = parse_document(printed)
@@ -100,7 +101,7 @@ def fuzz(report: str, arguments: list[str]) -> None:
     warm = Graph.from_text(
         "torchgraph 1\n\nforward @ aot {\n  %x = input\n  %y = f(1)\n  return [%y, %x]\n}\n"
     )
-    check(Document(parse_document(warm.to_text()).header, (warm,)))  # what imports when called
+    check(Program(parse_document(warm.to_text()).header, (warm,)))  # what imports when called
     done = 0
 
     def counted(data: bytes) -> None:
@@ -220,10 +221,11 @@ def run_hostile(size: int = 1_000_000) -> None:
 
     from pytest_torchgraph.errors import GraphFormatError
     from pytest_torchgraph.graph.diff.report import diff_graphs
+    from pytest_torchgraph.graph.program import Program
     from pytest_torchgraph.graph.text.format import format_document
-    from pytest_torchgraph.graph.text.parse import Document, parse_document
+    from pytest_torchgraph.graph.text.parse import parse_document
 
-    def read(text: str) -> Document | GraphFormatError:
+    def read(text: str) -> Program | GraphFormatError:
         try:
             return parse_document(text)
         except GraphFormatError as error:
@@ -247,7 +249,7 @@ def run_hostile(size: int = 1_000_000) -> None:
         assert same, name
         row = [name, sum(len(g.nodes) for top in document.graphs for g in top.walk())]
         row += [reading, printing, equality]
-        if isinstance(edited, Document):
+        if isinstance(edited, Program):
             took, found = timed(lambda d=document, e=edited: diff_graphs(d.graphs, e.graphs))
             row += [took, len(found.findings), timed(found.to_text)[0]]
         rows.append(tuple(row + ["", "", ""][len(row) - 5 :]))

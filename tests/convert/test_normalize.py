@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pytest_torchgraph import capture, from_fx
 from pytest_torchgraph.ops.qualified import builtin_name
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 
 class Normed(nn.Module):
@@ -68,7 +68,7 @@ def test_what_pybind11_puts_into_names_is_left_out() -> None:
 def test_a_capture_is_stored_without_what_autograd_wraps_its_values_in() -> None:
     captured = capture(nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.ones(2, 4))
     assert captured.op_counts["aten.detach"] >= 1  # else this would test nothing
-    text = subject_of(captured).to_text("dataflow")
+    text = program_of(captured).to_text("dataflow")
     assert "detach" not in text
     assert "  save %1/tanh\n" in text
     assert "  %1/tanh = saved : f32[2, 4]\n" in text
@@ -78,7 +78,7 @@ def test_saved_values_are_in_the_order_in_which_the_forward_computes_them() -> N
     captured = capture(
         nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), torch.ones(2, 3, 8)
     )
-    forward, backward = (graph for graph in subject_of(captured).graphs)
+    forward, backward = (graph for graph in program_of(captured).graphs)
     order = [node.name for node in forward.nodes]
     saved = [ref.name for ref in forward.saved]
     computed = [name for name in saved if forward[name].kind != "placeholder"]

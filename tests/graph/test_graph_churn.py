@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, capture, diff
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 MECHANISMS = ("dispatch", "fx", "dynamo", "aot", "export")
 Op = Callable[[Tensor], Tensor]
@@ -67,7 +67,7 @@ def base(via: str) -> Capture:
 def changed(before: Capture, after: Capture) -> tuple[list[str], list[str]]:
     """The lines that went and those that came."""
     texts = [
-        subject_of(found).to_text("full", fold=False).splitlines() for found in (before, after)
+        program_of(found).to_text("full", fold=False).splitlines() for found in (before, after)
     ]
     lines = list(unified_diff(*texts, n=0, lineterm=""))[2:]
     return [line[1:] for line in lines if line[0] == "-"], [

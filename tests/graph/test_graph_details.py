@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph, TensorMeta
 from pytest_torchgraph.graph.model import Detail
+from pytest_torchgraph.graph.program import Program
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import compare
-from pytest_torchgraph.snapshot.subject import Subject
 
 DETAILS: tuple[Detail, ...] = get_args(Detail)
 
@@ -24,7 +24,7 @@ DETAILS: tuple[Detail, ...] = get_args(Detail)
 def matches(stored: Graph, stored_at: Detail, now: Graph, at: Detail) -> bool:
     """Whether a graph is what was stored of another one."""
     document = parse_document(stored.to_text(stored_at))
-    return compare(document, Subject((now,), Header()), at) is None
+    return compare(document, Program(Header(), (now,)), at) is None
 
 
 @pytest.mark.slow("many random graphs")

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import pytest_torchgraph
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.equality.canonical import canonical
+from pytest_torchgraph.graph.program import Program
 from pytest_torchgraph.graph.text.expand import expand
 from pytest_torchgraph.graph.text.fold import fold, folded_unchecked
 from pytest_torchgraph.graph.text.format import Header, format_document
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import compare
-from pytest_torchgraph.snapshot.subject import Subject
 
 ROOT = Path(__file__).parents[2]
 OLD = sorted((Path(__file__).parent / "stored").glob("*.tgraph"))
@@ -278,14 +278,14 @@ def test_graphs_that_were_stored_flat_are_read_and_equal_what_is_stored_now(file
     assert text.startswith(f"torchgraph {file.stem.split('_')[1]}\n")
     assert not document.folded
     assert format_document(document.graphs, document.header, fold=False) == text
-    now = Subject(canonical(document.graphs), document.header)
+    now = Program(document.header, canonical(document.graphs))
     assert parse_document(now.to_text("dataflow")).graphs == now.graphs
     assert compare(document, now, "dataflow") is None
 
 
 def test_what_a_test_stores_is_folded() -> None:
     graph = Graph.from_text(layers(12))
-    assert graph.to_text() == Subject((graph,), Header()).to_text("dataflow") == fold(layers(12))
+    assert graph.to_text() == Program(Header(), (graph,)).to_text("dataflow") == fold(layers(12))
     assert graph.to_text(fold=False) == layers(12)
 
 

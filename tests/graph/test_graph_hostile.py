@@ -16,8 +16,9 @@ from graph.test_graph_diff_hard import calls
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import Atom, Graph, Node, Ref
 from pytest_torchgraph.graph.diff.report import diff_graphs
+from pytest_torchgraph.graph.program import Program
 from pytest_torchgraph.graph.text.format import format_document
-from pytest_torchgraph.graph.text.parse import Document, parse_document
+from pytest_torchgraph.graph.text.parse import parse_document
 
 REFUSED = {"equal_hashes", "complex_hashes", "nan_keys", "reference_keys", "equal_names"}
 """What looks like a graph and is none."""
@@ -52,7 +53,7 @@ def audit() -> _Audit:
     return _Audit()
 
 
-def read(text: str) -> Document | None:
+def read(text: str) -> Program | None:
     """The document, None where the text is none."""
     try:
         return parse_document(text)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph import GraphFormatError
 from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.text.format import Header, format_document
-from pytest_torchgraph.graph.text.parse import Document, parse_document
-from pytest_torchgraph.graph.text.ranks import format_sections, parse_ranks, parse_text
+from pytest_torchgraph.graph.program import Program
+from pytest_torchgraph.graph.text.format import Header, format_document, format_sections
+from pytest_torchgraph.graph.text.parse import parse_document
+from pytest_torchgraph.graph.text.ranks import parse_ranks, parse_text
 from pytest_torchgraph.words import format_ranks
 
 HEADER = Header(via="aot", torch="2.13.0")
@@ -78,13 +79,13 @@ def test_what_is_written_is_read_back(
     document = parse_ranks(text)
     assert [*document.mesh.items()] == [*mesh.items()]
     assert document.header == replace(HEADER, detail=detail)
-    assert [[*each.ranks] for each in document.sections] == classes
-    for (_, own), section in zip(sections, document.sections, strict=True):
+    assert [[*ranks] for ranks, _ in document.sections] == classes
+    for (_, own), (_, program) in zip(sections, document.sections, strict=True):
         alone = parse_document(format_document(own, HEADER, detail))
-        assert section.document.graphs == alone.graphs
-        assert section.document.runs.items() >= alone.runs.items()
+        assert program.graphs == alone.graphs
+        assert program.runs.items() >= alone.runs.items()
     assert document.ranks == tuple(sorted(rank for ranks in classes for rank in ranks))
-    again = [(each.ranks, each.document.graphs) for each in document.sections]
+    again = [(ranks, program.graphs) for ranks, program in document.sections]
     assert format_sections(document.mesh, again, document.header, detail) == text
 
 
@@ -114,7 +115,7 @@ def test_modules_are_folded_in_each_section() -> None:
     text = format_sections({"tp": 2}, [([0], [graph]), ([1], [graph])], HEADER)
     assert text.count("each layer.*") == 2
     document = parse_ranks(text)
-    assert all(section.document.folded for section in document.sections)
+    assert all(program.folded for _, program in document.sections)
     flat = format_sections({"tp": 2}, [([0], [graph]), ([1], [graph])], HEADER, fold=False)
     assert "each" not in flat
     assert parse_ranks(flat).graphs == document.graphs == (graph, graph)
@@ -194,6 +195,6 @@ def test_nothing_but_a_format_error(data: st.DataObject) -> None:
 
 def test_one_capture_is_wanted() -> None:
     for read in (parse_document, Graph.from_text):
-        with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*Ranks\.load"):
+        with pytest.raises(GraphFormatError, match=r"the graphs of several ranks.*load"):
             read(OK)
-    assert isinstance(parse_text(format_document([network(layers=1)], HEADER)), Document)
+    assert isinstance(parse_text(format_document([network(layers=1)], HEADER)), Program)

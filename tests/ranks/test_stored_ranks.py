@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from pytest_torchgraph import Ranks, capture_ranks
 from pytest_torchgraph.snapshot.compare import compare, read_stored
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 
 def odd_one(mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -23,29 +23,30 @@ def odd_one(mesh: DeviceMesh) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", ["tensor parallel", "experts"])
 def test_ranks_are_what_was_stored_of_them(name: str, tmp_path: Path) -> None:
     ranks = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(0, 1, 7), via="dispatch")
-    text = subject_of(ranks).to_text("dataflow")
+    text = program_of(ranks).to_text("dataflow")
     assert text.count("\nranks 0-1, 7\n") == 1
     path = tmp_path / "ranks.tgraph"
     path.write_text(text)
     assert Ranks.load(path) == ranks
     again = capture_ranks(MODELS[name], dp=2, tp=4, ranks=(7, 0, 1), via="dispatch")
-    assert compare(read_stored(text), subject_of(again), "dataflow") is None
-    assert subject_of(again).to_text("full") == subject_of(ranks).to_text("full")
+    assert compare(read_stored(text), program_of(again), "dataflow") is None
+    assert program_of(again).to_text("full") == program_of(ranks).to_text("full")
 
 
 def test_the_rank_that_is_another_has_a_section() -> None:
     ranks = capture_ranks(odd_one, tp=8, via="dispatch")
-    subject = subject_of(ranks)
+    subject = program_of(ranks)
     text = subject.to_text("dataflow")
     assert [line for line in text.splitlines() if line.startswith("rank")] == [
         "ranks 0-4, 6-7",
         "rank 5",
     ]
-    without = subject_of(ranks[:5])
+    without = program_of(ranks[:5])
     found = compare(read_stored(text), without, "dataflow")
-    assert found == (
+    assert found is not None
+    assert (found.problem, found.details) == (
         "the captured ranks are not those that are stored",
         ("stored:  ranks 0-7 of tp=8", "now:     ranks 0-4 of tp=8"),
     )
     with pytest.raises(AssertionError, match="these ranks hold no capture"):
-        subject_of(ranks[:0])
+        program_of(ranks[:0])

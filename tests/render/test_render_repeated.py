@@ -7,7 +7,7 @@ from graph.build import graph
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.render.difference import diff_to_dot, drawing
-from pytest_torchgraph.report.page.collect import difference_data
+from pytest_torchgraph.report.page.collect import comparison_data
 
 LAYERS = 12
 
@@ -87,7 +87,7 @@ def test_a_finding_on_the_page_leads_to_its_first_place():
     diff = diff_graphs([forward("gelu")], [forward("relu")])
     drawn = drawing(diff)
 
-    page = difference_data(file="", headline="", accept="", lines=[], diff=diff, drawing=drawn)
+    page = comparison_data(file="", headline="", accept="", lines=[], diff=diff, drawing=drawn)
 
     (finding,) = page["findings"]
     (box,) = finding["ids"]

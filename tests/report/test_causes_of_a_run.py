@@ -8,13 +8,12 @@ import pytest
 from graph.build import graph
 from projects import Run
 
+from pytest_torchgraph.graph.program import Program
 from pytest_torchgraph.graph.text.format import Header
-from pytest_torchgraph.graph.text.parse import Document
 from pytest_torchgraph.report.causes import FailedComparisons
-from pytest_torchgraph.report.comparisons import MAX_FINDINGS, difference_data
-from pytest_torchgraph.snapshot import DIFFERENCES
-from pytest_torchgraph.snapshot.compare import Mismatch
-from pytest_torchgraph.snapshot.subject import Subject
+from pytest_torchgraph.report.comparisons import MAX_FINDINGS, data_of
+from pytest_torchgraph.snapshot import REPORTED
+from pytest_torchgraph.snapshot.compare import Comparison
 
 TESTS = """
     import os
@@ -155,23 +154,22 @@ def test_a_test_that_passes_when_it_runs_again_is_no_cause(
 # -- the data of a report --------------------------------------------------------------------------
 
 
-def mismatch(*new: str, old: str = "sin") -> Mismatch:
+def failed(*new: str, old: str = "sin") -> Comparison:
     """A comparison of ops in a row, each in a module of its own and followed by a product."""
 
-    def chain(*words: str) -> Subject:
+    def chain(*words: str) -> Program:
         lines, last = [], "x"
         for k, word in enumerate(words):
             lines.append(f'%m{k}/op = aten.{word}.default(%{last}) : f32[2, 3] in "m{k}"')
             lines.append(f"%mm{k} = aten.mm.default(%m{k}/op, %y) : f32[2, 3]")
             last = f"mm{k}"
-        return Subject((graph("\n".join([*lines, f"return %{last}"])),), Header())
+        return Program(Header(), (graph("\n".join([*lines, f"return %{last}"])),))
 
-    stored = Document(Header(), chain(*[old] * len(new)).graphs)
-    return Mismatch("step", "step.tgraph", chain(*new), stored=stored)
+    return Comparison(chain(*new), chain(*[old] * len(new)))
 
 
 def test_the_data_of_a_report_are_plain_and_of_bounded_size() -> None:
-    data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
+    data = data_of(failed(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
     assert len(data["difference"]["findings"]) == MAX_FINDINGS
     assert data["difference"]["left"] == 7
     assert json.loads(json.dumps(data)) == json.loads(json.dumps(data, default=repr))
@@ -194,9 +192,9 @@ def test_causes_that_cannot_be_found_out_end_no_run(pytestconfig: pytest.Config)
 
 def test_findings_that_were_left_out_are_counted(pytestconfig: pytest.Config) -> None:
     gathered = FailedComparisons(pytestconfig)
-    data = difference_data(mismatch(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
+    data = data_of(failed(*[f"op{k}" for k in range(MAX_FINDINGS + 7)]))
     for name in ("test_a", "test_b"):
         report = pytest.TestReport(name, (name, 1, name), {}, "failed", "", "call")
-        vars(report)[DIFFERENCES] = [data]
+        vars(report)[REPORTED] = {"failed": [data]}
         gathered.pytest_runtest_logreport(report)
     assert gathered.heading() == f"{MAX_FINDINGS} causes in 2 tests, 14 further findings not listed"

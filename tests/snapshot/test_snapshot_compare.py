@@ -11,7 +11,7 @@ from pytest_torchgraph.errors import GraphFormatError
 from pytest_torchgraph.graph.model import Detail, Graph
 from pytest_torchgraph.graph.text.parse import parse_document
 from pytest_torchgraph.snapshot.compare import compare, parse_stored, same_text
-from pytest_torchgraph.snapshot.subject import Subject, subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)
@@ -22,12 +22,12 @@ STRIDED = ' stride [16, 1] on "cuda"'
 
 def against(stored: str, *now: Any, detail: Detail = "dataflow") -> str | None:
     """What compare says: None for a match, else the problem and the details in one text."""
-    found = compare(parse_document(stored), subject_of(Capture(*now)), detail)
-    return None if found is None else "\n".join([found[0], *found[1]])
+    found = compare(parse_document(stored), program_of(Capture(*now)), detail)
+    return None if found is None else "\n".join([found.problem, *found.details])
 
 
 def document(*of: Any, detail: Detail = "dataflow") -> str:
-    return subject_of(Capture(*of)).to_text(detail)
+    return program_of(Capture(*of)).to_text(detail)
 
 
 def test_the_origin_of_a_text_does_not_matter() -> None:
@@ -135,9 +135,8 @@ def test_a_file_that_says_too_little_is_not_compared(stored: Detail, asked: Deta
 
 
 def test_captures_and_graphs_can_be_compared() -> None:
-    assert subject_of(graph("relu")).graphs == (graph("relu"),)
-    subject = subject_of(Capture(graph("relu"), graph("gelu"), torch="2.9.1"))
-    assert isinstance(subject, Subject)
+    assert program_of(graph("relu")).graphs == (graph("relu"),)
+    subject = program_of(Capture(graph("relu"), graph("gelu"), torch="2.9.1"))
     assert len(subject.graphs) == 2
     assert subject.header.torch == "2.9.1"
 
@@ -150,12 +149,12 @@ def test_anything_else_is_a_type_error_that_says_what_to_pass(value: object, nam
     with pytest.raises(
         TypeError, match=rf"cannot compare {name}: pass a capture, as in `graph_cap"
     ):
-        subject_of(value)
+        program_of(value)
 
 
 def test_a_capture_without_graphs_does_not_pass() -> None:
     with pytest.raises(AssertionError, match="the capture holds no graph"):
-        subject_of(Capture())
+        program_of(Capture())
 
 
 WRAPPED = """torchgraph 1
@@ -204,8 +203,8 @@ def test_a_folded_file_is_compared_as_any_other() -> None:
     now = Graph.from_text(f"torchgraph 1\n\nforward @ aot {{\n{body}\n}}\n")
     folded = now.to_text(fold=True)
     assert "  h.0 .. 4\n" in folded
-    assert compare(parse_document(folded), subject_of(now), "dataflow") is None
+    assert compare(parse_document(folded), program_of(now), "dataflow") is None
     edited = folded.replace(
         "  h.0 .. 4\n", "  h.0 .. 4\n  but h.3 {\n    ~ %/sin = aten.cos(%x)\n  }\n"
     )
-    assert compare(parse_document(edited), subject_of(now), "dataflow") is not None
+    assert compare(parse_document(edited), program_of(now), "dataflow") is not None

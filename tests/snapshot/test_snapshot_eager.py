@@ -13,8 +13,8 @@ from pytest_torchgraph.api.result import Capture
 from pytest_torchgraph.graph.model import Detail, Graph
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.snapshot.compare import Mismatch, compare, same_text
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.compare import Comparison, compare, same_text
+from pytest_torchgraph.snapshot.subject import program_of
 
 graphs: dict[str, Any] = {}
 exec(GRAPHS, graphs)
@@ -32,12 +32,12 @@ def captured(*program: Graph) -> Capture:
 
 def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
     """What compare says: None for a match, else the problem and the details in one text."""
-    found = compare(parse_document(stored), subject_of(captured(*now)), detail)
-    return None if found is None else "\n".join([found[0], *found[1]])
+    found = compare(parse_document(stored), program_of(captured(*now)), detail)
+    return None if found is None else "\n".join([found.problem, *found.details])
 
 
 def stored(*of: Graph, detail: Detail = "dataflow") -> str:
-    return subject_of(captured(*of)).to_text(detail)
+    return program_of(captured(*of)).to_text(detail)
 
 
 WITHOUT_EAGER = (
@@ -124,19 +124,19 @@ def test_a_kind_of_an_eager_graph_counts() -> None:
 
 
 def test_an_eager_graph_can_be_stored_alone() -> None:
-    text = subject_of(STEP[1]).to_text("dataflow")
+    text = program_of(STEP[1]).to_text("dataflow")
 
-    assert compare(parse_document(text), subject_of(captured(*STEP).eager[0]), "dataflow") is None
+    assert compare(parse_document(text), program_of(captured(*STEP).eager[0]), "dataflow") is None
 
 
 def test_the_summary_of_an_update_names_eager_graphs() -> None:
     from pytest_torchgraph.snapshot.changes import describe
 
-    subject = subject_of(captured(*STEP))
-    assert describe(Mismatch("m", "m.tgraph", subject, is_new=True)) == (
+    subject = program_of(captured(*STEP))
+    assert describe(Comparison(subject, is_new=True)) == (
         "forward 1 op, eager_0 2 ops, eager_1 1 op; 12% of the ops compiled"
     )
-    old = Mismatch("m", "m.tgraph", subject, stored=parse_document(stored(STEP[0])))
+    old = Comparison(subject, parse_document(stored(STEP[0])))
     assert describe(old) == (
         "eager graph 'eager_0' added (2 ops), eager graph 'eager_1' added (1 op)"
     )

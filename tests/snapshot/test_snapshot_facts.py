@@ -9,11 +9,11 @@ from projects import GRAPHS, Run, files
 
 from pytest_torchgraph.graph import Graph, Ref
 from pytest_torchgraph.graph.model import Detail
-from pytest_torchgraph.graph.text.format import Header, format_document
+from pytest_torchgraph.graph.program import Program
+from pytest_torchgraph.graph.text.format import Header, format_document, format_sections
 from pytest_torchgraph.graph.text.parse import parse_document
-from pytest_torchgraph.graph.text.ranks import format_sections, parse_text
+from pytest_torchgraph.graph.text.ranks import parse_text
 from pytest_torchgraph.snapshot.compare import compare
-from pytest_torchgraph.snapshot.subject import RanksSubject, Subject
 
 graphs: dict[str, object] = {}
 exec(GRAPHS, graphs)
@@ -23,11 +23,17 @@ NAMED = replace(PLAIN, output=(("logits", Ref("layer.0/relu")),))
 OFTEN = replace(PLAIN, runs=6)
 
 
+def two(first: Graph, second: Graph) -> Program:
+    """The program of two ranks."""
+    sections = [((rank,), Program(HEADER, (own,))) for rank, own in enumerate((first, second))]
+    return Program.of_ranks({"tp": 2}, sections)
+
+
 def against(stored: Graph, now: Graph, detail: Detail = "dataflow") -> str | None:
     """What compare says: None for a match, else the problem and the details in one text."""
     document = parse_document(format_document((stored,), HEADER, detail))
-    found = compare(document, Subject((now,), HEADER), detail)
-    return None if found is None else "\n".join([found[0], *found[1]])
+    found = compare(document, Program(HEADER, (now,)), detail)
+    return None if found is None else "\n".join([found.problem, *found.details])
 
 
 def test_stored_facts_are_compared() -> None:
@@ -53,11 +59,13 @@ def test_ranks_with_facts_are_of_version_4() -> None:
     text = format_sections({"tp": 2}, [((0,), (PLAIN,)), ((1,), (OFTEN,))], HEADER)
     assert text.startswith("torchgraph 4\nvia aot, torch 2.13.0\nmesh tp=2\n")
     again = parse_text(text)
-    subject = RanksSubject({"tp": 2}, {0: Subject((PLAIN,), HEADER), 1: Subject((OFTEN,), HEADER)})
+    subject = two(PLAIN, OFTEN)
     assert compare(again, subject, "dataflow") is None
     assert subject.to_text("dataflow") == text
-    other = RanksSubject({"tp": 2}, {0: Subject((PLAIN,), HEADER), 1: Subject((PLAIN,), HEADER)})
-    assert compare(again, other, "dataflow") == (
+    other = two(PLAIN, PLAIN)
+    found = compare(again, other, "dataflow")
+    assert found is not None
+    assert (found.problem, found.details) == (
         "rank 1 differs from what is stored, rank 0 as stored",
         (),
     )

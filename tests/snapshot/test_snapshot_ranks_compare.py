@@ -9,24 +9,22 @@ from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph
 from pytest_torchgraph.graph.model import Detail
+from pytest_torchgraph.graph.program import Program
 from pytest_torchgraph.graph.text.format import Header
 from pytest_torchgraph.snapshot.compare import (
-    Mismatch,
     compare,
-    differing,
-    findings_of_ranks,
     is_stored,
     read_stored,
     same_text,
 )
-from pytest_torchgraph.snapshot.subject import RanksSubject, Subject, subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 from pytest_torchgraph.words import format_ranks
 
 MESH = {"dp": 2, "tp": 4}
 DETAILS: tuple[Detail, ...] = ("ops", "dataflow", "full")
 
 
-def program(ops: str) -> Subject:
+def program(ops: str) -> Program:
     lines, last = ["  %x = input : f32[2]"], "x"
     for i, op in enumerate(ops.split()):
         op, _, stride = op.partition("@")
@@ -35,14 +33,14 @@ def program(ops: str) -> Subject:
         last = f"layer.{i}/{op}"
     head = "torchgraph 1\nvia aot, torch 2.13.0, detail full\n\nforward {"
     graph = Graph.from_text("\n".join([head, *lines, f"  return %{last}", "}", ""]))
-    return Subject((graph,), Header("aot", "2.13.0"))
+    return Program(Header("aot", "2.13.0"), (graph,))
 
 
 POOL = [program(ops) for ops in ("relu", "relu@1", "relu@2", "sin cos", "cos sin", "relu sin")]
 
 
-def subject(numbers: list[int]) -> RanksSubject:
-    return RanksSubject(MESH, {rank: POOL[number] for rank, number in enumerate(numbers)})
+def subject(numbers: list[int]) -> Program:
+    return Program.of_ranks(MESH, [((rank,), POOL[number]) for rank, number in enumerate(numbers)])
 
 
 EIGHT = st.lists(st.integers(0, len(POOL) - 1), min_size=8, max_size=8)
@@ -72,17 +70,14 @@ def test_the_ranks_that_differ_are_those_that_differ_alone(
         for rank, (before, after) in enumerate(zip(old, new, strict=True))
         if compare(read_stored(POOL[before].to_text(detail)), POOL[after], detail) is not None
     ]
-    parts = [*differing(stored, own, detail)]
-    assert sorted(rank for part in parts for rank in part.ranks) == alone
     found = compare(stored, own, detail)
     assert (found is None) is (not alone)
     if found is not None:
-        assert found[0].startswith(f"{format_ranks(alone)} differ")
-        mismatch = Mismatch("name", "path", own, *found, stored, parts=tuple(parts))
-        assert mismatch.diff is None
-        told = [ranks for _, ranks in findings_of_ranks(tuple(parts))]
-        assert {rank for ranks in told for rank in ranks} <= {*alone}
-        assert len(mismatch.findings) == len(told)
+        assert sorted(rank for part in found.parts for rank in part.ranks) == alone
+        assert found.problem.startswith(f"{format_ranks(alone)} differ")
+        told = [finding.ranks for finding in found.diff.findings]
+        assert {rank for ranks in told for rank in ranks or ()} <= {*alone}
+        assert bool(told) == any(part.diff for part in found.parts)
 
 
 @checked
@@ -91,7 +86,8 @@ def test_a_change_of_one_rank_is_told_of_that_rank(
     numbers: list[int], rank: int, number: int
 ) -> None:
     new = [*numbers[:rank], number, *numbers[rank + 1 :]]
-    parts = [*differing(read_stored(subject(numbers).to_text("full")), subject(new), "full")]
+    found = compare(read_stored(subject(numbers).to_text("full")), subject(new), "full")
+    parts = found.parts if found is not None else ()
     assert [part.ranks for part in parts] == ([(rank,)] if number != numbers[rank] else [])
 
 
@@ -100,8 +96,8 @@ def test_a_file_with_less_detail_is_compared_with_nothing() -> None:
     stored = read_stored(own.to_text("ops"))
     found = compare(stored, own, "dataflow")
     assert found is not None
-    assert "detail 'ops', which is too little" in found[0]
-    assert [*differing(stored, own, "dataflow")] == []
+    assert "detail 'ops', which is too little" in found.problem
+    assert not found.parts
 
 
 def test_what_is_like_ranks_and_holds_none() -> None:
@@ -111,6 +107,6 @@ def test_what_is_like_ranks_and_holds_none() -> None:
         world_size = property(lambda self: 8)
 
     with pytest.raises(AssertionError, match="these ranks hold no capture"):
-        subject_of(Ranks())
+        program_of(Ranks())
     with pytest.raises(TypeError, match="graph_snapshot cannot compare a type"):
-        subject_of(Ranks)
+        program_of(Ranks)

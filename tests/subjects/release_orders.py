@@ -69,7 +69,8 @@ found = {}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report):
-    for path in getattr(report, "torchgraph_compared", ()) if "FOUND" in os.environ else ():
+    compared = getattr(report, "torchgraph_comparisons", {}).get("compared", ())
+    for path in compared if "FOUND" in os.environ else ():
         with open(path) as file:
             found[report.nodeid] = file.read().partition("\\\\n\\\\n")[2]
 

@@ -29,7 +29,7 @@ def store(directory: Path, names: list[str]) -> None:
     from subjects.subject_results import reason
 
     from pytest_torchgraph import CaptureError, capture
-    from pytest_torchgraph.snapshot.subject import subject_of
+    from pytest_torchgraph.snapshot.subject import program_of
 
     directory.mkdir(parents=True, exist_ok=True)
     for name in names or SUBJECTS:
@@ -39,7 +39,7 @@ def store(directory: Path, names: list[str]) -> None:
             with torch.set_grad_enabled(subject.grad):
                 try:
                     captured = capture(subject.model, *subject.args, via=via, **subject.kwargs)
-                    text = subject_of(captured).to_text("dataflow", fold=False)
+                    text = program_of(captured).to_text("dataflow", fold=False)
                 except CaptureError as refusal:
                     text = f"{REFUSED}{reason(refusal)}\n"
             (directory / f"{name}.{via}.txt").write_text(text)

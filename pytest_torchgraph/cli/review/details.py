@@ -55,9 +55,9 @@ def update_details(update: Update) -> list[str]:
 
 def _findings(difference: Difference) -> Iterator[str]:
     """All findings, with every node that they changed."""
-    mismatch = difference.mismatch
-    for finding in mismatch.findings if mismatch is not None else ():
+    comparison = difference.comparison
+    for finding in comparison.diff.findings if comparison is not None else ():
         size = sum(len(place.changes) + len(place.consequences) for place in finding.places)
         yield from finding.to_text(limit=size).splitlines()
-    if mismatch is not None and mismatch.findings:
+    if comparison is not None and comparison.diff:
         yield ""

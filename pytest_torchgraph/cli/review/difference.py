@@ -10,9 +10,8 @@ from ...errors import GraphFormatError, TorchGraphError
 from ...graph.diff.findings import Finding
 from ...graph.diff.joining import problem_found
 from ...report.comparisons import NOT_STORED, headline
-from ...snapshot.compare import Mismatch, compare, differing, read_stored
+from ...snapshot.compare import Comparison, compare, read_stored
 from ...snapshot.pending import SavedUpdate, digest
-from ...snapshot.subject import read_subject
 
 SAME_GRAPHS = "equal graphs, in a text with other names, lines, strides or devices"
 
@@ -25,24 +24,24 @@ class Difference:
         headline: the difference in one line.
         details: further lines about it.
         findings: the differences in words; at least one.
-        mismatch: the comparison; `None` if one of the texts is unknown or cannot be read.
+        comparison: the comparison; `None` if one of the texts is unknown or cannot be read.
         texts: the stored text and the new one, `None` for one that is unknown.
     """
 
     headline: str
     details: tuple[str, ...]
     findings: tuple[Finding, ...]
-    mismatch: Mismatch | None = None
+    comparison: Comparison | None = None
     texts: tuple[str | None, str | None] = (None, None)
 
     @property
     def is_upgrade(self) -> bool:
         """Whether another release of torch made the new text."""
-        return self.mismatch is not None and self.mismatch.releases is not None
+        return self.comparison is not None and self.comparison.releases is not None
 
     def text_lines(self) -> list[str]:
         """The difference of the texts with one line a node, if both have graphs."""
-        if self.mismatch is not None and (lines := self.mismatch.text_diff):
+        if self.comparison is not None and (lines := self.comparison.text_diff):
             return lines
         stored, now = (text.splitlines() if text else [] for text in self.texts)
         if not stored:
@@ -89,10 +88,9 @@ def _verified(saved: SavedUpdate, name: str, text: str | None) -> str | None:
 
 
 def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
-    document = read_stored(new)
-    detail = document.header.detail
-    subject = read_subject(document)
-    made = Mismatch("", saved.target, subject)
+    program = read_stored(new).canonical()
+    detail = program.header.detail
+    made = Comparison(program, path=saved.target)
     known = saved.compared is not None
     details: tuple[str, ...] = ()
     if not known:
@@ -108,13 +106,12 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
             )
             made = replace(made, problem=problem)
         else:
-            problem, details = compare(old, subject, detail) or (SAME_GRAPHS, ())
+            made = compare(old, program, detail) or replace(made, problem=SAME_GRAPHS)
+            details = made.details
             if old.header.detail != detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
-            parts = tuple(differing(old, subject, detail))
-            made = Mismatch("", saved.target, subject, problem, details, old, parts=parts)
     try:
-        findings = made.findings
+        findings = made.diff.findings
     except TorchGraphError as error:
         findings, details = (), (*details, f"what differs could not be found out: {error}")
     # Equal problems may be of different edits: op counts are in the details alone.

@@ -21,8 +21,9 @@ def draw_difference(update: Update) -> Path:
     from ...render.difference import drawing
     from ...render.output.rendering import draw
 
-    mismatch = update.difference.mismatch
-    diffs = [] if mismatch is None else [mismatch.diff, *(part.diff for part in mismatch.parts)]
+    comparison = update.difference.comparison
+    parts = () if comparison is None else comparison.parts or (comparison,)
+    diffs = [part.diff for part in parts]
     diff = next(filter(None, diffs), None)
     if diff is None:
         raise TorchGraphError("no two graphs differ")

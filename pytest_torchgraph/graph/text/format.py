@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.levels import Level
+from ...words import format_ranks
 from ..model import (
     Arg,
     Atom,
@@ -147,6 +148,36 @@ def format_document(
     from . import fold as folding  # which imports this module
 
     return folding.fold(text, lines)
+
+
+def format_sections(
+    mesh: Mapping[str, int],
+    sections: Sequence[tuple[Sequence[int], Sequence[Graph]]],
+    header: Header,
+    detail: Detail = "dataflow",
+    *,
+    fold: bool = True,
+) -> str:
+    """The text of the graphs of several ranks.
+
+    Args:
+        mesh: the sizes of the mesh by the names of its dimensions, in order.
+        sections: ranks that have equal graphs, and these graphs.
+        header, detail, fold: as `format_document` takes them.
+    """
+    texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
+    origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
+    facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
+    version = FACTS_VERSION if facts else RANKS_VERSION
+    out = [f"torchgraph {version}", *origin, f"mesh {format_mesh(mesh)}"]
+    for (ranks, _), text in zip(sections, texts, strict=True):
+        out += ["", format_ranks(ranks), "", text.split("\n\n", 1)[1].removesuffix("\n")]
+    return "\n".join([*out, ""])
+
+
+def format_mesh(mesh: Mapping[str, int]) -> str:
+    """The sizes of a mesh: `dp=2, tp=4`."""
+    return ", ".join(f"{format_key(name)}={size}" for name, size in mesh.items())
 
 
 def _has_facts(graph: Graph, detail: Detail) -> bool:

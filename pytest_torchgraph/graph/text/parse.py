@@ -27,7 +27,6 @@ of nodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, cast
 
@@ -43,6 +42,7 @@ from ..model import (
     Ref,
     iter_refs,
 )
+from ..program import Program
 from .expand import expand_lines
 from .format import (
     EAGER_KINDS,
@@ -64,28 +64,7 @@ _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
 """A line with which git marks a conflict; no line of a graph begins so."""
 
 
-@dataclass(frozen=True)
-class Document:
-    """A parsed file.
-
-    Attributes:
-        header: its second line.
-        graphs: its graphs; none with `detail ops`.
-        counts: with `detail ops`, for each graph its name and how often each op occurs.
-        runs: how often each graph ran that says so, by its name.
-        version: of the format.
-        folded: whether repeated modules are written once.
-    """
-
-    header: Header
-    graphs: tuple[Graph, ...]
-    counts: tuple[tuple[str, dict[str, int]], ...] = ()
-    runs: Mapping[str, int] = field(default_factory=dict)
-    version: int = VERSION
-    folded: bool = False
-
-
-def parse_document(text: str) -> Document:
+def parse_document(text: str) -> Program:
     """Parse a whole `.tgraph` text, folded or with one line a node.
 
     Raises:
@@ -169,7 +148,7 @@ class _Parser(NodeReader):
 
     # -- document --------------------------------------------------------------------------------
 
-    def document(self) -> Document:
+    def document(self) -> Program:
         """Read the whole text."""
         if not self.skip("torchgraph "):
             self.fail(f"not a graph: the first line must be 'torchgraph {VERSION}'")
@@ -180,7 +159,7 @@ class _Parser(NodeReader):
         if int(version) == RANKS_VERSION or mesh:
             self.fail(
                 "the graphs of several ranks, and those of one capture are wanted: read the file "
-                "with pytest_torchgraph.Ranks.load, or choose a rank"
+                "with pytest_torchgraph.load, or choose a rank"
             )
         if int(version) not in (VERSION, EAGER_VERSION, FACTS_VERSION):
             self.fail(
@@ -204,7 +183,7 @@ class _Parser(NodeReader):
             self.next_line()
         if not graphs and not counts:
             self.fail("the file holds no graph: it is empty or truncated")
-        return Document(header, tuple(graphs), tuple(counts), self.runs, self.version)
+        return Program(header, tuple(graphs), tuple(counts), self.runs, self.version)
 
     def header(self) -> Header:
         """Read the second line and go to the next one; that line may be blank."""

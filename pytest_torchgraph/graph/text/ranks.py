@@ -16,23 +16,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from ...errors import GraphFormatError
 from ...words import format_ranks
-from ..model import Detail, Graph
-from .format import (
-    EAGER_VERSION,
-    FACTS_VERSION,
-    RANKS_VERSION,
-    Header,
-    format_document,
-    format_key,
-)
-from .parse import Document, parse_document, refuse_conflict
+from ..program import Program
+from .format import EAGER_VERSION, FACTS_VERSION, RANKS_VERSION
+from .parse import parse_document, refuse_conflict
 from .values import lines_of
 
 MOST_RANKS = 1_000_000
@@ -47,88 +39,7 @@ _FIRST = re.compile(
 _HEADING = re.compile(r"ranks? (?=[0-9])")
 
 
-@dataclass(frozen=True)
-class Section:
-    """Ranks with equal graphs.
-
-    Attributes:
-        ranks: their numbers, ascending.
-        document: their graphs.
-    """
-
-    ranks: tuple[int, ...]
-    document: Document
-
-
-@dataclass(frozen=True)
-class RanksDocument:
-    """A parsed text with the graphs of several ranks.
-
-    Attributes:
-        mesh: the sizes of the mesh by the names of its dimensions, in order.
-        sections: the classes of ranks with equal graphs; at least one.
-    """
-
-    mesh: Mapping[str, int]
-    sections: tuple[Section, ...]
-
-    @property
-    def header(self) -> Header:
-        """The origin of all graphs."""
-        return self.sections[0].document.header
-
-    @property
-    def folded(self) -> bool:
-        """Whether repeated modules are written once."""
-        return any(section.document.folded for section in self.sections)
-
-    @cached_property
-    def of_rank(self) -> Mapping[int, Document]:
-        """The graphs of each rank."""
-        return {rank: each.document for each in self.sections for rank in each.ranks}
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The numbers of all ranks, ascending."""
-        return tuple(sorted(self.of_rank))
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """The graphs of all sections, one after the other; none with `detail ops`."""
-        return tuple(graph for each in self.sections for graph in each.document.graphs)
-
-
-def format_sections(
-    mesh: Mapping[str, int],
-    sections: Sequence[tuple[Sequence[int], Sequence[Graph]]],
-    header: Header,
-    detail: Detail = "dataflow",
-    *,
-    fold: bool = True,
-) -> str:
-    """The text of the graphs of several ranks.
-
-    Args:
-        mesh: the sizes of the mesh by the names of its dimensions, in order.
-        sections: ranks that have equal graphs, and these graphs.
-        header, detail, fold: as `format_document` takes them.
-    """
-    texts = [format_document(graphs, header, detail, fold=fold) for _, graphs in sections]
-    origin = texts[0].split("\n\n", 1)[0].split("\n")[1:]
-    facts = any(text.startswith(f"torchgraph {FACTS_VERSION}\n") for text in texts)
-    version = FACTS_VERSION if facts else RANKS_VERSION
-    out = [f"torchgraph {version}", *origin, f"mesh {format_mesh(mesh)}"]
-    for (ranks, _), text in zip(sections, texts, strict=True):
-        out += ["", format_ranks(ranks), "", text.split("\n\n", 1)[1].removesuffix("\n")]
-    return "\n".join([*out, ""])
-
-
-def format_mesh(mesh: Mapping[str, int]) -> str:
-    """The sizes of a mesh: `dp=2, tp=4`."""
-    return ", ".join(f"{format_key(name)}={size}" for name, size in mesh.items())
-
-
-def parse_text(text: str) -> Document | RanksDocument:
+def parse_text(text: str) -> Program:
     """Parse the text of a capture's graphs, or of several ranks'.
 
     Raises:
@@ -139,7 +50,7 @@ def parse_text(text: str) -> Document | RanksDocument:
     return parse_document(text)
 
 
-def parse_ranks(text: str) -> RanksDocument:
+def parse_ranks(text: str) -> Program:
     """Parse the text of several ranks' graphs.
 
     Raises:
@@ -158,14 +69,14 @@ def parse_ranks(text: str) -> RanksDocument:
         raise GraphFormatError("expected 'mesh' and its sizes, as 'mesh dp=2, tp=4'", row + 1, 1)
     mesh = _mesh(lines[row], row)
     origin = lines[1:row]
-    sections: list[Section] = []
+    sections: list[tuple[tuple[int, ...], Program]] = []
     known: set[int] = set()
     for start, end in _spans_of_sections(lines, row + 1):
         ranks = _ranks(lines[start], start, known, math.prod(mesh.values()))
-        sections.append(Section(ranks, _document(lines, origin, start, end)))
+        sections.append((ranks, _document(lines, origin, start, end)))
     if not sections:
         raise GraphFormatError("the file holds no rank: it is empty or truncated", len(lines), 1)
-    return RanksDocument(mesh, tuple(sections))
+    return Program.of_ranks(mesh, sections)
 
 
 def _spans_of_sections(lines: list[str], row: int) -> Iterator[tuple[int, int]]:
@@ -232,7 +143,7 @@ def _ranks(line: str, row: int, known: set[int], world: int) -> tuple[int, ...]:
     return tuple(ranks)
 
 
-def _document(lines: list[str], origin: list[str], start: int, end: int) -> Document:
+def _document(lines: list[str], origin: list[str], start: int, end: int) -> Program:
     """The graphs of a section.
 
     Args:
@@ -249,3 +160,28 @@ def _document(lines: list[str], origin: list[str], start: int, end: int) -> Docu
         row = error.line - len(head)
         line = start + 1 + row if row > 0 else error.line
         raise GraphFormatError(error.problem, line, error.column) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        GraphFormatError: if it is not UTF-8, with the path.
+        OSError: if the file cannot be read.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise GraphFormatError(f"not UTF-8: {error.reason}", path=str(path)) from None
+
+
+def parse_file(text: str, path: Path) -> Program:
+    """Return the program of a file's text.
+
+    Raises:
+        GraphFormatError: for a malformed text, with the path and the position.
+    """
+    try:
+        return parse_text(text)
+    except GraphFormatError as error:
+        raise GraphFormatError(error.problem, error.line, error.column, str(path)) from None

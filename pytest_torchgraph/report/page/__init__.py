@@ -5,7 +5,7 @@ With an audit it begins with what the suite compiles, whose data are those of th
 
 How data flow; under pytest-xdist a worker runs the test and the controller reports:
 
-    Capture, Mismatch, Failure
+    Capture, Comparison, Failure
       plain data               of each test (collect)
       attribute of TestReport  in the process that runs the test (gather)
       data of the page         in the process that reports (session), large ones packed (parts)

@@ -100,7 +100,7 @@ def _facts(capture: Capture, name: str) -> tuple[Any, ...]:
     return facts
 
 
-def difference_data(
+def comparison_data(
     *,
     file: str,
     headline: str,

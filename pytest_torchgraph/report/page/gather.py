@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ...api.listeners import subscribed
+from ...snapshot import RECORD, REPORTED
 from ...snapshot.changes import brief
 from .collect import Data, capture_data
 from .parts import Parts
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ...api.result import Capture
     from ...ranks.ranks import Ranks
 
-DIFFERENCES = pytest.StashKey[list[Data]]()
-"""The data of a test's failed comparisons, moved into the report of the phase."""
 PICTURES = pytest.StashKey[list[Data]]()
 """The data of the picture of a test's failed check, moved into the report of the phase."""
 
@@ -72,7 +71,7 @@ class Gatherer:
         """Put the data that there are by now into the report of a phase."""
         report = yield
         data: Data = {
-            "differences": item.stash.get(DIFFERENCES, []),
+            "differences": item.stash[RECORD].shown if RECORD in item.stash else [],
             "pictures": item.stash.get(PICTURES, []),
         }
         if report.when != "setup":
@@ -81,10 +80,10 @@ class Gatherer:
             data["ranks"] = [_ranks_data(ranks, parts) for ranks in self.ranks]
             data["parts"] = self._new(parts)
             self._forget()
-        for key in (DIFFERENCES, PICTURES):
-            if key in item.stash:
-                del item.stash[key]
-        if any(data.values()) or getattr(report, "torchgraph_compared", None):
+        item.stash[PICTURES] = []
+        if RECORD in item.stash:
+            item.stash[RECORD].shown = []
+        if any(data.values()) or hasattr(report, REPORTED):
             torch = sys.modules.get("torch")
             data["torch"] = str(getattr(torch, "__version__", ""))
             vars(report)[ATTRIBUTE] = data

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import CaptureError
-from ...graph.text.ranks import format_mesh
+from ...graph.text.format import format_mesh
 from ...words import format_ranks
 from .collect import Data, capture_data
 

@@ -13,7 +13,7 @@ from pytest_torchgraph.render.output.rendering import draw
 from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.page.parts import DETAILS, FORMAT, Parts, summary, words
-from pytest_torchgraph.snapshot.subject import subject_of
+from pytest_torchgraph.snapshot.subject import program_of
 
 LAYER = """\
   %layers.{n}.weight = parameter : f32[8, 8]
@@ -69,9 +69,9 @@ def difference(before: Graph, after: Graph, directory: Path, ranks: str = "") ->
     drawn = draw(drawing.digraph, directory / "difference.svg")
     assert drawn.renderer is not None, drawn.note
     texts = [
-        subject_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
+        program_of(graph).to_text("dataflow", fold=False).splitlines() for graph in (before, after)
     ]
-    return collect.difference_data(
+    return collect.comparison_data(
         file="__snapshots__/test_a/test_step.tgraph",
         headline=diff.heading(),
         accept="pytest test_a.py::test_step --torchgraph-update",

@@ -45,7 +45,7 @@ def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:
 
 def changed(blocks: int = 6) -> dict[str, Any]:
     diff = diff_graphs((forward(blocks),), (forward(blocks, "exp"),))
-    return collect.difference_data(
+    return collect.comparison_data(
         **dict.fromkeys(("file", "headline", "accept"), "words"), lines=(), diff=diff
     )
 

@@ -308,7 +308,7 @@ def test_what_cannot_be_told_changes_no_outcome(pytester: pytest.Pytester, run: 
         def broken(*args, **kwargs):
             raise RuntimeError("no words\\nat all")
 
-        collect.difference_data = collect.picture_data = gather.capture_data = broken
+        collect.comparison_data = collect.picture_data = gather.capture_data = broken
         """
     )
     pytester.makepyfile(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ..graph import Arg, Atom, Device, Graph, Node, Result, TensorMeta
+from ..model import Arg, Atom, Device, Graph, Node, Result, TensorMeta
 
 
 def strict(graph: Graph) -> Graph:

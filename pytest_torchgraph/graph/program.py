@@ -1,0 +1,108 @@
+"""`Program`: the graphs of a run, as a test captured them or a file holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from .equality.canonical import canonical
+from .equality.strict import strict
+from .model import Detail, Graph
+from .text.format import VERSION, Header, format_document, format_sections
+
+Counts = tuple[tuple[str, dict[str, int]], ...]
+"""For each graph its name and how often each op occurs."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The graphs of one capture, or of several ranks.
+
+    Attributes:
+        header: how they were captured, and what a file says of them.
+        graphs: the graphs, of several ranks those of each section; none with `detail ops`.
+        counts: with `detail ops`, what a file holds in place of graphs; see `op_counts`.
+        ran: how often each graph ran, if a file says so; see `runs`.
+        version: the version of a file.
+        folded: True if a file has repeated modules once.
+        mesh: the sizes of the mesh by the names of its dimensions, in order; none of one capture.
+        sections: ranks with equal graphs, ascending, and their program; none of one capture.
+    """
+
+    header: Header
+    graphs: tuple[Graph, ...] = ()
+    counts: Counts = ()
+    ran: Mapping[str, int] = field(default_factory=dict)
+    version: int = VERSION
+    folded: bool = False
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    sections: tuple[tuple[tuple[int, ...], Program], ...] = ()
+
+    @classmethod
+    def of_ranks(
+        cls, mesh: Mapping[str, int], sections: Sequence[tuple[Sequence[int], Program]]
+    ) -> Program:
+        """Return the program of several ranks, at least one."""
+        return cls(
+            sections[0][1].header,
+            tuple(graph for _, own in sections for graph in own.graphs),
+            folded=any(own.folded for _, own in sections),
+            mesh=mesh,
+            sections=tuple((tuple(ranks), own) for ranks, own in sections),
+        )
+
+    @property
+    def op_counts(self) -> Counts:
+        """For each graph its name and how often each op occurs."""
+        return self.counts or tuple((graph.name, dict(graph.op_counts)) for graph in self.graphs)
+
+    @property
+    def runs(self) -> Mapping[str, int]:
+        """How often each graph ran that is eager or counted, by its name."""
+        return self.ran or {g.name: g.runs for g in self.graphs if g.eager or g.counted}
+
+    @cached_property
+    def of_rank(self) -> Mapping[int, Program]:
+        """The program of each rank, in the order of their numbers."""
+        return dict(sorted((rank, own) for ranks, own in self.sections for rank in ranks))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers of all ranks, ascending; none of one capture."""
+        return tuple(self.of_rank)
+
+    def canonical(self) -> Program:
+        """Return the program with its graphs in the form in which they are compared and stored."""
+        if self.sections:
+            sections = [(ranks, own.canonical()) for ranks, own in self.sections]
+            return Program.of_ranks(self.mesh, sections)
+        return replace(self, graphs=canonical(self.graphs))
+
+    def to_text(self, detail: Detail, fold: bool = True) -> str:
+        """Return the document that is stored; with `fold=False`, with one line a node."""
+        if not self.sections:
+            return format_document(self.graphs, self.header, detail, fold=fold)
+        sections = [(ranks, own.graphs) for ranks, own in self.classes(detail)]
+        return format_sections(self.mesh, sections, self.header, detail, fold=fold)
+
+    def key(self, detail: Detail) -> object:
+        """Return a value that is equal for programs that are equal at a level of detail."""
+        runs = tuple(self.runs.values())
+        if detail == "ops":
+            return tuple((name, frozenset(own.items())) for name, own in self.op_counts), runs
+        graphs = self.graphs if detail == "dataflow" else tuple(map(strict, self.graphs))
+        return tuple((g.name, g.kind, g.level, g.eager, g) for g in graphs), runs
+
+    @cached_property
+    def _classes(self) -> dict[Detail, list[tuple[list[int], Program]]]:
+        return {}
+
+    def classes(self, detail: Detail) -> Sequence[tuple[Sequence[int], Program]]:
+        """Return the ranks whose graphs are equal at a level of detail, and their program."""
+        if detail not in self._classes:
+            found: dict[object, tuple[list[int], Program]] = {}
+            for rank, own in self.of_rank.items():
+                found.setdefault(own.key(detail), ([], own))[0].append(rank)
+            self._classes[detail] = [*found.values()]
+        return self._classes[detail]
