@@ -166,9 +166,10 @@ def pytest_runtest_makereport(
         hide_own_frames(call.excinfo)
     report = yield
     if call.excinfo is not None and report.failed:
-        from .report.failed_check import add_picture
+        from .report.failed_check import add_differences, add_picture
 
         add_picture(item, report, call.excinfo.value)
+        add_differences(report, call.excinfo.value)
     record = item.stash.get(RECORD, None)
     if record is not None and record.compared:
         from .report.mismatch import add_comparisons

@@ -1,4 +1,4 @@
-"""Pictures of failed checks, for the artifacts, the section `torchgraph` and the page of the run.
+"""Pictures and differences of failed checks, for the artifacts, the section `torchgraph` and the page of the run.
 
 Nothing in here may change the outcome of a test: what goes wrong is said in the section. Importing
 this module imports no graphs: every failure comes by here, also in projects without graphs.
@@ -7,6 +7,7 @@ this module imports no graphs: every failure comes by here, also in projects wit
 from __future__ import annotations
 
 import sys
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 FAILURES = f"{__package__.rpartition('.')[0]}.graph.failures"
 """The module of `Failure`; while nothing has imported it, no error can have one."""
+DIFFERENCES = f"{__package__.rpartition('.')[0]}.graph.diff.findings"
+"""The module of `GraphDiff`, likewise."""
+MAX_LINES = 60
+"""How many lines of a difference are shown."""
 
 
 def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseException) -> None:
@@ -68,6 +73,27 @@ def add_picture(item: pytest.Item, report: pytest.TestReport, error: BaseExcepti
             report.sections.append(("torchgraph", line))
         else:
             item.stash.setdefault(PICTURES, []).append(data)
+
+
+def add_differences(report: pytest.TestReport, error: BaseException) -> None:
+    """Add the text of each difference that a failed assertion shows, as `assert not diff(a, b)`.
+
+    The rewritten assertion keeps its intermediate values among the locals of the frame, and its
+    message begins with the `repr` of the difference, cut at 240 characters.
+    """
+    if DIFFERENCES not in sys.modules or not isinstance(error, AssertionError):
+        return
+    from ..graph.diff.findings import GraphDiff
+
+    found: dict[int, GraphDiff] = {}
+    for frame, _ in walk_tb(error.__traceback__):
+        values = (value for value in frame.f_locals.values() if isinstance(value, GraphDiff))
+        found |= {id(value): value for value in values if value}
+    for diff in found.values():
+        if repr(diff)[:100] in str(error):
+            lines = str(diff).splitlines()
+            more = [f"... and {len(lines) - MAX_LINES} more lines"] * (len(lines) > MAX_LINES)
+            report.sections.append(("torchgraph", "\n".join([*lines[:MAX_LINES], *more])))
 
 
 def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
