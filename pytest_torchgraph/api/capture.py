@@ -51,7 +51,7 @@ from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import WatchRecord, record_of
 from . import listeners
-from .contents import Eager, StepContents
+from .contents import Contents, Eager
 from .result import Capture
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _comparison(mechanism: Mechanism, ran: _Ran) -> EagerComparison:
     )
 
 
-def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> StepContents:
+def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> Contents:
     """The contents of a capture of a step; its graphs are numbered now, unless deferred."""
     captured, named_modules = ran.captured, ran.step.invocation.named
     classes, own = named_modules.classes(), named_modules.own_modules()
@@ -252,10 +252,10 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
             built = build()
             return named(built.graphs), built.calls
 
-        return StepContents(deferred, ran.step.output, comparison=comparison)
+        return Contents(deferred, ran.step.output, comparison=comparison)
     if isinstance(captured.graphs, Built):
         now = named(captured.graphs.graphs), captured.graphs.calls
-        return StepContents(lambda: now, ran.step.output, comparison=comparison)
+        return Contents(lambda: now, ran.step.output, comparison=comparison)
     graphs = named(made.graph for made in captured.graphs)
     unbroken = ran.record is not None and not ran.record.breaks
     graphs = with_output(graphs, captured.graphs, ran.step.output, named_modules, unbroken=unbroken)
@@ -268,15 +268,16 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
         )
         live += zip(levels[level], converted, strict=True)
     islands = captured.islands
-    return StepContents(
+    joints = captured.joints
+    return Contents(
         lambda: (graphs, None),
         ran.step.output,
-        eager=None if islands is None else lambda: _eager(islands, ran.record, classes, own),
-        live=live,
-        levels=levels,
-        joints=captured.joints,
-        kernels=_kernels(captured, graphs),
-        schedules=captured.schedules,
+        build_eager=None if islands is None else lambda: _eager(islands, ran.record, classes, own),
+        live_by_id={id(graph): made for graph, made in live},
+        by_level=levels,
+        build_joints=lambda: joints,
+        build_kernels=_kernels(captured, graphs),
+        build_schedules=captured.schedules,
         record=ran.record,
         comparison=comparison,
     )

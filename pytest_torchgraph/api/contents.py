@@ -5,10 +5,11 @@ A capture is its contents at a level. What the contents know does not depend on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..convert.from_fx import Converted
 from ..errors import CaptureError
@@ -27,107 +28,234 @@ if TYPE_CHECKING:
     from ..watching.kernels import Kernel
     from ..watching.record import WatchRecord
 
+T = TypeVar("T")
 
-class Contents:
-    """Graphs of which nothing else is known, as those in a file.
 
-    Args:
-        program: the graphs, each eager one behind the one that ran before it.
-        sees_eager: whether there would be eager ones if anything had run eagerly.
-        received: see the property.
+class Eager(NamedTuple):
+    """What ran eagerly in a step.
 
     Attributes:
-        origin: how they came about, in words.
-        is_watch: whether a watch saw them, which need not see any graph.
-        was_called: whether there was a target that was called.
-        counts_runs: whether the compiled graphs say how often they ran.
-        joints: the joint graphs that forward and backward were split from.
-        kernels: the kernels and library calls of the generated code, None where none was generated.
-        record: what was compiled and run, None where nothing went through torch.compile.
-        comparison: an eager run to compare with, None where there is none.
-        rank: the rank that the graphs are of, None where nobody asked for several.
+        graphs: the graphs, each with the number of the compiled one that ran before it, -1 if none.
+        ops: each run of an op in them; `None` if these may not be all.
+        received: see `Contents.received`.
+        order: all runs in order: whether it is of one of these graphs, and the number of the graph,
+            else of the compiled one; `None` if unknown.
     """
 
-    origin = "loaded from a file"
-    is_watch = False
-    was_called = False
-    counts_runs = False
-    joints: Sequence[Graph] = ()
-    kernels: Sequence[Kernel] | None = None
+    graphs: Sequence[tuple[int, Graph]]
+    ops: Sequence[EagerOp] | None
+    received: Received = MappingProxyType({})
+    order: Sequence[tuple[bool, int]] | None = ()
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that calls `make` when it is first called, and lets go of what it holds."""
+    pending, made = [make], []
+
+    def get() -> T:
+        if pending:
+            made.append(pending[0]())
+            pending.clear()
+        return made[0]
+
+    return get
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a capture knows. It never changes: an open watch makes new contents when it is read.
+
+    Functions among the attributes are called once, when what they give is first read.
+
+    Attributes:
+        build: gives the compiled graphs, and the calls that ran, `None` if not each was seen.
+        returned: the output of the target, if one was called.
+        build_eager: gives what ran eagerly beside compiled graphs; `None` if that is unknown.
+        live_by_id: the live modules of graphs, by the `id` of the graph.
+        by_level: the graphs of further levels.
+        build_joints: gives the joint graphs that forward and backward were split from.
+        build_kernels: gives the kernels of the generated code; `None` if none was generated.
+        build_schedules: gives the collectives in the code of each graph; `None` if there is none.
+        record: what was compiled and run, `None` if nothing went through torch.compile.
+        comparison: an eager run to compare with, `None` if there is none.
+        rank: the rank that the graphs are of, `None` if nobody asked for several.
+        printed: the graphs of a watch, which need not see any graph.
+        origin: of graphs that no target gave, how they came about, in words; else "".
+    """
+
+    build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]]
+    returned: Any = None
+    build_eager: Callable[[], Eager | None] | None = None
+    live_by_id: Mapping[int, Converted] = field(default_factory=dict)
+    by_level: Mapping[Level, tuple[Graph, ...]] = field(default_factory=dict)
+    build_joints: Callable[[], Sequence[Graph]] = tuple
+    build_kernels: Callable[[], Sequence[Kernel] | None] | None = None
+    build_schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
     record: WatchRecord | None = None
     comparison: EagerComparison | None = None
     rank: int | None = None
+    printed: PrintedGraphs | None = None
+    origin: str = ""
 
-    def __init__(
-        self,
-        program: Sequence[Graph] = (),
+    def __post_init__(self) -> None:
+        for name in ("build", "build_eager", "build_kernels", "build_schedules"):
+            if (make := getattr(self, name)) is not None:
+                object.__setattr__(self, name, once(make))
+
+    @classmethod
+    def of_program(
+        cls,
+        program: Sequence[Graph],
         *,
         sees_eager: bool = False,
         received: Received = MappingProxyType({}),
-    ):
-        self._program = with_savers(program)
-        self._sees_eager = sees_eager
-        self._received = received
+    ) -> Contents:
+        """Return the contents of graphs without run information, as those in a file.
+
+        Args:
+            program: all graphs in program order, compiled and eager.
+            sees_eager: True if there would be eager ones if anything had run eagerly.
+            received: see the property.
+        """
+        compiled: list[Graph] = []
+        eager: list[tuple[int, Graph]] = []
+        for graph in with_savers(program):
+            if graph.eager:
+                eager.append((len(compiled) - 1, graph))
+            else:
+                compiled.append(graph)
+
+        def build_eager() -> Eager | None:
+            ops = [
+                EagerOp(call.op, graph.name, call.node.module)
+                for _, graph in eager
+                for _ in range(graph.runs)
+                for call in calls((graph,))
+            ]
+            return Eager(eager, ops or None, received, None) if eager or sees_eager else None
+
+        graphs = tuple(compiled)
+        origin = "loaded from a file"
+        return cls(lambda: (graphs, None), build_eager=build_eager, origin=origin)
+
+    @classmethod
+    def of_watch(cls, printed: PrintedGraphs) -> Contents:
+        """Return the contents of a watch: the graphs that count, each at its own level."""
+        return cls(
+            lambda: (printed.graphs, None),
+            build_joints=lambda: printed.joints,
+            build_kernels=lambda: printed.kernels,
+            record=printed.record,
+            printed=printed,
+            origin="made by watch()",
+        )
 
     @property
-    def eager(self) -> tuple[Graph, ...] | None:
-        """The graphs of what ran eagerly beside compiled graphs; None where that is not known."""
-        found = tuple(graph for graph in self._program if graph.eager)
-        return found if found or self._sees_eager else None
+    def is_watch(self) -> bool:
+        """True if a watch saw the graphs."""
+        return self.printed is not None
 
     @property
-    def eager_ops(self) -> Sequence[EagerOp] | None:
-        """Each run of an op in them; None where it is not known that these are all."""
-        found = [
-            EagerOp(call.op, graph.name, call.node.module)
-            for graph in self.eager or ()
-            for _ in range(graph.runs)
-            for call in calls((graph,))
-        ]
-        return found or None
+    def was_called(self) -> bool:
+        """True if there was a target that was called."""
+        return not self.origin
+
+    @property
+    def counts_runs(self) -> bool:
+        """True if the compiled graphs say how often they ran."""
+        return self.was_called and self.build_eager is not None
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs, in the order in which they were made."""
-        return tuple(graph for graph in self._program if not graph.eager)
-
-    @property
-    def program(self) -> tuple[Graph, ...]:
-        """The graphs, each eager one behind the one that ran before it."""
-        return self._program
-
-    def settle(self, rank: int) -> None:
-        """Work out all that was put off, and let go of the target: it is one rank of several."""
-        self.rank = rank
-        self.comparison = None
-        _ = self.program
-
-    @property
-    def received(self) -> Received:
-        """Which inputs of compiled forward graphs other graphs made; empty where not known."""
-        return self._received
-
-    @property
-    def levels(self) -> Sequence[Level]:
-        """The levels that are known."""
-        return list(dict.fromkeys(graph.level for graph in self.graphs))
+        """The compiled graphs, in the order in which they were made."""
+        return self.build()[0]
 
     @property
     def calls(self) -> RecordedCalls | None:
-        """The calls that ran, None where not each was seen."""
-        return None
+        """The calls that ran, `None` if not each was seen."""
+        return self.build()[1]
 
     @property
-    def output(self) -> Any:
-        """The output of the target; a `CaptureError` where none was called."""
-        raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
+    def _beside(self) -> Eager | None:
+        return None if self.build_eager is None else self.build_eager()
+
+    @property
+    def eager(self) -> tuple[Graph, ...] | None:
+        """The graphs of what ran eagerly beside compiled graphs; `None` if unknown."""
+        return None if self._beside is None else tuple(graph for _, graph in self._beside.graphs)
+
+    @property
+    def eager_ops(self) -> Sequence[EagerOp] | None:
+        """Each run of an op in them; `None` if these may not be all."""
+        return None if self._beside is None else self._beside.ops
+
+    @property
+    def received(self) -> Received:
+        """Maps inputs of compiled forward graphs to the graphs that made them; empty if unknown."""
+        return {} if self._beside is None else self._beside.received
+
+    @cached_property
+    def program(self) -> tuple[Graph, ...]:
+        """All graphs in program order, each eager one after the one that ran before it."""
+        eager = () if self._beside is None else self._beside.graphs
+        program = [graph for after, graph in eager if after < 0]
+        for number, graph in enumerate(self.graphs):
+            program.append(graph)
+            program += [graph for after, graph in eager if after == number]
+        return tuple(program)
+
+    @property
+    def runs(self) -> Sequence[Graph] | None:
+        """The graphs of the program as they ran, each as often as it did; `None` if unknown."""
+        beside = self._beside
+        if beside is None or beside.order is None:
+            return None
+        return [beside.graphs[n][1] if eager else self.graphs[n] for eager, n in beside.order]
+
+    @property
+    def communicating(self) -> tuple[Graph, ...]:
+        """The graphs that say what is sent between ranks: those that inductor lowered, if known."""
+        return self.program if self.printed is None else self.printed.communicating
+
+    @property
+    def joints(self) -> Sequence[Graph]:
+        """The joint graphs that forward and backward were split from."""
+        return self.build_joints()
+
+    @property
+    def kernels(self) -> Sequence[Kernel] | None:
+        """The kernels and library calls of the generated code, `None` if none was generated."""
+        return None if self.build_kernels is None else self.build_kernels()
+
+    @cached_property
+    def _schedules(self) -> Mapping[int, Sequence[ScheduledCall]]:
+        made = () if self.build_schedules is None else self.build_schedules()
+        return dict(zip(map(id, self.graphs), made, strict=True)) if made else {}
+
+    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
+        """Return the collectives in the code generated for a graph; `None` if there is none."""
+        if self.printed is not None:
+            return self.printed.schedule(graph)
+        return self._schedules.get(id(graph))
+
+    def live(self, graph: Graph) -> Converted | None:
+        """Return the live module of a graph, `None` if it has none."""
+        return self.live_by_id.get(id(graph))
+
+    @property
+    def levels(self) -> Sequence[Level]:
+        """The levels that are known, those of the graphs first."""
+        if self.printed is not None:
+            return self.printed.levels
+        return list(dict.fromkeys([*(graph.level for graph in self.graphs), *self.by_level]))
 
     def at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs of a level, none where it is not known."""
-        return tuple(graph for graph in self.graphs if graph.level == level)
+        """Return the graphs of a level, none if it is unknown."""
+        further = self.by_level.get(level) if self.printed is None else self.printed.at(level)
+        return further or tuple(graph for graph in self.graphs if graph.level == level)
 
     def program_at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs of a level and the eager ones, each behind the one that ran before it.
+        """Return the graphs of a level and the eager ones, each after the one that ran before it.
 
         The eager ones come last where this level has other graphs: one of its graphs may be several
         of the program, so that it is not known which ran before.
@@ -139,254 +267,19 @@ class Contents:
         return tuple(graph if graph.eager else next(left) for graph in self.program)
 
     @property
-    def communicating(self) -> tuple[Graph, ...]:
-        """The graphs that say what is sent between ranks."""
-        return self.program
-
-    @property
-    def runs(self) -> Sequence[Graph] | None:
-        """The graphs of the program in the order in which they ran, each as often as it did.
-
-        None where that was not recorded.
-        """
-        return None
-
-    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
-        """The collectives in the code that was generated for a graph; None where there is none."""
-        return None
-
-    def live(self, graph: Graph) -> Converted | None:
-        """The live module of a graph, None where it has none."""
-        return None
-
-    def only(self, within: Any, function: str | None) -> Contents:
-        """The part that is about some code; a `CaptureError` for what no watch has seen."""
-        raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
-
-
-class Eager(NamedTuple):
-    """What ran eagerly in a step.
-
-    Attributes:
-        graphs: the graphs, each with the number of the compiled one behind which it ran first.
-        ops: each run of an op in them.
-        received: see `Contents.received`.
-        order: all runs in order: whether it is of one of these graphs, and the number of the graph,
-            else of the compiled one.
-    """
-
-    graphs: Sequence[tuple[int, Graph]]
-    ops: Sequence[EagerOp]
-    received: Received = MappingProxyType({})
-    order: Sequence[tuple[bool, int]] = ()
-
-
-class StepContents(Contents):
-    """The graphs of one step of a target, its output and its record.
-
-    Args:
-        build: gives the graphs, when they are first read, and the calls that ran.
-        output: what the target returned.
-        eager: gives, when it is first read, the graphs of what ran eagerly, each with the number of
-            the graph behind which it ran first, -1 for none; and the ops in them. None where that
-            is not known.
-        live: each graph that has a live module, with what it was converted from.
-        levels: the graphs of other levels than their own.
-        kernels: gives the kernels, when they are first read; None where no code was generated.
-        schedules: gives the collectives in the code of each graph; None where there is no code.
-        joints, record, comparison: see `Contents`.
-    """
-
-    was_called = True
-
-    def __init__(
-        self,
-        build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]],
-        output: Any,
-        *,
-        eager: Callable[[], Eager] | None = None,
-        live: Iterable[tuple[Graph, Converted]] = (),
-        levels: Mapping[Level, tuple[Graph, ...]] | None = None,
-        joints: Sequence[Graph] = (),
-        kernels: Callable[[], Sequence[Kernel]] | None = None,
-        schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None,
-        record: WatchRecord | None = None,
-        comparison: EagerComparison | None = None,
-    ):
-        super().__init__()
-        self._build: Callable[[], tuple[tuple[Graph, ...], RecordedCalls | None]] | None = build
-        self._output = output
-        self._build_eager = eager
-        self.counts_runs = eager is not None
-        self._live = {id(graph): converted for graph, converted in live}
-        self._levels = levels or {}
-        self.joints = joints
-        self._build_kernels = kernels
-        self._build_schedules = schedules
-        self.record = record
-        self.comparison = comparison
-
-    @cached_property
-    def _built(self) -> tuple[tuple[Graph, ...], RecordedCalls | None]:
-        assert self._build is not None
-        built = self._build()
-        self._build = None  # with what was recorded
-        return built
-
-    @cached_property
-    def kernels(self) -> Sequence[Kernel] | None:  # type: ignore[override]
-        """The kernels and library calls of the generated code."""
-        return None if self._build_kernels is None else tuple(self._build_kernels())
-
-    @cached_property
-    def _schedules(self) -> Mapping[int, Sequence[ScheduledCall]]:
-        """The collectives in the code of each graph, by its `id`."""
-        if self._build_schedules is None:
-            return {}
-        return dict(zip(map(id, self.graphs), self._build_schedules(), strict=True))
-
-    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
-        """The collectives in the code that was generated for a graph."""
-        return self._schedules.get(id(graph))
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """The graphs that the mechanism gave."""
-        return self._built[0]
-
-    @cached_property
-    def _built_eager(self) -> Eager | None:
-        built = None if self._build_eager is None else self._build_eager()
-        self._build_eager = None  # with what was recorded
-        return built
-
-    @property
-    def eager(self) -> tuple[Graph, ...] | None:
-        """The graphs of what ran eagerly."""
-        built = self._built_eager
-        return None if built is None else tuple(graph for _, graph in built.graphs)
-
-    @property
-    def eager_ops(self) -> Sequence[EagerOp] | None:
-        """Each run of an op in them."""
-        built = self._built_eager
-        return None if built is None else built.ops
-
-    @property
-    def program(self) -> tuple[Graph, ...]:
-        """The graphs, each eager one behind the one that ran before it."""
-        built = self._built_eager
-        eager = () if built is None else built.graphs
-        found = [graph for behind, graph in eager if behind < 0]
-        for number, graph in enumerate(self.graphs):
-            found.append(graph)
-            found += [graph for behind, graph in eager if behind == number]
-        return tuple(found)
-
-    @property
-    def runs(self) -> Sequence[Graph] | None:
-        """The graphs in the order in which they ran."""
-        built = self._built_eager
-        if built is None:
-            return None
-        return [built.graphs[n][1] if eager else self.graphs[n] for eager, n in built.order]
-
-    @property
-    def received(self) -> Received:
-        """Which inputs of compiled forward graphs other graphs made."""
-        built = self._built_eager
-        return {} if built is None else built.received
-
-    @property
-    def levels(self) -> Sequence[Level]:
-        """The levels of the graphs, then the others."""
-        return list(dict.fromkeys([*super().levels, *self._levels]))
-
-    @property
-    def calls(self) -> RecordedCalls | None:
-        """The calls that ran."""
-        return self._built[1]
-
-    @property
     def output(self) -> Any:
-        """The output of the target."""
-        return self._output
+        """The output of the target; a `CaptureError` if none was called."""
+        if self.origin:
+            raise CaptureError(f"this capture was {self.origin}: it has graphs, no output")
+        return self.returned
 
-    def at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs of a level."""
-        return self._levels.get(level) or super().at(level)
-
-    def live(self, graph: Graph) -> Converted | None:
-        """The live module of a graph."""
-        return self._live.get(id(graph))
-
-
-class WatchContents(Contents):
-    """The graphs and the record of a watch, which grow as long as it is open.
-
-    Args:
-        read: gives what there is by now.
-    """
-
-    origin = "made by watch()"
-    is_watch = True
-
-    def __init__(self, read: Callable[[], PrintedGraphs]):
-        super().__init__()
-        self._read = read
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """The graphs that count, of each compilation at its own level."""
-        return self._read().graphs
-
-    @property
-    def program(self) -> tuple[Graph, ...]:
-        """The graphs: what ran eagerly is not seen."""
-        return self.graphs
-
-    @property
-    def communicating(self) -> tuple[Graph, ...]:
-        """The graphs that inductor lowered, where it wrote code; else those that count."""
-        return self._read().communicating
-
-    def schedule(self, graph: Graph) -> Sequence[ScheduledCall] | None:
-        """The collectives in the code that was generated for a graph."""
-        return self._read().schedule(graph)
-
-    @property
-    def levels(self) -> Sequence[Level]:
-        """The levels that at least one compilation reached."""
-        return self._read().levels
-
-    @property
-    def joints(self) -> Sequence[Graph]:  # type: ignore[override]
-        """The joint graphs."""
-        return self._read().joints
-
-    @property
-    def kernels(self) -> Sequence[Kernel] | None:  # type: ignore[override]
-        """The generated kernels."""
-        return self._read().kernels
-
-    @property
-    def record(self) -> WatchRecord:  # type: ignore[override]
-        """The compilations, graph breaks, recompilations and runs."""
-        return self._read().record
-
-    def at(self, level: Level) -> tuple[Graph, ...]:
-        """The graphs of a level; where no compilation reached it, those that count at it."""
-        return self._read().at(level) or super().at(level)
+    def settled(self, rank: int) -> Contents:
+        """Return the contents of a rank: all is worked out, and the target is let go."""
+        _ = self.program
+        return replace(self, rank=rank, comparison=None)
 
     def only(self, within: Any, function: str | None) -> Contents:
-        """The part that is about some code."""
-        last = self._read()
-        part = PrintedGraphs(last.record.only(within, function))
-
-        def read_part() -> PrintedGraphs:
-            nonlocal last, part
-            if (now := self._read()) is not last:
-                last, part = now, PrintedGraphs(now.record.only(within, function))
-            return part
-
-        return WatchContents(read_part)
+        """Return the part that is about some code; a `CaptureError` for all but a watch."""
+        if self.printed is None:
+            raise CaptureError("only() takes apart what a watch saw: use graph_capture.watch()")
+        return Contents.of_watch(PrintedGraphs(self.printed.record.only(within, function)))

@@ -100,7 +100,7 @@ def loaded(program: Program, path: Path) -> Capture:
     if not program.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = program.header
-    contents = Contents(program.graphs, sees_eager=header.via in SEEING_EAGER)
+    contents = Contents.of_program(program.graphs, sees_eager=header.via in SEEING_EAGER)
     return Capture(contents, Header(header.via, header.torch))
 
 

@@ -24,7 +24,11 @@ class Observed:
 
     if TYPE_CHECKING:
         via: str
-        _contents: Contents
+
+        @property
+        def _contents(self) -> Contents:
+            """What was captured."""
+            ...
 
         @property
         def graphs(self) -> tuple[Graph, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
@@ -58,7 +58,7 @@ class Capture(Assertions, Costs, Observed):
     saw a graph are an `AssertionError`, with the cause: nothing would be compared.
 
     Args:
-        contents: what was captured.
+        contents: what was captured; of an open watch a function that gives it.
         header: what a stored file says about the origin.
         level: the level at which the graphs are read; None for the own level of each.
         device: type of the device that was asked for, None where none was.
@@ -70,7 +70,7 @@ class Capture(Assertions, Costs, Observed):
 
     def __init__(
         self,
-        contents: Contents,
+        contents: Contents | Callable[[], Contents],
         header: Header,
         *,
         level: Level | None = None,
@@ -79,8 +79,12 @@ class Capture(Assertions, Costs, Observed):
         self.header = header
         self.via = header.via
         self.device = device
-        self._contents = contents
+        self._read = contents if callable(contents) else lambda: contents
         self._level = level
+
+    @property
+    def _contents(self) -> Contents:
+        return self._read()
 
     @property
     def rank(self) -> int | None:
@@ -89,7 +93,8 @@ class Capture(Assertions, Costs, Observed):
 
     def settle(self, rank: int) -> None:
         """Make this the capture of a rank: nothing is put off, since its process group ends."""
-        self._contents.settle(rank)
+        contents = self._contents.settled(rank)
+        self._read = lambda: contents
 
     # -- graphs ----------------------------------------------------------------------------------
 
@@ -286,7 +291,7 @@ class Capture(Assertions, Costs, Observed):
                 f"this capture knows nothing at level {level!r}; it has {known}: "
                 f"capture via={via!r}"
             )
-        return type(self)(self._contents, self.header, level=level, device=self.device)
+        return type(self)(self._read, self.header, level=level, device=self.device)
 
     def with_sizes(self, **sizes: int) -> Capture:
         """The same graphs with values for symbolic sizes, so that their cost can be said.
@@ -309,7 +314,7 @@ class Capture(Assertions, Costs, Observed):
 
         self._need_whole()
         program = with_sizes(self.program, sizes)
-        contents = Contents(
+        contents = Contents.of_program(
             program, sees_eager=self._contents.eager is not None, received=self._received
         )
         return type(self)(contents, self.header, device=self.device)
@@ -325,8 +330,16 @@ class Capture(Assertions, Costs, Observed):
             CaptureError: for a capture that was not made by `watch()`.
             ValueError: for a `within` that is neither a path nor a package.
         """
-        part = self._contents.only(within, function)
-        return type(self)(part, self.header, level=self._level, device=self.device)
+        whole = self._contents
+        part = whole.only(within, function)
+
+        def read() -> Contents:
+            nonlocal whole, part
+            if (now := self._contents) is not whole:
+                whole, part = now, now.only(within, function)
+            return part
+
+        return type(self)(read, self.header, level=self._level, device=self.device)
 
     def fx(self, graph: Graph) -> torch.fx.GraphModule:
         """A torch.fx.GraphModule of one of this capture's graphs, to run or to transform.

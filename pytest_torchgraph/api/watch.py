@@ -14,7 +14,7 @@ from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import record_of
 from . import listeners
-from .contents import WatchContents
+from .contents import Contents
 from .result import Capture
 
 
@@ -31,9 +31,9 @@ class Watch:
     def __init__(self, *, passive: bool = False, warmed_up: bool = False) -> None:
         self._warmed_up = warmed_up
         self._recorder = EventRecorder(passive=passive)
-        self._last: PrintedGraphs | None = None
+        self._last: Contents | None = None
         release = torch.__version__.partition("+")[0]
-        self.capture = Capture(WatchContents(self._read), Header("watch", release))
+        self.capture = Capture(self._read, Header("watch", release))
 
     def __enter__(self) -> Capture:
         HUB.open(self._recorder)
@@ -60,12 +60,13 @@ class Watch:
     def __repr__(self) -> str:
         return f"<watch {'open' if self._recorder.is_open else 'closed'}>"
 
-    def _read(self) -> PrintedGraphs:
+    def _read(self) -> Contents:
         # While it is open, runs are counted without anybody being told of them.
         if self._last is None or self._recorder.is_open:
             record = replace(record_of(self._recorder), warmed_up=self._warmed_up)
-            if self._last is None or self._last.record.state != record.state:
-                self._last = PrintedGraphs(record)
+            last = None if self._last is None else self._last.record
+            if self._last is None or last is None or last.state != record.state:
+                self._last = Contents.of_watch(PrintedGraphs(record))
         return self._last
 
 

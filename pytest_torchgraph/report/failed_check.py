@@ -1,4 +1,4 @@
-"""Pictures and differences of failed checks, for the artifacts, the section `torchgraph` and the page of the run.
+"""Pictures and differences of failed checks: artifacts, section `torchgraph`, page of the run.
 
 Nothing in here may change the outcome of a test: what goes wrong is said in the section. Importing
 this module imports no graphs: every failure comes by here, also in projects without graphs.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_torchgraph import Capture, CaptureError, Graph, diff, load
-from pytest_torchgraph.api.contents import Contents, Eager, StepContents
+from pytest_torchgraph.api.contents import Contents, Eager
 from pytest_torchgraph.graph.text.format import Header
 
 
@@ -29,13 +29,13 @@ ISLAND = eager("neg", runs=3)
 
 
 def captured(*program: Graph) -> Capture:
-    return Capture(Contents(program, sees_eager=True), Header("aot", "2.13.0"))
+    return Capture(Contents.of_program(program, sees_eager=True), Header("aot", "2.13.0"))
 
 
 def of_a_step(graphs: Sequence[Graph], *islands: tuple[int, Graph], **levels: Any) -> Capture:
     """A capture whose islands are behind the graphs of these numbers."""
-    contents = StepContents(
-        lambda: (tuple(graphs), None), None, eager=lambda: Eager(islands, []), levels=levels
+    contents = Contents(
+        lambda: (tuple(graphs), None), build_eager=lambda: Eager(islands, []), by_level=levels
     )
     return Capture(contents, Header("aot", "2.13.0"))
 

@@ -140,7 +140,7 @@ def test_a_count_that_allows_any_number_is_no_check_alone(captured: Capture) -> 
 
 
 def test_an_empty_capture_satisfies_no_check() -> None:
-    empty = Capture(Contents(()), Header("aot"))
+    empty = Capture(Contents.of_program(()), Header("aot"))
     with pytest.raises(AssertionError, match=r"no graph was captured"):
         empty.assert_no_ops("aten.mm")
     with pytest.raises(AssertionError, match=r"no graph was captured"):

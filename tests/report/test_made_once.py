@@ -8,7 +8,7 @@ import pytest
 from projects import Run
 from snapshot.test_snapshot_ranks import RANKS, STEP
 
-COUNTING = '''
+COUNTING = """
 import json
 from pytest_torchgraph.graph.diff import group
 
@@ -22,8 +22,12 @@ group.match = counted
 def pytest_unconfigure():
     with open("calls.json", "w") as file:
         json.dump(len(calls), file)
-'''
-EVERYTHING = ("--torchgraph-report=p.html", "--torchgraph-artifacts=art", "--torchgraph-json=r.json")
+"""
+EVERYTHING = (
+    "--torchgraph-report=p.html",
+    "--torchgraph-artifacts=art",
+    "--torchgraph-json=r.json",
+)
 
 
 def calls_of_the_matcher(pytester: pytest.Pytester) -> int:

@@ -27,7 +27,7 @@ def eager(number: int, *ops: str, runs: int = 1, **changes: Any) -> Graph:
 
 
 def captured(*program: Graph) -> Capture:
-    return Capture(Contents(program, sees_eager=True), Header("aot", "2.13.0"))
+    return Capture(Contents.of_program(program, sees_eager=True), Header("aot", "2.13.0"))
 
 
 def against(stored: str, *now: Graph, detail: Detail = "dataflow") -> str | None:
@@ -158,7 +158,7 @@ TEST = """
             program.append(replace(
                 graph(op), name=f"eager_{number}", level="dispatch", eager=True, runs=int(runs or 1)
             ))
-        contents = Contents(program, sees_eager=True)
+        contents = Contents.of_program(program, sees_eager=True)
         assert Capture(contents, Header("aot", "2.13.0")) == graph_snapshot
 """
 
