@@ -49,7 +49,7 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
         first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
         return f"{failed.problem}: {first}{_more(lines)}" if first else failed.problem
-    from ..graph.diff.headings import heading
+    from ..graph.diff.words import heading
 
     who = f"{_who(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]

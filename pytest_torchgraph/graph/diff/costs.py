@@ -10,16 +10,126 @@ captures' own. Where it cannot be told to which of several, none of these has a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
-from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS
+from ...errors import CaptureError
+from ...ops.levels import FLOP_LEVELS, SAVING_LEVELS, Level
 from ..cost.cost import Cost
-from .bearers import Bearers
+from ..cost.saved import base, owners_of_saved, storage_bytes
+from ..equality.common import runs_differ
+from ..model import Graph, Node, Ref, is_projection
+from .correspondence import Correspondence
+from .corresponding import Pair
 from .findings import Finding
 from .origins import Origins
-from .saved_costs import saved_by_finding
+
+Side = tuple[bool, int]
+"""A node of a matching: whether it is of the new graph, and its number."""
+
+
+class Bearers:
+    """The findings of one difference, by what they are about.
+
+    Args:
+        findings: all of them; elsewhere they are known by their numbers.
+        origins: where their changes come from.
+
+    Attributes:
+        count: how many findings there are.
+        pairs: the graphs that were compared.
+        matchings: those of graphs that differ, and of bodies that do.
+        levels: for each finding the levels of the graphs that it is in.
+    """
+
+    def __init__(self, findings: Sequence[Finding], origins: Origins):
+        self.count = len(findings)
+        self.pairs: Sequence[Pair] = origins.pairs
+        self.matchings: Sequence[Correspondence] = origins.matchings
+        self.levels: list[set[Level]] = [set() for _ in findings]
+        self._by_graphs = {(id(m.a.graph), id(m.b.graph)): m for m in origins.matchings}
+        self._nodes: dict[int, dict[Side, int]] = {id(m): {} for m in origins.matchings}
+        self._graphs: dict[tuple[int, int], int] = {}
+        ends = {(id(m.a.nodes[-1]), id(m.b.nodes[-1])): m for m in origins.matchings}
+        for number, finding in enumerate(findings):
+            for place in finding.places:
+                for change in (*place.changes, *place.consequences):
+                    key = id(change.before), id(change.after)
+                    occurrences = [*origins.nodes(change)]
+                    for node in occurrences:
+                        self._add(number, node.matching, (node.is_new, node.number))
+                    if finding.of_graph or (not occurrences and id(None) in key):
+                        self._graphs[key] = number
+                    elif not occurrences and (matching := ends.get(key)) is not None:
+                        self._add(number, matching, (False, len(matching.a.nodes) - 1))
+        for pair in self.pairs:
+            for number in self.of_graphs(pair):
+                self.levels[number] |= {graph.level for graph in pair if graph is not None}
+
+    def _add(self, number: int, matching: Correspondence, node: Side) -> None:
+        self._nodes[id(matching)][node] = number
+        self.levels[number] |= {matching.a.graph.level, matching.b.graph.level}
+
+    def matching(self, old: Graph, new: Graph) -> Correspondence | None:
+        """The matching of two graphs, or two bodies; None where they are equal."""
+        return self._by_graphs.get((id(old), id(new)))
+
+    def of_graphs(self, pair: Pair) -> set[int]:
+        """The finding that a graph came, went or ran another number of times, as a set."""
+        old, new = (None if graph is None else graph.nodes[-1] for graph in pair)
+        number = self._graphs.get((id(old), id(new)))
+        return set() if number is None else {number}
+
+    def nodes(self, matching: Correspondence) -> Collection[Side]:
+        """The nodes of a matching that are in some finding."""
+        return self._nodes[id(matching)].keys()
+
+    def within(self, matching: Correspondence) -> set[int]:
+        """The findings that have a node of a matching."""
+        return set(self._nodes[id(matching)].values())
+
+    def of_node(self, matching: Correspondence, node: Side) -> set[int]:
+        """The findings that have a node, or its partner: at most one but by rare chance."""
+        nodes = self._nodes[id(matching)]
+        is_new, number = node
+        partner = (matching.backward if is_new else matching.forward)[number]
+        both = (node, (not is_new, partner))
+        return {nodes[each] for each in both if each in nodes}
+
+    def of_nodes(self, matching: Correspondence, nodes: Iterable[Side]) -> set[int]:
+        """The findings that have any of some nodes, or their partners."""
+        found: set[int] = set()
+        for node in nodes:
+            found |= self.of_node(matching, node)
+        return found
+
+
+class Ledger:
+    """One figure of each finding.
+
+    Attributes:
+        figures: by the numbers of the findings; None where it is not known.
+    """
+
+    def __init__(self, count: int):
+        self.figures: list[int | None] = [0] * count
+
+    def add(self, findings: Collection[int], amount: int | None) -> None:
+        """Put an amount to the one finding that bears it.
+
+        Args:
+            findings: those that may bear it; none where it may be any. Of several none has a figure
+                any more.
+            amount: how much; None where it is not known.
+        """
+        if amount == 0:
+            return
+        for number in findings or range(len(self.figures)):
+            figure = self.figures[number]
+            unknown = amount is None or figure is None or len(findings) != 1
+            self.figures[number] = None if unknown else figure + amount  # type: ignore[operator]
 
 
 def with_costs(findings: Sequence[Finding], origins: Origins) -> list[Finding]:
@@ -71,3 +181,157 @@ def costs_of(findings: Sequence[Finding], origins: Origins) -> list[Cost]:
         )
         for number, levels in enumerate(bearers.levels)
     ]
+
+
+def saved_by_finding(bearers: Bearers) -> list[int | None]:
+    """The saved bytes of each finding, after minus before; None where they are not known."""
+    return _Saved(bearers).run()
+
+
+class _Saved:
+    def __init__(self, bearers: Bearers):
+        self.bearers = bearers
+        self.ledger = Ledger(bearers.count)
+
+    def run(self) -> list[int | None]:
+        for old, new in self.bearers.pairs:
+            if any(g is not None and g.level not in SAVING_LEVELS for g in (old, new)):
+                continue
+            if old is None or new is None:
+                for graph, sign in ((old, -1), (new, 1)):
+                    if graph is not None:
+                        self._add_graph((old, new), graph, sign * graph.runs)
+                continue
+            matching = self.bearers.matching(old, new)
+            if matching is not None and (old.saved or new.saved):
+                self._add_matching(matching, new.runs)
+            if runs_differ(old, new):
+                self._add_graph((old, new), old, new.runs - old.runs)
+        return self.ledger.figures
+
+    def _add_graph(self, pair: tuple[Graph | None, Graph | None], graph: Graph, times: int) -> None:
+        """Put to the finding of a whole graph what it saves."""
+        findings = self.bearers.of_graphs(pair)
+        for node in owners_of_saved(graph):
+            self._add(findings, _bytes(node), times)
+
+    def _add(self, findings: set[int], amount: int | None, times: int) -> None:
+        self.ledger.add(findings, None if amount is None else amount * times)
+
+    def _add_matching(self, matching: Correspondence, times: int) -> None:
+        """Put to the findings what a pair of graphs saves that runs some times."""
+        a, b = matching.a, matching.b
+        old, new = (
+            {flat.index[node.name]: node for node in owners_of_saved(flat.graph)} for flat in (a, b)
+        )
+        for i, node in old.items():
+            j = matching.forward[i]
+            if j not in new:
+                self._add(self._of_storage(matching, (False, i)), _bytes(node), -times)
+            elif a.labels[i] != b.labels[j]:
+                before, after = _bytes(node), _bytes(new[j])
+                amount = None if before is None or after is None else after - before
+                self._add(self._makers(matching, (False, i)), amount, times)
+        for j, node in new.items():
+            if matching.backward[j] not in old:
+                self._add(self._of_storage(matching, (True, j)), _bytes(node), times)
+
+    # -- who is the cause ------------------------------------------------------------------------
+
+    def _of_storage(self, matching: Correspondence, owner: Side) -> set[int]:
+        """The findings because of which a storage is saved on one side alone; one if it is known.
+
+        Args:
+            matching: of the two graphs.
+            owner: the node that made the storage.
+        """
+        is_new, number = owner
+        partner = (matching.backward if is_new else matching.forward)[number]
+        makers = self._makers(matching, owner)
+        if partner == -1 and len(makers) == 1:
+            return makers
+        sides = [owner] if partner == -1 else [owner, (not is_new, partner)]
+        sharing = [
+            (side, node) for side, start in sides for node in _sharing(matching, side, start)
+        ]
+        takers = [taker for side, node in sharing for taker in _takers(matching, side, node)]
+        causes = makers | self.bearers.of_nodes(matching, takers)
+        if len(causes) == 1:
+            return causes
+        later = set().union(*(self._in_backward(matching, *node) for node in sharing))
+        return (causes & later if causes else later) or causes or self.bearers.within(matching)
+
+    def _makers(self, matching: Correspondence, owner: Side) -> set[int]:
+        """The findings of the op that made a storage."""
+        is_new, number = owner
+        flat = matching.b if is_new else matching.a
+        found = self.bearers.of_node(matching, owner)
+        node = flat.nodes[number]
+        if not found and node.refs:
+            producer = flat.index[node.refs[0]]
+            if is_projection(node, flat.nodes[producer]):
+                return self.bearers.of_node(matching, (is_new, producer))
+        return found
+
+    def _in_backward(self, matching: Correspondence, is_new: bool, number: int) -> set[int]:
+        """The findings of the ops of a backward that use a saved value."""
+        flat = matching.b if is_new else matching.a
+        found: set[int] = set()
+        for other, taken in self._saved_inputs.get((is_new, flat.nodes[number].name), ()):
+            found |= self.bearers.of_nodes(other, _takers(other, is_new, taken))
+        return found
+
+    @cached_property
+    def _saved_inputs(self) -> Mapping[tuple[bool, str], Sequence[tuple[Correspondence, int]]]:
+        """The inputs of changed backward graphs by side and name, where one graph saves the name.
+
+        Several forwards that save values of one name do not tell whose it is.
+        """
+        savers = Counter(
+            (is_new, ref.name)
+            for pair in self.bearers.pairs
+            for is_new, graph in enumerate(pair)
+            if graph is not None
+            for ref in {*graph.saved}
+        )
+        inputs: dict[tuple[bool, str], list[tuple[Correspondence, int]]] = {}
+        for matching in self.bearers.matchings:
+            for is_new, flat in ((False, matching.a), (True, matching.b)):
+                for number in flat.inputs:
+                    node = flat.nodes[number]
+                    if node.op == "saved" and savers[is_new, node.name] == 1:
+                        inputs.setdefault((is_new, node.name), []).append((matching, number))
+        return inputs
+
+
+def _sharing(matching: Correspondence, is_new: bool, owner: int) -> Iterator[int]:
+    """The nodes of one graph that have the storage that a node made: itself, its views."""
+    flat = matching.b if is_new else matching.a
+    name = flat.nodes[owner].name
+    seen = {owner}
+    todo = [owner]
+    while todo:
+        number = todo.pop()
+        yield number
+        for user, _ in flat.users[number]:
+            node = flat.nodes[user]
+            if user not in seen and node.is_call:
+                seen.add(user)
+                if base(flat.graph, Ref(node.name)).name == name:
+                    todo.append(user)
+
+
+def _takers(matching: Correspondence, is_new: bool, number: int) -> Iterator[Side]:
+    """The ops of one graph that take a value."""
+    flat = matching.b if is_new else matching.a
+    return ((is_new, user) for user, _ in flat.users[number] if flat.nodes[user].is_call)
+
+
+def _bytes(node: Node) -> int | None:
+    """The bytes of the storage that a node made; None where they are not known."""
+    if node.result is None:
+        return None
+    try:
+        return storage_bytes(node)
+    except CaptureError:
+        return None

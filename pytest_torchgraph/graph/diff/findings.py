@@ -364,7 +364,7 @@ class GraphDiff:
         graphs are counted last: `1 edit: aten.relu removed in fc; 1 graph added`. Of directories
         the files are counted: `14 of 200 files differ by 1 cause; 1 file added`.
         """
-        from .headings import diff_heading
+        from .words import diff_heading
 
         return diff_heading(self)
 
@@ -374,7 +374,7 @@ class GraphDiff:
         Args:
             limit: how many findings are listed, and how many of the other files; `None` for all.
         """
-        from .headings import diff_text
+        from .words import diff_text
 
         return diff_text(self, limit)
 

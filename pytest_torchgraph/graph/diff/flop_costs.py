@@ -10,8 +10,8 @@ from ..cost.flops import Flops, flops_of, flops_of_call
 from ..equality.common import runs_differ
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node
-from .bearers import Bearers, Ledger
 from .correspondence import Correspondence
+from .costs import Bearers, Ledger
 from .group import same_result
 
 

@@ -17,8 +17,7 @@ from ..cost.cost import sum_of
 from ..text.format import format_node
 from .abridged import abridged
 from .findings import Finding, GraphDiff, Identity
-from .headings import edit_name
-from .words import cost_text, sides, sign_of
+from .words import cost_text, edit_name, sides, sign_of
 
 MAX_TEXT = 160
 """How many characters of a node or a line of code are kept."""

@@ -10,7 +10,6 @@ from ..equality.common import as_captured, common
 from ..equality.equal import EquivalenceClasses, pairing
 from ..model import Arg, Graph, InputRef, Node, Ref, is_projection
 from ..text.format import format_arg, format_name, format_node, ran
-from .by_code import with_lines_as_one, with_parts_as_one
 from .consequences import with_consequences
 from .corresponding import corresponding
 from .costs import with_costs
@@ -19,7 +18,7 @@ from .group import GroupedChanges, NodeChange, group_changes, matched_bodies, su
 from .identify import identified
 from .origins import Origins
 from .other_classes import with_other_classes_as_one
-from .places import with_places
+from .places import with_lines_as_one, with_parts_as_one, with_places
 
 MANY_SAVERS = 100
 """How many forwards that save a value of one name are asked whose it is: with thousands of graphs

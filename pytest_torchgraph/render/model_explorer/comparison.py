@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...graph.diff.findings import GraphDiff
-from ...graph.diff.headings import heading
 from ...graph.diff.origins import Matched
 from ...graph.diff.report import diff_graphs
+from ...graph.diff.words import heading
 from ...graph.model import Graph, Node
 from ..look.change_marks import CHANGE_PAINTS
 from ..look.op_categories import Paint

@@ -5,23 +5,28 @@ Each function here makes what the script shows in one place; the keys of the dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CaptureError
+from ...graph.collective_table import format_bytes, format_tensor, format_wait
+from ...graph.cost.cost import Cost
 from ...graph.diff.findings import Change, Finding, GraphDiff
 from ...graph.model import Graph
-from .collectives import collectives_data
-from .costs import changed_cost_data, cost_data
+from ...words import amount, counted
 from .graphs import bodies_data, compared_data
 from .nodes import changed_nodes_data, costs_before, nodes_data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
+    from ...graph.collectives import Collective
     from ...render.drawing import Drawing
     from ...render.layout.scene import Element
     from ...render.layout.sides import Sides
     from .parts import Parts
+
 
 Data = dict[str, Any]
 """Plain data: numbers, texts, lists and dictionaries with texts as keys."""
@@ -219,3 +224,126 @@ def _ids(changes: Iterable[Change], drawing: Drawing | None) -> list[str]:
         for change in changes
     ]
     return [each for each in dict.fromkeys(ids) if each]
+
+
+MOST_COLLECTIVES = 200
+"""How many collectives are listed at most: each capture of a run has its list in the page."""
+
+
+def collectives_data(capture: Capture) -> Data | None:
+    """The collectives of a capture; None where there are none, or where it does not know them."""
+    try:
+        found = capture.collectives
+    except (CaptureError, AssertionError):  # of a watch that saw no graph, or not all
+        return None
+    if not found:
+        return None
+    often = Counter(each.group for each in found)
+    over = ", ".join(f"{count:,} over {group or '?'}" for group, count in often.items())
+    size = amount(sum(each.bytes or 0 for each in found), "B")
+    if any(each.bytes is None for each in found):
+        size += " and what is not known"
+    return {
+        "about": f"{counted(len(found), 'collective')}, {size}: {over}",
+        "groups": list(often),
+        "rows": [_row(each) for each in found[:MOST_COLLECTIVES]],
+        "more": max(0, len(found) - MOST_COLLECTIVES),
+    }
+
+
+def _row(each: Collective) -> Data:
+    return {
+        "graph": each.graph,
+        "kind": each.kind,
+        "group": each.group,
+        "bytes": format_bytes(each),
+        "tensor": format_tensor(each),
+        "module": each.module,
+        "line": str(each.source or ""),
+        "code": each.source.code.strip() if each.source else "",
+        "wait": format_wait(each),
+        "exposed": each.exposed,
+    }
+
+
+MOST_MODULES = 24
+"""How many modules are listed at most: each capture of a run has its table in the page."""
+
+
+def cost_data(
+    graphs: Sequence[Graph], by_module: Callable[[int | None], Mapping[str, Cost]]
+) -> Data | None:
+    """What the graphs of a capture cost, the modules as deep as there is room.
+
+    Args:
+        graphs: its program.
+        by_module: its method of this name.
+
+    Returns:
+        the table, or None where the cost is not known: of graphs of torch functions, where a size
+        is a symbol, and where torch, whose formulas count FLOPs, was not imported by the test.
+    """
+    if not graphs or "torch" not in sys.modules:
+        return None
+    from ...graph.cost.table import cost_table
+
+    try:
+        table = cost_table(graphs, by_module(None))
+        rows = every = table.rows
+        depth = max(row.module.count(".") for row in every)
+        while len(rows) > MOST_MODULES and depth:
+            rows = cost_table(graphs, by_module(depth), depth).rows
+            depth -= 1
+    except CaptureError:
+        return None
+    whole = every[0]
+    directions = list(whole.flops) if len(whole.flops) > 1 else []
+    about = [amount(whole.total, "FLOP")]
+    titles = [*(f"{each} FLOPs" for each in directions), "FLOPs"]
+    if whole.saved_bytes is not None:
+        about.append(f"{amount(whole.saved_bytes, 'B')} kept for the backward")
+        titles.append("saved bytes")
+    listed = []
+    for row in rows[:MOST_MODULES]:
+        figures = [*(row.flops.get(each, 0) for each in directions), row.total, row.saved_bytes]
+        listed.append([row.module, row.nesting, *figures[: len(titles)]])
+    return _table(about, titles, listed, len(every), table.note)
+
+
+def changed_cost_data(before: Sequence[Graph], after: Sequence[Graph]) -> Data | None:
+    """What the modules that cost another amount cost before and after; None as in `cost_data`."""
+    if "torch" not in sys.modules:
+        return None
+    from ...graph.cost.table import changed_costs
+
+    try:
+        pairs, note = changed_costs(before, after)
+    except CaptureError:
+        return None
+    old, new = pairs[0]
+    about = [amount(new.total - old.total, "FLOP", signed=True)]
+    titles = ["FLOPs before", "FLOPs after"]
+    if old.saved_bytes is not None and new.saved_bytes is not None:
+        kept = new.saved_bytes - old.saved_bytes
+        about.append(f"{amount(kept, 'B', signed=True)} kept for the backward")
+        titles += ["saved bytes before", "saved bytes after"]
+    listed = []
+    for old, new in pairs[:MOST_MODULES]:
+        figures = [old.total, new.total, old.saved_bytes, new.saved_bytes]
+        listed.append([new.module, int(new.module != ""), *figures[: len(titles)]])
+    return _table(about, titles, listed, len(pairs), note)
+
+
+def _table(
+    about: list[str], titles: list[str], rows: list[list[Any]], count: int, note: str
+) -> Data:
+    if note:
+        about[0] += " and what is not counted"
+    more = count - len(rows)
+    return {
+        "about": ", ".join(about),
+        "titles": titles,
+        "rows": rows,
+        "more": more,
+        "note": note,
+    }

@@ -3,15 +3,200 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import pytest
 
+from ...audit.outcome import Outcome
 from ...audit.report import outcome_of
+from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...snapshot.changes import brief
-from .annotations import annotations_of
-from .step_summary import append_summary
+from ...words import counted
+from .annotations import TITLES, annotations_of
+from .document import ChangeOverTests, Place, changes_over_tests, place_of_cause
 from .workspace import Workspace
+
+_MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
+"""What could be taken for markup, as emphasis or as a link. A character reference never is."""
+
+
+def text(words: str) -> str:
+    """A text in one line, in which nothing is markup."""
+    plain = escape(" ".join(words.split()), quote=False)
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def code(words: str) -> str:
+    """The same, shown as code; nothing for an empty one."""
+    return f"<code>{text(words)}</code>" if words else ""
+
+
+def link(shown: str, address: str) -> str:
+    """A link around markdown; what is shown alone where there is no address."""
+    return f"[{shown}]({address})" if address else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with a heading.
+
+    Attributes:
+        heading: one line.
+        columns: their titles.
+        rows: the cells, as markdown.
+        folded: whether a click shows it.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    folded: bool = False
+
+    def lines(self, budget: int) -> Iterator[str]:
+        """The lines, in at most so many bytes; a last one says how many rows are left out."""
+        head = [
+            f"<details><summary>{self.heading}</summary>" if self.folded else f"#### {self.heading}"
+        ]
+        head += ["", _row(self.columns), _row(["---"] * len(self.columns))]
+        foot = ["", "</details>", ""] if self.folded else [""]
+        left_out = ["", f"{len(self.rows)} more are left out: GitHub takes no longer summary."]
+        budget -= size([*head, *left_out, *foot])
+        if budget < 0:
+            return
+        yield from head
+        for number, row in enumerate(map(_row, self.rows)):
+            budget -= size([row])
+            if budget < 0:
+                left = len(self.rows) - number
+                yield from ("", f"{left} more are left out: GitHub takes no longer summary.")
+                break
+            yield row
+        yield from foot
+
+
+def size(lines: Sequence[str]) -> int:
+    """How many bytes lines take in a file."""
+    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+LIMIT = 1024 * 1024
+"""How many bytes of a step GitHub takes; of a longer summary it shows nothing."""
+MARGIN = 1024
+"""How many of them stay free for other writers."""
+WHOLE = 10_000
+"""The width of lines that are not cut."""
+SHOWN = 20
+"""How many rows of a table are seen without a click."""
+
+
+def append_summary(path: Path, outcome: Outcome, workspace: Workspace) -> None:
+    """Append the summary to what other steps' programs have written.
+
+    Raises:
+        OSError: where that cannot be done.
+    """
+    taken = path.stat().st_size if path.exists() else 0
+    lines = summary(outcome, workspace, LIMIT - MARGIN - taken)
+    with path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        file.write("\n" * (taken > 0) + "\n".join(lines) + "\n")
+
+
+def summary(outcome: Outcome, workspace: Workspace, budget: int) -> list[str]:
+    """The lines of the summary, which take at most so many bytes.
+
+    Raises:
+        OSError: where not even the first lines fit.
+    """
+    lines = [*_head(outcome)]
+    if size(lines) > budget:
+        raise OSError("the summary of this step is full")
+    for table in _tables(outcome, workspace):
+        lines += table.lines(budget - size(lines))
+    return lines
+
+
+def _head(outcome: Outcome) -> Iterator[str]:
+    yield "### torchgraph audit"
+    yield ""
+    if outcome.broken:
+        yield f"**This run could not be watched**, and this is not all: {text(outcome.broken)}"
+        yield ""
+    if outcome.facts or not outcome.broken:  # else nobody knows
+        yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
+        yield ""
+    verdict = outcome.verdict
+    if verdict is None or not (verdict.worse or verdict.better):
+        for line in outcome.said:
+            yield from (text(line), "")
+    elif verdict.worse:
+        worse = len(changes_over_tests(verdict.worse))
+        yield f"**{counted(worse, 'change')} for the worse** since {code(outcome.file)}"
+        yield ""
+
+
+def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
+    verdict = outcome.verdict
+    if verdict is not None:
+        columns = ("tests", "what", "the first test")
+        worse, better = (
+            [_change(each, workspace) for each in changes_over_tests(changes)]
+            for changes in (verdict.worse, verdict.better)
+        )
+        if worse:
+            yield Table(f"Worse than {code(outcome.file)}", columns, worse)
+        if better:
+            heading = f"Better than {code(outcome.file)}: --torchgraph-audit=record keeps that"
+            yield Table(heading, columns, better)
+        if verdict.renamed:
+            rows = [[code(old), code(new)] for old, new in sorted(verdict.renamed)]
+            yield Table("Renamed, it seems", ("old", "new"), rows, folded=True)
+    causes = [_cause(each, outcome, workspace) for each in causes_over_tests(outcome.facts)]
+    titles = ("tests", "what", "line", "code or reason", "the first test")
+    if outcome.mode == "check":
+        shown, folded = [], causes
+    else:
+        shown, folded = causes[:SHOWN], causes[SHOWN:]
+    if shown:
+        yield Table("Causes", titles, shown)
+    if outcome.settings:
+        rows = [[code(cell) for cell in each] for each in outcome.settings]
+        heading = "Settings that tests leave changed"
+        yield Table(heading, ("setting", "before", "after", "the first test"), rows)
+    if folded:
+        what = counted(len(folded), "more cause" if shown else "cause")
+        yield Table(what, titles, folded, folded=True)
+
+
+def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
+    if each.place.shown in each.text:
+        what = link(code(each.text), workspace.link(each.place))
+    else:
+        what = f"{code(each.text)} in {_line(each.place, workspace)}"
+    return [str(len(each.tests)), what, code(each.tests[0])]
+
+
+def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list[str]:
+    cause = each.cause
+    place = place_of_cause(cause, outcome.facts[each.tests[0]])
+    return [
+        str(len(each.tests)),
+        TITLES[cause.kind],
+        _line(place, workspace),
+        code(cause.code or cause.text),
+        code(each.tests[0]),
+    ]
+
+
+def _line(place: Place, workspace: Workspace) -> str:
+    return link(code(place.shown), workspace.link(place))
 
 
 class GitHub:

@@ -14,7 +14,7 @@ from report.page.pages import written as page_of
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.outcome import Outcome
-from pytest_torchgraph.report.page.reading import read_page
+from pytest_torchgraph.report.page.merging import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
 
 Made = Callable[..., Outcome]

@@ -20,8 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from pytest_torchgraph import Graph, capture, capture_ranks, watch
 from pytest_torchgraph.report.page import collect, collectives
-from pytest_torchgraph.report.page.gather import Gatherer
-from pytest_torchgraph.report.page.ranks import AFTER, BEFORE, ranks_data
+from pytest_torchgraph.report.page.gather import AFTER, BEFORE, Gatherer, ranks_data
 from pytest_torchgraph.report.page.session import ATTRIBUTE
 
 
@@ -282,7 +281,7 @@ def test_a_run_has_ranks_as_one_test(pytester: pytest.Pytester, run: Run) -> Non
             assert graph_ranks(another, dp=2, tp=2, via="dispatch") == graph_snapshot
 
         def test_odd(graph_ranks, monkeypatch):
-            import pytest_torchgraph.report.page.ranks as shown
+            import pytest_torchgraph.report.page.gather as shown
             monkeypatch.setattr(shown, "capture_data", lambda *given: 1 / 0)
             graph_ranks(build, tp=2, via="dispatch")
         """

@@ -18,8 +18,7 @@ from pytest_torchgraph.audit.judge import Verdict
 from pytest_torchgraph.audit.outcome import Outcome
 from pytest_torchgraph.report.surfaces.annotations import MOST, Annotation, annotations_of
 from pytest_torchgraph.report.surfaces.document import Place
-from pytest_torchgraph.report.surfaces.markdown import text
-from pytest_torchgraph.report.surfaces.step_summary import append_summary, summary
+from pytest_torchgraph.report.surfaces.github import append_summary, summary, text
 from pytest_torchgraph.report.surfaces.workspace import Workspace
 
 Made = Callable[..., Outcome]
