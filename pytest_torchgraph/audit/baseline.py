@@ -170,7 +170,7 @@ _LATER = ("compiles", "nested", "causes", "calls")
 
 
 @dataclass
-class Section:
+class ReleaseSection:
     """What the baseline has about one release of torch.
 
     Attributes:
@@ -182,7 +182,7 @@ class Section:
     functions: dict[str, Function] = field(default_factory=dict)
 
 
-Baseline = dict[str, Section]
+Baseline = dict[str, ReleaseSection]
 """The sections, by release as `major.minor`."""
 
 
@@ -225,7 +225,7 @@ def read(path: Path, *, pytest: str = "pytest") -> Baseline:
         )
     try:
         return {
-            str(release): Section(
+            str(release): ReleaseSection(
                 _entries(section["tests"], Entry.from_json),
                 _entries(section["functions"], Function.from_json),
             )
@@ -290,11 +290,11 @@ def merge(shards: Sequence[Baseline], base: Baseline | None = None) -> Baseline:
     """
     merged: Baseline = {}
     for release in {release for shard in shards for release in shard}:
-        before = (base or {}).get(release, Section())
+        before = (base or {}).get(release, ReleaseSection())
         sections = [shard[release] for shard in shards if release in shard]
         tests = [section.tests for section in sections]
         functions = [section.functions for section in sections]
-        merged[release] = Section(
+        merged[release] = ReleaseSection(
             _merged(tests, before.tests, lambda _, entry: entry),
             _merged(functions, before.functions, lambda known, entry: known | entry),
         )

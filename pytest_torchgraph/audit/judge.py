@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .baseline import Entry, Function, Section, functions_of
+from .baseline import Entry, Function, ReleaseSection, functions_of
 from .facts import Cause, TestFacts
 from .summary import describe
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AuditChange:
     """One thing that differs in one test.
 
     Attributes:
@@ -50,8 +50,8 @@ class Verdict:
         compared: what was compared.
     """
 
-    worse: list[Change] = field(default_factory=list)
-    better: list[Change] = field(default_factory=list)
+    worse: list[AuditChange] = field(default_factory=list)
+    better: list[AuditChange] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Compared:
 
 
 def judge(
-    before: Section,
+    before: ReleaseSection,
     facts: Mapping[str, TestFacts],
     passed: Collection[str],
     places: Mapping[str, str] | None = None,
@@ -113,7 +113,7 @@ def judge(
         worse = [*lost.get(test, ()), *in_functions.worse.get(test, ())]
         if of_test is None and (lost.get(test) or not (old.shared or old.calls)):
             text = "no longer uses torch.compile"
-            worse = [Change(test, text, places.get(test, ""))]
+            worse = [AuditChange(test, text, places.get(test, ""))]
         elif of_test is not None:
             if not _not_comparable(old, of_test):  # its own count of backward graphs is compared
                 worse = [change for change in worse if change.text != NO_BACKWARD]
@@ -139,8 +139,8 @@ def judge(
 
 
 def _lost_calls(
-    before: Section, facts: Mapping[str, TestFacts], passed: Collection[str]
-) -> dict[str, list[Change]]:
+    before: ReleaseSection, facts: Mapping[str, TestFacts], passed: Collection[str]
+) -> dict[str, list[AuditChange]]:
     """What tests called compiled, and do not call compiled any more, by test.
 
     A test that calls something else instead has lost nothing, and neither has one of whose calls
@@ -150,7 +150,7 @@ def _lost_calls(
     now = {test: set(facts[test].called) if test in facts else set() for test in compared}
     callers_before = Counter(key for test in compared for key in before.tests[test].calls)
     callers = Counter(key for keys in now.values() for key in keys)
-    changes: dict[str, list[Change]] = {}
+    changes: dict[str, list[AuditChange]] = {}
     for test in compared:
         old = set(before.tests[test].calls)
         if len(now[test]) >= len(old):
@@ -159,7 +159,7 @@ def _lost_calls(
             if callers[key] < callers_before[key]:
                 file, _, name = key.partition(" | ")
                 text = f"no longer compiled, or no longer called: {name} in {file}"
-                changes.setdefault(test, []).append(Change(test, text))
+                changes.setdefault(test, []).append(AuditChange(test, text))
     return changes
 
 
@@ -173,12 +173,12 @@ class _InFunctions:
     """
 
     compared: set[str] = field(default_factory=set)
-    worse: dict[str, list[Change]] = field(default_factory=dict)
-    better: dict[str, list[Change]] = field(default_factory=dict)
+    worse: dict[str, list[AuditChange]] = field(default_factory=dict)
+    better: dict[str, list[AuditChange]] = field(default_factory=dict)
 
 
 def _in_functions(
-    before: Section,
+    before: ReleaseSection,
     facts: Mapping[str, TestFacts],
     passed: Collection[str],
     known: Collection[str],
@@ -204,7 +204,7 @@ def _in_functions(
         worse, better = _function_changes(before.functions[key], now[key], all_ran=all_ran)
         for changes, text in ((result.worse, worse), (result.better, better)):
             for test, function in users.items() if text else ():
-                changes.setdefault(test, []).append(Change(test, text, function.place))
+                changes.setdefault(test, []).append(AuditChange(test, text, function.place))
     return result
 
 
@@ -238,7 +238,7 @@ def _function_changes(old: Function, now: Function, *, all_ran: bool) -> tuple[s
     return "", ""
 
 
-def merged_functions(before: Section, now: Mapping[str, Function]) -> dict[str, Function]:
+def merged_functions(before: ReleaseSection, now: Mapping[str, Function]) -> dict[str, Function]:
     """The functions to record: those of this run, and what another order of tests explains.
 
     Args:
@@ -274,7 +274,7 @@ def is_as_before(
     return all(cause.key in known for cause in facts.causes)
 
 
-def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[Change]:
+def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[AuditChange]:
     """The causes that the baseline has nowhere: what is tolerated once is, in whichever test."""
     return [
         _of_cause(test, cause, facts)
@@ -283,8 +283,8 @@ def _new_causes(test: str, facts: TestFacts, known: Collection[str]) -> list[Cha
     ]
 
 
-def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> Change:
-    return Change(test, describe(cause) + more, "" if cause.file else _place(facts), cause)
+def _of_cause(test: str, cause: Cause, facts: TestFacts, more: str = "") -> AuditChange:
+    return AuditChange(test, describe(cause) + more, "" if cause.file else _place(facts), cause)
 
 
 def _not_comparable(old: Entry, facts: TestFacts) -> bool:
@@ -296,8 +296,8 @@ def _not_comparable(old: Entry, facts: TestFacts) -> bool:
 
 
 def _worse(
-    test: str, old: Entry, facts: TestFacts, known: Collection[str], said: Collection[Change]
-) -> Iterator[Change]:
+    test: str, old: Entry, facts: TestFacts, known: Collection[str], said: Collection[AuditChange]
+) -> Iterator[AuditChange]:
     """What is worse in a test; what follows from it is not said again.
 
     Args:
@@ -319,11 +319,11 @@ def _worse(
             nothing = [cause for cause in facts.causes if cause.kind == "nothing"]
             yield from (_of_cause(test, cause, facts) for cause in nothing)
             if not nothing:
-                yield Change(test, "compiles nothing", place)
+                yield AuditChange(test, "compiles nothing", place)
         return
     if now.backends != old.backends:
         text = f"another backend: {_names(old.backends)} -> {_names(now.backends)}"
-        found.append(Change(test, text, place))
+        found.append(AuditChange(test, text, place))
         yield found[-1]
     for cause in facts.causes:
         if cause.count > old.causes.get(cause.key, cause.count):
@@ -332,10 +332,10 @@ def _worse(
             yield found[-1]
     if now.backwards < old.backwards and not found:
         text = f"fewer backward graphs ran: {old.backwards} -> {now.backwards}"
-        found.append(Change(test, text, place))
+        found.append(AuditChange(test, text, place))
         yield found[-1]
     if now.ops < old.ops and not found and _recompiles(now) >= _recompiles(old):
-        yield Change(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
+        yield AuditChange(test, f"fewer ops compiled: {old.ops} -> {now.ops}", place)
 
 
 def _recompiles(entry: Entry) -> int:
@@ -352,25 +352,27 @@ def _names(backends: tuple[str, ...]) -> str:
     return ", ".join(backends) or "none"
 
 
-def _better(test: str, old: Entry, facts: TestFacts, seen: Collection[str]) -> Iterator[Change]:
+def _better(
+    test: str, old: Entry, facts: TestFacts, seen: Collection[str]
+) -> Iterator[AuditChange]:
     """What is better in a test: of one that depends on the order, a break that no test has."""
     if _not_comparable(old, facts):
         breaks = (key for key in old.causes if key.startswith("break |"))
-        yield from (Change(test, f"gone: {key}") for key in breaks if key not in seen)
+        yield from (AuditChange(test, f"gone: {key}") for key in breaks if key not in seen)
         return
     now = Entry.of(facts)
     for key, times in old.causes.items():
         if now.causes.get(key, 0) < times:
             count = now.causes.get(key, 0)
-            yield Change(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
+            yield AuditChange(test, f"{key}: {times} -> {count} times" if count else f"gone: {key}")
     if now.compiles and not old.compiles:
-        yield Change(test, "compiles something")
+        yield AuditChange(test, "compiles something")
     elif now.ops > old.ops:
-        yield Change(test, f"more ops compiled: {old.ops} -> {now.ops}")
+        yield AuditChange(test, f"more ops compiled: {old.ops} -> {now.ops}")
 
 
 def _pair_renamed(
-    verdict: Verdict, before: Section, facts: Mapping[str, TestFacts], candidates: list[str]
+    verdict: Verdict, before: ReleaseSection, facts: Mapping[str, TestFacts], candidates: list[str]
 ) -> None:
     """Tests of which one is gone and another one, that compiles the same, is new."""
     for test in verdict.new:

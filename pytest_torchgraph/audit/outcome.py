@@ -10,7 +10,7 @@ from .judge import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AuditOutcome:
     """What an audit found.
 
     Attributes:

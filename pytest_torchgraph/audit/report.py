@@ -22,10 +22,10 @@ from ..words import counted
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
-    from .baseline import Baseline, Section
+    from .baseline import Baseline, ReleaseSection
     from .facts import SettingLeft, TestFacts
     from .judge import Verdict
-    from .outcome import Outcome
+    from .outcome import AuditOutcome
 
 PLUGIN = "torchgraph-audit"
 """The name under which `AuditReport` is registered."""
@@ -63,11 +63,11 @@ class AuditReport:
         self._compared = 0
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AuditOutcome:
         """What the audit found; complete when the session has finished."""
-        from .outcome import Outcome
+        from .outcome import AuditOutcome
 
-        return Outcome(
+        return AuditOutcome(
             mode=self._mode,
             file=self._shown,
             isolated=bool(self._mode) and self._isolated,
@@ -138,10 +138,10 @@ class AuditReport:
                 self._said, self._colour = [f"{self._shown}: not recorded: {error.reason}"], "red"
                 session.exitstatus = TROUBLE
         else:
-            from .baseline import Section
+            from .baseline import ReleaseSection
             from .judge import judge
 
-            section = self._baseline.get(running_release(), Section())
+            section = self._baseline.get(running_release(), ReleaseSection())
             missing = self._missing(session.config, section)
             verdict = judge(section, self._facts, self._passed, self._places, missing)
             self._verdict = verdict
@@ -182,7 +182,7 @@ class AuditReport:
             colour = {self._colour: True} if self._colour and number == 0 else {}
             terminalreporter.line(line, **colour)
 
-    def _missing(self, config: pytest.Config, section: Section) -> set[str]:
+    def _missing(self, config: pytest.Config, section: ReleaseSection) -> set[str]:
         """The tests of the baseline that are not there any more, as far as this run can tell."""
         if filter_given(config) or any("::" in argument for argument in config.args):
             return set()
@@ -195,7 +195,7 @@ class AuditReport:
         }
 
     def _holds_the_baseline(
-        self, config: pytest.Config, section: Section, missing: set[str]
+        self, config: pytest.Config, section: ReleaseSection, missing: set[str]
     ) -> bool:
         """Whether tests of the baseline are in this run, or should be.
 
@@ -213,12 +213,12 @@ class AuditReport:
         one that was renamed loses its former one.
         """
         from ..snapshot.files import write_text
-        from .baseline import Entry, Section, functions_of, to_text
+        from .baseline import Entry, ReleaseSection, functions_of, to_text
         from .judge import is_as_before, judge, merged_functions
 
         inside(self._path, config.rootpath)
         release = running_release()
-        before = self._baseline.get(release, Section())
+        before = self._baseline.get(release, ReleaseSection())
         tests = dict(before.tests)
         known = {key for entry in tests.values() for key in entry.causes}
         seen = {cause.key for each in self._facts.values() for cause in each.causes}
@@ -237,7 +237,7 @@ class AuditReport:
         functions = merged_functions(before, now)
         if before.tests.keys() - missing <= self._passed:  # nothing else uses a function
             functions = {key: each for key, each in functions.items() if key in now}
-        text = to_text({**self._baseline, release: Section(tests, functions)})
+        text = to_text({**self._baseline, release: ReleaseSection(tests, functions)})
         words = counted(len(tests), "test")
         if self._path.is_file() and self._path.read_text("utf-8") == text:
             return f"unchanged  {self._shown}: {words} with torch {release}"
@@ -254,10 +254,10 @@ class _HasOutcome(Protocol):
     """What is registered as `PLUGIN`."""
 
     @property
-    def outcome(self) -> Outcome: ...
+    def outcome(self) -> AuditOutcome: ...
 
 
-def outcome_of(config: pytest.Config) -> Outcome | None:
+def outcome_of(config: pytest.Config) -> AuditOutcome | None:
     """What the audit of this run found; None where there is no audit, and in a worker."""
     report: _HasOutcome | None = config.pluginmanager.get_plugin(PLUGIN)
     return report.outcome if report is not None else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .outcome import Outcome
+    from .outcome import AuditOutcome
 
 
 def refuse(config: pytest.Config, reason: str) -> None:
@@ -38,11 +38,11 @@ class _NothingWatched:
         self._tests: set[str] = set()
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AuditOutcome:
         """That nothing was watched, so that no file of this run says that nothing is compiled."""
-        from .outcome import Outcome
+        from .outcome import AuditOutcome
 
-        return Outcome(
+        return AuditOutcome(
             mode=self._mode,
             file="",
             isolated=False,

@@ -9,7 +9,7 @@ from ..words import counted
 from .summary import over_tests
 
 if TYPE_CHECKING:
-    from .judge import Change, Verdict
+    from .judge import AuditChange, Verdict
 
 TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
 ACCEPT = "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it"
@@ -61,8 +61,8 @@ def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[s
         yield f"tests: {', '.join(counts)}"
 
 
-def _grouped(changes: Sequence[Change], width: int) -> Iterator[str]:
-    groups: dict[str, list[Change]] = {}
+def _grouped(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
+    groups: dict[str, list[AuditChange]] = {}
     for change in changes:
         groups.setdefault(change.text, []).append(change)
     for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):

@@ -17,8 +17,8 @@ import torch
 from .. import torch_private
 from .line_tracer import LineTracer
 from .op_probe import OpProbe
-from .rounding import Difference
-from .subject import EagerComparison, Outcome, PythonChange
+from .rounding import Unequal
+from .subject import EagerComparison, PythonChange, StepResult
 
 _MOST = 6
 """How many changed Python values are tried one by one."""
@@ -27,7 +27,9 @@ _MOST = 6
 class Differ(Protocol):
     """Compares two outcomes, bit by bit or within the tolerance of the check."""
 
-    def __call__(self, eager: Outcome, other: Outcome, *, exact: bool = True) -> Difference | None:
+    def __call__(
+        self, eager: StepResult, other: StepResult, *, exact: bool = True
+    ) -> Unequal | None:
         """Return the first difference, None if there is none."""
         ...
 
@@ -47,8 +49,8 @@ class Causes:
 
 def causes_of(
     comparison: EagerComparison,
-    expected: Outcome,
-    outcome: Outcome,
+    expected: StepResult,
+    outcome: StepResult,
     changed: Sequence[PythonChange],
     differ: Differ,
 ) -> Causes:
@@ -73,7 +75,7 @@ def causes_of(
     return Causes(lines, not lines and comparison.compiles)
 
 
-def _numpy(comparison: EagerComparison, expected: Outcome, outcome: Outcome) -> Iterator[str]:
+def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResult) -> Iterator[str]:
     """np.random: Dynamo draws it from torch's generator, so that numpy's stays where it was."""
     if not comparison.compiles or expected.numpy == outcome.numpy:
         return
@@ -94,8 +96,8 @@ def _numpy(comparison: EagerComparison, expected: Outcome, outcome: Outcome) -> 
 
 def _unlike_itself(
     comparison: EagerComparison,
-    expected: Outcome,
-    own: Difference,
+    expected: StepResult,
+    own: Unequal,
     changed: Sequence[PythonChange],
     differ: Differ,
     explained: bool,
@@ -131,7 +133,9 @@ def _unlike_itself(
         )
 
 
-def _changed_since(comparison: EagerComparison, outcome: Outcome, differ: Differ) -> Iterator[str]:
+def _changed_since(
+    comparison: EagerComparison, outcome: StepResult, differ: Differ
+) -> Iterator[str]:
     """Python values that are others than before the capture, if they make the difference."""
     changed = comparison.before.changes()
     if not changed:
@@ -145,7 +149,7 @@ def _changed_since(comparison: EagerComparison, outcome: Outcome, differ: Differ
 
 def _with_former(
     comparison: EagerComparison, changed: Sequence[PythonChange], tracer: LineTracer | None = None
-) -> Outcome:
+) -> StepResult:
     """Run eagerly with the values that there were before; those of now are put back."""
     now = [change.value() for change in changed]
     for change in changed:

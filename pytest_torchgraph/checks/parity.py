@@ -12,8 +12,8 @@ import torch
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
 from .causes import causes_of
-from .rounding import Difference, explained, sized
-from .subject import EagerComparison, Outcome
+from .rounding import Unequal, explained, sized
+from .subject import EagerComparison, StepResult
 from .tolerances import Tolerance, absolute, is_all_nan, tolerances
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def assert_matches_eager(
     if found is not None:
         changed = kept.changes()
 
-        def differ(eager: Outcome, other: Outcome, *, exact: bool = True) -> Difference | None:
+        def differ(eager: StepResult, other: StepResult, *, exact: bool = True) -> Unequal | None:
             return difference(eager, other, *((0, 0) if exact else (rtol, atol)))
 
         causes = causes_of(comparison, expected, outcome, changed, differ)
@@ -62,7 +62,7 @@ def assert_matches_eager(
     _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
 
 
-def _refuse_empty(outcome: Outcome) -> None:
+def _refuse_empty(outcome: StepResult) -> None:
     """Refuse outputs without an element, and gradients that are all zero."""
     outputs, grads = outcome.outputs, outcome.grads
     if outputs and not any(output.numel() for output in outputs.values()):
@@ -138,8 +138,8 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def difference(
-    eager: Outcome, captured: Outcome, rtol: Tolerance, atol: Tolerance
-) -> Difference | None:
+    eager: StepResult, captured: StepResult, rtol: Tolerance, atol: Tolerance
+) -> Unequal | None:
     """The first thing that differs; None where all is the same, tensors within the tolerance.
 
     Raises:
@@ -154,7 +154,7 @@ def difference(
     )
 
 
-def _of_structure(eager: Outcome, captured: Outcome) -> Difference | None:
+def _of_structure(eager: StepResult, captured: StepResult) -> Unequal | None:
     """A container or a leaf of another type, else one that is missing."""
     left, right = _types(captured), _types(eager)
     for path, kind in left.items():
@@ -163,16 +163,14 @@ def _of_structure(eager: Outcome, captured: Outcome) -> Difference | None:
             names = _named(kind), _named(other)
             if names[0] == names[1]:
                 names = _full_name(kind), _full_name(other)
-            return Difference(
-                f"{path} differs from the eager run: {names[0]}, and {names[1]} eagerly"
-            )
+            return Unequal(f"{path} differs from the eager run: {names[0]}, and {names[1]} eagerly")
     if left.keys() != right.keys():
         only = [path for path in {**left, **right} if (path in left) != (path in right)]
-        return Difference(f"outputs: only one of the two runs gave {', '.join(only[:5])}")
+        return Unequal(f"outputs: only one of the two runs gave {', '.join(only[:5])}")
     return None
 
 
-def _types(outcome: Outcome) -> dict[str, type]:
+def _types(outcome: StepResult) -> dict[str, type]:
     """The type of all leaves and containers of an output, by path."""
     return {
         **dict.fromkeys(outcome.outputs, torch.Tensor),
@@ -193,12 +191,12 @@ def _named(kind: type) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _of_values(eager: Outcome, captured: Outcome) -> Difference | None:
+def _of_values(eager: StepResult, captured: StepResult) -> Unequal | None:
     """A leaf that is no tensor, or a tensor that requires grad in one run alone."""
     for path, value in captured.others.items():
         expected = eager.others.get(path, _ABSENT)
         if not _is_same(value, expected):
-            return Difference(
+            return Unequal(
                 f"{path} differs from the eager run: {_shown(value)}, and {_shown(expected)} "
                 "eagerly"
             )
@@ -206,7 +204,7 @@ def _of_values(eager: Outcome, captured: Outcome) -> Difference | None:
         if (path in captured.requires_grad) != (path in eager.requires_grad):
             has = "requires grad" if path in captured.requires_grad else "does not require grad"
             other = "does not" if path in captured.requires_grad else "does"
-            return Difference(f"{path} differs from the eager run: it {has}, and {other} eagerly")
+            return Unequal(f"{path} differs from the eager run: it {has}, and {other} eagerly")
     return None
 
 
@@ -235,10 +233,10 @@ def _of_tensors(
     captured: Mapping[str, torch.Tensor],
     rtol: Tolerance,
     atol: Tolerance,
-) -> Difference | None:
+) -> Unequal | None:
     if what != "outputs" and captured.keys() != eager.keys():
         only = sorted(captured.keys() ^ eager.keys())
-        return Difference(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
+        return Unequal(f"{what}: only one of the two runs gave {', '.join(only[:5])}")
     for name, tensor in captured.items():
         if what == "state" and (tensor is eager[name] or tensor.is_meta):
             continue
@@ -253,5 +251,5 @@ def _of_tensors(
         except AssertionError as error:
             after = " after the call" if what == "state" else ""
             problem = f"{label} differs from the eager run{after}:\n{error}"
-            return Difference(problem, what, name, eager[name], tensor)
+            return Unequal(problem, what, name, eager[name], tensor)
     return None

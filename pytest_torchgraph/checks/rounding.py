@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .subject import EagerComparison, Outcome
+from .subject import EagerComparison, StepResult
 
 _ALIKE = 10
 """How many times as far from float64 as eager a run may be, and be as good: eager's is one sample
@@ -22,7 +22,7 @@ _BEYOND = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
+class Unequal:
     """How a captured run differs from the eager one.
 
     Attributes:
@@ -39,7 +39,7 @@ class Difference:
     captured: torch.Tensor | None = None
 
 
-def sized(found: Difference) -> Iterator[str]:
+def sized(found: Unequal) -> Iterator[str]:
     """The line that says how large a difference is."""
     sizes = _sizes(found)
     if sizes is None or found.eager is None:
@@ -53,7 +53,7 @@ def sized(found: Difference) -> Iterator[str]:
     )
 
 
-def explained(found: Difference, comparison: EagerComparison, expected: Outcome) -> Iterator[str]:
+def explained(found: Unequal, comparison: EagerComparison, expected: StepResult) -> Iterator[str]:
     """The lines that say whether a difference is rounding, with the tolerance if it is.
 
     The step runs once more in float64, where it can: rounding leaves eager as far from that as the
@@ -91,7 +91,7 @@ def explained(found: Difference, comparison: EagerComparison, expected: Outcome)
         yield f"{judged}."
 
 
-def _hidden_by(atol: float, expected: Outcome) -> str:
+def _hidden_by(atol: float, expected: StepResult) -> str:
     """Which of outputs and gradients have no value above a tolerance, "" if both do."""
     for what, tensors in (("outputs", expected.outputs), ("gradients", expected.grads)):
         floats = [t for t in tensors.values() if _has_rounding(t, t) or t.dtype is torch.float64]
@@ -100,7 +100,7 @@ def _hidden_by(atol: float, expected: Outcome) -> str:
     return ""
 
 
-def _sizes(found: Difference) -> tuple[float, float, float] | None:
+def _sizes(found: Unequal) -> tuple[float, float, float] | None:
     """The largest difference, the largest value and the resolution of its dtype."""
     eager, captured = found.eager, found.captured
     if eager is None or captured is None or not _has_rounding(eager, captured):
@@ -122,10 +122,10 @@ def _has_rounding(*tensors: torch.Tensor) -> bool:
     )
 
 
-def _in_float64(found: Difference, comparison: EagerComparison) -> torch.Tensor | None:
+def _in_float64(found: Unequal, comparison: EagerComparison) -> torch.Tensor | None:
     """The tensor as the step gives it in float64, None where it cannot be run so."""
     with contextlib.suppress(Exception):  # a kernel without float64, a check of dtypes, ...
-        outcome: Outcome = comparison.in_float64()
+        outcome: StepResult = comparison.in_float64()
         values = {"outputs": outcome.outputs, "gradients": outcome.grads, "state": outcome.state}
         return values[found.what].get(found.name)
     return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Outcome(Protocol):
+class StepResult(Protocol):
     """The results of one step."""
 
     @property
@@ -109,10 +109,10 @@ class EagerComparison(NamedTuple):
         traces: True if what ran was traced with the fake implementations of ops.
     """
 
-    eager: Callable[[], Outcome]
-    captured: Callable[[], Outcome]
-    in_float64: Callable[[], Outcome]
-    inside: Callable[[Callable[[], AbstractContextManager[Any]]], Outcome]
+    eager: Callable[[], StepResult]
+    captured: Callable[[], StepResult]
+    in_float64: Callable[[], StepResult]
+    inside: Callable[[Callable[[], AbstractContextManager[Any]]], StepResult]
     python: Callable[[], PythonValues]
     before: PythonValues
     generators: Callable[[], Generators]

@@ -22,11 +22,11 @@ from .from_fx import Converted, Naming, convert
 from .node_meta import stack_path
 
 ORIGIN = "torchgraph_origin"
-"""Key for the `Origin` in the meta of the output node, which torch.fx.Transformer keeps."""
+"""Key for the `FxOrigin` in the meta of the output node, which torch.fx.Transformer keeps."""
 
 
 @dataclass(frozen=True)
-class Origin:
+class FxOrigin:
     """The capture that a module comes from, kept in the meta of its output node.
 
     With it the module is converted again as it was in the capture, also after a pass changed it.
@@ -42,14 +42,14 @@ class Origin:
     canon: CanonicalNames
 
 
-def origin_of(graph: torch.fx.Graph) -> Origin | None:
+def origin_of(graph: torch.fx.Graph) -> FxOrigin | None:
     """The origin of a graph that `to_graph_module` made, also after a pass; None for any other."""
     origins = [node.meta.get(ORIGIN) for node in graph.find_nodes(op="output")]
-    return origins[0] if origins and isinstance(origins[0], Origin) else None
+    return origins[0] if origins and isinstance(origins[0], FxOrigin) else None
 
 
 def convert_again(
-    module: torch.fx.GraphModule | torch.fx.Graph, origin: Origin, *, name: str, kind: GraphKind
+    module: torch.fx.GraphModule | torch.fx.Graph, origin: FxOrigin, *, name: str, kind: GraphKind
 ) -> Graph:
     """Convert a module that `to_graph_module` made, or that a pass made of such a one.
 
@@ -96,7 +96,7 @@ def to_graph_module(converted: Converted) -> torch.fx.GraphModule:
         values, descriptions = output.args[0], output.meta["desc"]
         output.args = (tuple([values[k] for k in converted.returned]),)  # type: ignore[index]
         output.meta = {"desc": [descriptions[k] for k in converted.returned]}
-    output.meta[ORIGIN] = Origin(inputs, converted.graph.level, converted.canon.copy())
+    output.meta[ORIGIN] = FxOrigin(inputs, converted.graph.level, converted.canon.copy())
     return _module(graph, converted.owner, naming)
 
 

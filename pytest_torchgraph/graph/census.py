@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class OpCall:
     """An op that graphs run.
 
     Attributes:
@@ -93,7 +93,7 @@ class Call:
         return tuple(taken)
 
 
-def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]:
+def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCall]:
     """The calls of graphs and of the bodies that they run.
 
     A node that several calls run comes once. The nodes of a body follow those of the graph around
@@ -107,7 +107,7 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
             for node, op in _ops(graph, uncounted):
-                yield Call(node, graph, op, times, contexts)
+                yield OpCall(node, graph, op, times, contexts)
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:

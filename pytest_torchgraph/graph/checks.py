@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ops.names import matches
 from ..ops.patterns import pattern_name
-from .census import Call, calls
+from .census import OpCall, calls
 from .failures import UnexpectedOps, failed
 from .find import find_calls, times
 from .model import Graph, Node
@@ -63,10 +63,10 @@ def assert_op_counts(
 
 def _unmatched(
     graphs: Sequence[Graph], expected: Iterable[Any], selected: Selection | None
-) -> list[tuple[str, list[Call]]]:
+) -> list[tuple[str, list[OpCall]]]:
     """The ops that no expected pattern matches, with their calls, sorted by name."""
     patterns = [pattern_name(op) for op in expected]
-    found: dict[str, list[Call]] = {}
+    found: dict[str, list[OpCall]] = {}
     for call in calls(graphs):
         if not selected or call in selected:
             found.setdefault(call.op, []).append(call)
@@ -191,7 +191,7 @@ def format_locations(nodes: Sequence[Node], limit: int = 5) -> list[str]:
     return _listed(lines, limit)
 
 
-def format_places(found: Sequence[Call], selected: Selection | None, limit: int = 5) -> list[str]:
+def format_places(found: Sequence[OpCall], selected: Selection | None, limit: int = 5) -> list[str]:
     """`format_locations` of calls, one line for each place and module."""
     lines: Counter[str] = Counter()
     for call in found:

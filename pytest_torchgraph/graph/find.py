@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import CaptureError
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
-from .census import Call, calls
+from .census import OpCall, calls
 from .higher_order import HIGHER_ORDER, WRAPPERS, hides
 from .model import Graph, Node
 from .select import Selection
@@ -38,12 +38,12 @@ def count(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -
     return times(find_calls(graphs, op, selected), selected)
 
 
-def times(found: Sequence[Call], selected: Selection | None = None) -> int:
+def times(found: Sequence[OpCall], selected: Selection | None = None) -> int:
     """How often calls run."""
     return sum(selected.times(call) if selected else call.times for call in found)
 
 
-def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[Call]:
+def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
     """The calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
     found = []
@@ -66,7 +66,7 @@ def _names_wrappers(pattern: str) -> bool:
     return bool(names) and names <= WRAPPERS
 
 
-def refuse_hidden(call: Call) -> None:
+def refuse_hidden(call: OpCall) -> None:
     """Refuse a call that runs code which is in no graph.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..device_types import KNOWN
 from ..ops.dtypes import dtype_name
-from .census import Call, calls
+from .census import OpCall, calls
 from .model import Graph, Node, Result, TensorMeta
 
 _WITHOUT_INDEX = ("cpu", "meta")
@@ -38,14 +38,14 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.dtype or self.module or self.device)
 
-    def __contains__(self, call: Call) -> bool:
+    def __contains__(self, call: OpCall) -> bool:
         if self.module and not any(inside(module, self.module) for module in call.modules):
             return False
         if not self.dtype and not self.device:
             return True
         return any(self._has(tensor) for tensor in tensors(call.result))
 
-    def times(self, call: Call) -> int:
+    def times(self, call: OpCall) -> int:
         """How often a call that is chosen runs in the module."""
         if not self.module:
             return call.times

@@ -59,7 +59,7 @@ class Fx:
         made = _MadeTensors()
         with made:
             module = self._trace(root, method, values, invocation)
-        recorder = _Recorder(module, canon)
+        recorder = _FxRecorder(module, canon)
         step.run(lambda *args, **kwargs: recorder.run(*_flat(values)))
         kind: GraphKind = "forward" if step.ran_backward else "inference"
         inputs = _inputs(module.graph, self.concrete_args or {})
@@ -130,7 +130,7 @@ def _noting_lines(tracer: torch.fx.Tracer) -> Iterator[None]:
         vars(tracer).update({name: own[name] for name in ("create_node",) if name in own})
 
 
-class _Recorder(torch.fx.Interpreter):
+class _FxRecorder(torch.fx.Interpreter):
     """Runs a graph and notes what each node gave."""
 
     def __init__(self, module: torch.fx.GraphModule, canon: CanonicalNames):

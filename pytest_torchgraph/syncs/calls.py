@@ -69,7 +69,7 @@ _UNBACKED = re.compile(r"\b(?:u|zuf)\d+\b")
 
 
 @dataclass(frozen=True)
-class Call:
+class SyncCall:
     """A call of an op, tensors replaced by what is known of them.
 
     Attributes:
@@ -83,7 +83,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     result: Result = None
 
-    def unwrapped(self) -> Call:
+    def unwrapped(self) -> SyncCall:
         """The call inside, where it is wrapped in `with_effects`; else the same."""
         if self.op == _WITH_EFFECTS and len(self.args) > 1 and isinstance(self.args[1], Atom):
             return replace(self, op=self.args[1].name, args=self.args[2:])
@@ -104,7 +104,7 @@ def may_sync_or_copy(op: str) -> bool:
     )
 
 
-def sync_kind(call: Call, known: frozenset[str] = frozenset()) -> str:
+def sync_kind(call: SyncCall, known: frozenset[str] = frozenset()) -> str:
     """The kind of the host sync at this call, "" where Python does not wait.
 
     Args:
@@ -144,7 +144,7 @@ class Copy(NamedTuple):
     blocking: bool
 
 
-def copied_by(call: Call) -> Copy | None:
+def copied_by(call: SyncCall) -> Copy | None:
     """The copy between devices that a call makes, None for none; of several the first.
 
     Indices are copied to the device of the tensor that they index.
@@ -167,7 +167,7 @@ def copied_by(call: Call) -> Copy | None:
     return next(filter(None, copies), None)
 
 
-def _copied(source: str | None, target: str | None, call: Call) -> Copy | None:
+def _copied(source: str | None, target: str | None, call: SyncCall) -> Copy | None:
     if not source or not target or source == target:
         return None
     return Copy(source, target, "cpu" in (source, target) and not _non_blocking(call))
@@ -185,20 +185,20 @@ def symbols_in(value: Any) -> frozenset[str]:
     return frozenset(symbols)
 
 
-def _unbacked(call: Call, known: frozenset[str]) -> str:
+def _unbacked(call: SyncCall, known: frozenset[str]) -> str:
     if not symbols_in(call.result) - known:
         return ""
     return READS if isinstance(call.result, Symbol) else SIZES
 
 
-def _mask(call: Call) -> str:
+def _mask(call: SyncCall) -> str:
     indices = list(_tensors(call.args[1:2]))
     if not any(each.dtype in _MASK_DTYPES for each in indices):
         return ""
     return "" if call.op.startswith(_WRITTEN_BY_INDEX) and _fills(call) else MASKS
 
 
-def _fills(call: Call) -> bool:
+def _fills(call: SyncCall) -> bool:
     """Whether one value is written wherever the mask is true, which needs no size on the host."""
     if len(call.args) < 3 or _argument(call, 3, "accumulate"):
         return False
@@ -208,12 +208,12 @@ def _fills(call: Call) -> bool:
     return all(size == 1 for size in value.shape)
 
 
-def _non_blocking(call: Call) -> bool:
+def _non_blocking(call: SyncCall) -> bool:
     position = 2 if call.op in _NON_BLOCKING_THIRD else len(call.args)
     return bool(_argument(call, position, "non_blocking"))
 
 
-def _argument(call: Call, position: int, name: str) -> Any:
+def _argument(call: SyncCall, position: int, name: str) -> Any:
     return call.args[position] if position < len(call.args) else call.kwargs.get(name)
 
 

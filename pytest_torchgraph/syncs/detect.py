@@ -13,7 +13,7 @@ from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
 from ..watching.breaks import SKIPPED
-from .calls import Call, copied_by, may_sync_or_copy, symbols_in, sync_kind
+from .calls import SyncCall, copied_by, may_sync_or_copy, symbols_in, sync_kind
 from .methods import METHODS
 from .model import BREAKS, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
 
@@ -53,7 +53,7 @@ class RecordedCalls:
             with module and source.
     """
 
-    calls: list[tuple[Call, str, str, Source | None]] = field(default_factory=list)
+    calls: list[tuple[SyncCall, str, str, Source | None]] = field(default_factory=list)
     methods: list[tuple[str, str, Source | None]] = field(default_factory=list)
 
 
@@ -192,7 +192,7 @@ def _graph_syncs(graphs: Sequence[Graph]) -> Iterator[Sync]:
             yield Sync(kind, call.op, name, **_place(node.source, node.module))
 
 
-def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, Call]]:
+def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, SyncCall]]:
     """The nodes of graphs and of those inside them, with the name of the outermost graph."""
     for top in graphs:
         for graph in reversed(list(top.walk())):  # symbols are known where a body made them
@@ -202,10 +202,10 @@ def _calls(graphs: Iterable[Graph]) -> Iterator[tuple[str, Node, Call]]:
                     yield top.name, node, _call(node, results)
 
 
-def _call(node: Node, results: dict[str, Any]) -> Call:
+def _call(node: Node, results: dict[str, Any]) -> SyncCall:
     """The call that a node makes, with the results of the nodes that it refers to."""
     args, kwargs = _resolved(node.args, results), _resolved(dict(node.kwargs), results)
-    return Call(node.op, args, kwargs, node.result).unwrapped()
+    return SyncCall(node.op, args, kwargs, node.result).unwrapped()
 
 
 def _resolved(value: Any, results: dict[str, Any]) -> Any:

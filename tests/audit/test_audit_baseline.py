@@ -13,7 +13,7 @@ from pytest_torchgraph.audit.baseline import (
     BaselineError,
     Entry,
     Function,
-    Section,
+    ReleaseSection,
     merge,
     read,
     to_text,
@@ -44,7 +44,7 @@ FUNCTIONS = st.builds(
 KEYS = st.text(min_size=1, max_size=20).filter(lambda t: t != "end")
 BASELINES = st.dictionaries(
     st.sampled_from(["2.9", "2.13", "2.15"]),
-    st.builds(Section, st.dictionaries(KEYS, ENTRIES), st.dictionaries(KEYS, FUNCTIONS)),
+    st.builds(ReleaseSection, st.dictionaries(KEYS, ENTRIES), st.dictionaries(KEYS, FUNCTIONS)),
 )
 
 
@@ -63,7 +63,7 @@ def test_what_is_read_is_what_was_written(
 @given(BASELINES)
 def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
     turned = {
-        release: Section(
+        release: ReleaseSection(
             dict(reversed(section.tests.items())), dict(reversed(section.functions.items()))
         )
         for release, section in reversed(baseline.items())
@@ -72,39 +72,42 @@ def test_the_text_does_not_depend_on_the_order(baseline: Baseline) -> None:
 
 
 def test_releases_are_in_their_order() -> None:
-    text = to_text({"2.13": Section({}), "2.9": Section({})})
+    text = to_text({"2.13": ReleaseSection({}), "2.9": ReleaseSection({})})
     assert text.index('"2.9"') < text.index('"2.13"')
 
 
 def test_another_test_is_one_line_more() -> None:
-    one = to_text({"2.13": Section({"a": Entry(1)})}).splitlines()
+    one = to_text({"2.13": ReleaseSection({"a": Entry(1)})}).splitlines()
     for test in ("0", "b"):
-        two = to_text({"2.13": Section({"a": Entry(1), test: Entry(2)})}).splitlines()
+        two = to_text({"2.13": ReleaseSection({"a": Entry(1), test: Entry(2)})}).splitlines()
         assert len(two) == len(one) + 1
         assert set(one) < set(two)
 
 
 def test_two_shards_make_the_whole() -> None:
-    whole = {"2.13": Section({"a": Entry(1), "b": Entry(2)}), "2.15": Section({"a": Entry(1)})}
+    whole = {
+        "2.13": ReleaseSection({"a": Entry(1), "b": Entry(2)}),
+        "2.15": ReleaseSection({"a": Entry(1)}),
+    }
     shards = [
-        {"2.13": Section({"a": Entry(1)})},
-        {"2.13": Section({"b": Entry(2)}), "2.15": Section({"a": Entry(1)})},
+        {"2.13": ReleaseSection({"a": Entry(1)})},
+        {"2.13": ReleaseSection({"b": Entry(2)}), "2.15": ReleaseSection({"a": Entry(1)})},
     ]
     assert merge(shards) == whole
     assert to_text(merge(shards)) == to_text(merge(shards[::-1]))
 
 
 def test_of_a_base_the_shards_say_what_changed() -> None:
-    base = {"2.13": Section({"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)})}
+    base = {"2.13": ReleaseSection({"a": Entry(1), "b": Entry(1), "c": Entry(1), "gone": Entry(1)})}
     shards = [
         {
-            "2.13": Section(
+            "2.13": ReleaseSection(
                 {"a": Entry(2), "b": Entry(1), "c": Entry(1), "gone": Entry(1), "new": Entry(5)}
             )
         },
-        {"2.13": Section({"a": Entry(1), "b": Entry(3), "c": Entry(1)})},
+        {"2.13": ReleaseSection({"a": Entry(1), "b": Entry(3), "c": Entry(1)})},
     ]
-    whole = {"2.13": Section({"a": Entry(2), "b": Entry(3), "c": Entry(1), "new": Entry(5)})}
+    whole = {"2.13": ReleaseSection({"a": Entry(2), "b": Entry(3), "c": Entry(1), "new": Entry(5)})}
     assert merge(shards, base) == whole
     assert merge(shards[::-1], base) == whole
 
@@ -113,10 +116,10 @@ def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     paths = []
     for name in ("a", "b"):
         paths.append(tmp_path / f"{name}.json")
-        paths[-1].write_text(to_text({"2.13": Section({name: Entry(1)})}))
+        paths[-1].write_text(to_text({"2.13": ReleaseSection({name: Entry(1)})}))
     whole = tmp_path / "audit.json"
     assert main(["audit", "merge", str(whole), *map(str, paths)]) == 0
-    assert whole.read_text() == to_text({"2.13": Section({"a": Entry(1), "b": Entry(1)})})
+    assert whole.read_text() == to_text({"2.13": ReleaseSection({"a": Entry(1), "b": Entry(1)})})
     assert capsys.readouterr().out == f"{whole}: 2 tests\n"
     assert main(["audit", "merge", str(whole), str(tmp_path / "no.json")]) == 2
     assert "there is no baseline" in capsys.readouterr().err

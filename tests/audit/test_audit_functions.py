@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from projects import Run
 
-from pytest_torchgraph.audit.baseline import Entry, Function, Section, functions_of, merge
+from pytest_torchgraph.audit.baseline import Entry, Function, ReleaseSection, functions_of, merge
 from pytest_torchgraph.audit.facts import Cause, FunctionFacts, TestFacts
 from pytest_torchgraph.audit.judge import Verdict, judge, merged_functions
 from pytest_torchgraph.audit.verdict import verdict_lines
@@ -23,9 +23,9 @@ SECOND = TestFacts(1, 0, 0, 0, 0.0, True, shared=True, functions=(SERVED,))
 BREAK = Cause("break", "lib.py", "norm", "print", "print(x)", 4)
 
 
-def section(facts: Mapping[str, TestFacts]) -> Section:
+def section(facts: Mapping[str, TestFacts]) -> ReleaseSection:
     entries = {test: Entry.of(each) for test, each in facts.items()}
-    return Section(entries, functions_of(facts.values()))
+    return ReleaseSection(entries, functions_of(facts.values()))
 
 
 def compare(before: Mapping[str, TestFacts], after: Mapping[str, TestFacts]) -> Verdict:
@@ -143,7 +143,7 @@ def test_what_is_recorded_keeps_what_another_order_explains() -> None:
 
 
 def test_shards_that_compiled_other_variants_record_all_of_them() -> None:
-    shards = [{"2.13": Section({}, {"f": Function((n,), ("eager",))})} for n in (3, 5)]
+    shards = [{"2.13": ReleaseSection({}, {"f": Function((n,), ("eager",))})} for n in (3, 5)]
     (merged,) = merge(shards).values()
     assert merged.functions == {"f": Function((3, 5), ("eager",))}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry, Section
+from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import Verdict, judge
 from pytest_torchgraph.audit.verdict import verdict_lines
@@ -24,7 +24,7 @@ def compare(before: TestFacts | None, after: TestFacts | None, *others: TestFact
     section = {f"other_{n}": Entry.of(other) for n, other in enumerate(others)}
     if before is not None:
         section["test"] = Entry.of(before)
-    return judge(Section(section), {} if after is None else {"test": after}, {"test"})
+    return judge(ReleaseSection(section), {} if after is None else {"test": after}, {"test"})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_fewer_ops_are_not_worse_where_code_is_compiled_less_often() -> None:
 
 
 def test_where_nothing_is_called_any_more_the_test_is_the_place() -> None:
-    before = Section({"t.py::test_one": Entry.of(GOOD)})
+    before = ReleaseSection({"t.py::test_one": Entry.of(GOOD)})
     verdict = judge(before, {}, {"t.py::test_one"}, {"t.py::test_one": "t.py:7 test_one"})
     (change,) = verdict.worse
     assert change.place == "t.py:7 test_one"
@@ -162,7 +162,7 @@ def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
     facts = {
         f"test_{n}": replace(GOOD, ops=4, frames=(f"net.py:{n} forward",)) for n in range(10, 15)
     }
-    before = Section({test: Entry.of(GOOD) for test in facts})
+    before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
     lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
     places = "net.py:10 forward, net.py:11 forward, net.py:12 forward, and 2 more"
     assert lines[1:-2] == [
@@ -171,14 +171,16 @@ def test_one_change_in_several_places_is_one_line_that_names_them() -> None:
 
 
 def test_tests_that_failed_or_did_not_run_are_not_compared() -> None:
-    before = Section({"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)})
+    before = ReleaseSection({"failed": Entry.of(GOOD), "skipped": Entry.of(GOOD)})
     verdict = judge(before, {"failed": EMPTY}, set())
     assert (verdict.worse, verdict.gone) == ([], ["skipped"])
 
 
 def test_a_renamed_test_is_said_to_be_one() -> None:
     verdict = judge(
-        Section({"t.py::test_old": Entry.of(GOOD)}), {"t.py::test_new": GOOD}, {"t.py::test_new"}
+        ReleaseSection({"t.py::test_old": Entry.of(GOOD)}),
+        {"t.py::test_new": GOOD},
+        {"t.py::test_new"},
     )
     assert verdict.renamed == [("t.py::test_old", "t.py::test_new")]
     lines = list(verdict_lines(verdict, "audit.json"))
@@ -189,7 +191,7 @@ def test_a_renamed_test_is_said_to_be_one() -> None:
 
 def test_forty_tests_with_one_cause_are_one_line() -> None:
     facts = {f"test_{n}": replace(GOOD, causes=(BREAK,)) for n in range(40)}
-    before = Section({test: Entry.of(GOOD) for test in facts})
+    before = ReleaseSection({test: Entry.of(GOOD) for test in facts})
     lines = list(verdict_lines(judge(before, facts, set(facts)), "audit.json", width=200))
     assert len(lines) == 4
     assert lines[1].startswith(" 40 tests  graph break at net.py:7")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pytest_torchgraph
-from pytest_torchgraph.audit.baseline import Entry, Section
+from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
 from pytest_torchgraph.audit.facts import TestFacts
 from pytest_torchgraph.audit.judge import judge
 from pytest_torchgraph.audit.read import NEVER_CALLED, facts_of_test
@@ -194,7 +194,7 @@ def test_the_setting_changes_counts_and_is_no_change_for_the_worse(
     assert (off.nested, on.nested) == (False, True)
     assert off.ops != on.ops
     for before, after in ((off, on), (on, off)):
-        verdict = judge(Section({"test": Entry.of(before)}), {"test": after}, {"test"})
+        verdict = judge(ReleaseSection({"test": Entry.of(before)}), {"test": after}, {"test"})
         assert (verdict.worse, verdict.better) == ([], [])
 
 

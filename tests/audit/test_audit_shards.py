@@ -9,7 +9,14 @@ import pytest
 from projects import Run
 from sample_suite import FILES
 
-from pytest_torchgraph.audit.baseline import Baseline, BaselineError, Entry, Section, read, to_text
+from pytest_torchgraph.audit.baseline import (
+    Baseline,
+    BaselineError,
+    Entry,
+    ReleaseSection,
+    read,
+    to_text,
+)
 from pytest_torchgraph.cli.main import main
 
 FILE = "torchgraph-audit.json"
@@ -114,7 +121,7 @@ TESTS = ("test_b.py::test_one", "test_b.py::test_three", "test_d.py::test_one")
 
 
 def section(*tests: str, graphs: int = 1) -> Baseline:
-    return {"2.13": Section({test: Entry(graphs, 3, compiles=True) for test in tests})}
+    return {"2.13": ReleaseSection({test: Entry(graphs, 3, compiles=True) for test in tests})}
 
 
 class Repository:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_torchgraph.audit.baseline import Entry, Section
+from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import judge
-from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.audit.outcome import AuditOutcome
 
-Made = Callable[..., Outcome]
+Made = Callable[..., AuditOutcome]
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def made() -> Made:
         facts: Mapping[str, TestFacts],
         before: Mapping[str, TestFacts] | None = None,
         **given: Any,
-    ) -> Outcome:
+    ) -> AuditOutcome:
         values: dict[str, Any] = {
             "mode": "show" if before is None else "check",
             "file": "torchgraph-audit.json",
@@ -38,10 +38,10 @@ def made() -> Made:
             "said": (),
         }
         if before is not None:
-            section = Section({test: Entry.of(each) for test, each in before.items()})
+            section = ReleaseSection({test: Entry.of(each) for test, each in before.items()})
             values["verdict"] = judge(section, facts, set(facts))
             values["compared"] = len(before.keys() & facts.keys())
-        return Outcome(**{**values, **given})
+        return AuditOutcome(**{**values, **given})
 
     return made
 

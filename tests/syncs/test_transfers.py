@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pytest_torchgraph import Capture, Transfer, capture, watch
 from pytest_torchgraph.graph.model import TensorMeta
-from pytest_torchgraph.syncs.calls import Call, copied_by, may_sync_or_copy, sync_kind
+from pytest_torchgraph.syncs.calls import SyncCall, copied_by, may_sync_or_copy, sync_kind
 
 
 def moved(x: Tensor) -> Tensor:
@@ -113,9 +113,9 @@ def test_copies_of_several_tensors_at_once_are_found(via: str) -> None:
 def test_a_tensor_that_is_made_of_python_numbers_on_a_device_is_copied_there() -> None:
     """What dispatch sees of `torch.tensor([1.0], device="cuda")`; the CPU and meta show nothing."""
 
-    def made(device: str) -> Call:
+    def made(device: str) -> SyncCall:
         tensor = TensorMeta("f32", (1,), (1,), device)
-        return Call("aten.lift_fresh.default", (tensor,), {}, tensor)
+        return SyncCall("aten.lift_fresh.default", (tensor,), {}, tensor)
 
     assert copied_by(made("cuda")) == ("cpu", "cuda", True)
     assert sync_kind(made("cuda")) == "copies between host and device"

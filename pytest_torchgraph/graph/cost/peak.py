@@ -15,7 +15,7 @@ from ..census import runs
 from ..higher_order import KINDS, executed
 from ..model import Graph, Node, Ref
 from .saved import need_saved, producer_of, results_bytes, storage_bytes
-from .step import Received, Storages
+from .step import Received, StepStorages
 
 _Key = tuple[int, str]
 """A storage: the `id` of the graph that made it, and the name of the node."""
@@ -32,7 +32,7 @@ def peak_bytes(graphs: Sequence[Graph], received: Received) -> int:
         CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
     """
     need_saved(graphs)
-    ranges = _LiveRanges(Storages(graphs, received))
+    ranges = _LiveRanges(StepStorages(graphs, received))
     for graph in graphs:
         ranges.add(graph)
     return ranges.peak()
@@ -45,7 +45,7 @@ class _LiveRanges:
         storages: the storages.
     """
 
-    def __init__(self, storages: Storages):
+    def __init__(self, storages: StepStorages):
         self._storages = storages
         self._position = 0
         self._made: dict[_Key, tuple[int, int]] = {}  # position and bytes
@@ -93,7 +93,7 @@ class _LiveRanges:
     def _inside(self, body: Graph) -> int:
         """The most bytes that one run of a body takes, what it returns included."""
         if id(body) not in self._bodies:
-            ranges = _LiveRanges(Storages((body,), {}))
+            ranges = _LiveRanges(StepStorages((body,), {}))
             ranges.add(body)
             self._bodies[id(body)] = ranges.peak()
         return self._bodies[id(body)]

@@ -46,7 +46,7 @@ def kept(graphs: Sequence[Graph], received: Received, *, times_run: bool = True)
         CaptureError: where graphs do not say what is saved, and for a size that is a symbol.
     """
     need_saved(graphs)
-    storages = Storages(graphs, received)
+    storages = StepStorages(graphs, received)
     seen: set[tuple[int, str]] = set()
     for keeper in graphs:
         for ref in _kept_by(keeper, storages):
@@ -62,7 +62,7 @@ def saved_bytes(graphs: Sequence[Graph], received: Received) -> int:
     return sum(each.bytes for each in kept(graphs, received))
 
 
-def _kept_by(graph: Graph, storages: Storages) -> Iterator[Ref]:
+def _kept_by(graph: Graph, storages: StepStorages) -> Iterator[Ref]:
     """The values that a graph keeps; those of an eager backward are kept by eager autograd."""
     yield from graph.saved
     if graph.eager and graph.kind == "backward":
@@ -72,7 +72,7 @@ def _kept_by(graph: Graph, storages: Storages) -> Iterator[Ref]:
                 yield Ref(node.name)
 
 
-class Storages:
+class StepStorages:
     """Which values of several graphs share a storage.
 
     Args:

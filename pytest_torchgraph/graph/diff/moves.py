@@ -20,7 +20,7 @@ GIVEN = ("parameter", "buffer", "get_attr")
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class MovedUnit:
     """What may have moved: a module without others in it, or an op, that takes one value.
 
     Attributes:
@@ -83,10 +83,10 @@ class _Moved:
     def __init__(self, matching: Correspondence):
         self.m = matching
         self.numbers: set[int] = set()
-        self.before: dict[int, Unit] = {}
-        self.after: dict[int, Unit] = {}
+        self.before: dict[int, MovedUnit] = {}
+        self.after: dict[int, MovedUnit] = {}
 
-    def add(self, unit: Unit) -> None:
+    def add(self, unit: MovedUnit) -> None:
         self.numbers |= unit.before
         self.before.update(dict.fromkeys(unit.before, unit))
         self.after.update(dict.fromkeys(unit.after, unit))
@@ -99,17 +99,17 @@ class _Moved:
             q = unit.takes
         return self.m.edge_agrees(p, q)
 
-    def nearest(self, i: int, edges: Iterable[tuple[int, int]]) -> Unit:
+    def nearest(self, i: int, edges: Iterable[tuple[int, int]]) -> MovedUnit:
         """Of the units between a node and its operands the one whose module is nearest to its."""
         path = self.m.a.nodes[i].module
-        passed: dict[Unit, None] = {}
+        passed: dict[MovedUnit, None] = {}
         for p, q in edges:
             before, after = [*self.through_before(p)], [*self.through_after(q)]
             only = [unit for unit in (*after, *before) if (unit in before) != (unit in after)]
             passed.update(dict.fromkeys(only or (*after, *before)))
         return max(passed, key=lambda unit: len(common_path((unit.path, path))))
 
-    def through_before(self, p: int) -> Iterator[Unit]:
+    def through_before(self, p: int) -> Iterator[MovedUnit]:
         """The units that a value of the old graph went through, the last one first."""
         for _ in range(REACH):
             unit = self.before.get(p)
@@ -118,7 +118,7 @@ class _Moved:
             yield unit
             p = unit.took
 
-    def through_after(self, q: int) -> Iterator[Unit]:
+    def through_after(self, q: int) -> Iterator[MovedUnit]:
         """The units that a value of the new graph goes through, the last one first."""
         for _ in range(REACH):
             unit = self.after.get(q)
@@ -142,7 +142,7 @@ def _other_operands(m: Correspondence, i: int) -> list[tuple[int, int]]:
     return [(p, q) for p, q in m.edges(i, j) if not m.edge_agrees(p, q)]
 
 
-def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
+def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[MovedUnit]:
     """The units that rewired nodes are in, each once, in order."""
     known: set[int] = set()
     sides = _Side(m.a), _Side(m.b)
@@ -161,7 +161,7 @@ def _units(m: Correspondence, edges: Iterable[int]) -> Iterator[Unit]:
                 if not (live[0][i] and live[1][m.forward[i]]):
                     break
                 known |= before
-                yield Unit(i, m.a.nodes[i].module, before, after, took, takes)
+                yield MovedUnit(i, m.a.nodes[i].module, before, after, took, takes)
                 break
 
 

@@ -119,7 +119,7 @@ def _exchanged(before: Sequence[Graph], after: Sequence[Graph]) -> _Exchanged | 
 
 def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str]) -> Set[Line]:
     """The lines of functions that both sides ran; a function is known by its lines in a graph."""
-    lines = Lines()
+    lines = ChangedLines()
     seen: tuple[set[Line], set[Line]] = set(), set()
     for side, graphs in zip(seen, (before, after), strict=True):
         for graph in graphs:
@@ -137,7 +137,7 @@ def _kept(before: Sequence[Graph], after: Sequence[Graph], paths: Sequence[str])
     return {line for line in seen[0] | seen[1] if lines.first(line) in both}
 
 
-class Lines:
+class ChangedLines:
     """Lines of code that belong together."""
 
     def __init__(self) -> None:

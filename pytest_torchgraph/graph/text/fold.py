@@ -18,7 +18,7 @@ from .fold_series import MIN_SAVED, fold_series
 from .folded_names import NAME, STRING
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .ranges import Instance, ranges_of
-from .runs import MIN_INSTANCES, OTHER, OWN, Lines, Run, runs_of
+from .runs import MIN_INSTANCES, OTHER, OWN, LineRun, Lines, runs_of
 
 MAX_INSIDE = 20
 """How many instances around each other are looked into; a network has three or four."""
@@ -137,10 +137,10 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
         waiting.clear()
 
     for run in runs:
-        instance = found.get(id(run)) if isinstance(run, Run) else None
+        instance = found.get(id(run)) if isinstance(run, LineRun) else None
         if instance is None or id(run) in heads:
             flush()
-        if not isinstance(run, Run):
+        if not isinstance(run, LineRun):
             out.extend(run.texts)
         elif instance is None:
             out.extend(_fold_lines(run, run.instance, depth, inside + 1))
@@ -151,13 +151,13 @@ def _fold_lines(lines: Lines, prefix: str, depth: int, inside: int = 0) -> list[
     return out
 
 
-def _series(runs: list[Run | Lines]) -> list[list[Run]]:
+def _series(runs: list[LineRun | Lines]) -> list[list[LineRun]]:
     """The runs of each container, in series in which each instance is once."""
-    series: list[list[Run]] = []
-    current: dict[str, list[Run]] = {}
+    series: list[list[LineRun]] = []
+    current: dict[str, list[LineRun]] = {}
     numbers: defaultdict[str, set[int]] = defaultdict(set)
     for run in runs:
-        if not isinstance(run, Run):
+        if not isinstance(run, LineRun):
             continue
         if run.container not in current or run.number in numbers[run.container]:
             current[run.container] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..diff.align import align
 from .folded_names import key_of, outward
 from .ranges import Instance, ranges_of
-from .runs import MIN_INSTANCES, OTHER, OWN, Run
+from .runs import MIN_INSTANCES, OTHER, OWN, LineRun
 
 MIN_SAVED = 6
 """A block must save so many lines."""
@@ -26,11 +26,11 @@ MAX_BLOCKS = 8
 MAX_BASES = 12
 """How many structures are tried as the one that most instances are closest to."""
 
-Cluster = list[Run]
+Cluster = list[LineRun]
 """Runs with one skeleton."""
 
 
-class Pattern:
+class SeriesPattern:
     """A block that is being made, and how instances are written with it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Pattern:
         bag: its skeleton's lines.
     """
 
-    def __init__(self, cluster: Cluster, letter: str, depth: int, others: Sequence[Run]):
+    def __init__(self, cluster: Cluster, letter: str, depth: int, others: Sequence[LineRun]):
         self.letter = letter
         self.sign = "$" * depth
         self.first = cluster[0]
@@ -79,11 +79,11 @@ class Pattern:
         ]
         return filled(self.first.skeleton[k], names)
 
-    def exact(self, run: Run) -> tuple[str, ...]:
+    def exact(self, run: LineRun) -> tuple[str, ...]:
         """What a run of the same cluster gives."""
         return tuple(run.parts[1][place] for place in self.places)
 
-    def changes(self, run: Run) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+    def changes(self, run: LineRun) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
         """What another run gives, and its exceptions."""
         given: dict[int, str] = {}
         same: dict[int, int] = {}
@@ -115,7 +115,7 @@ def filled(skeleton: str, names: Sequence[str]) -> str:
     return "".join(part + name for part, name in zip(parts, [*names, ""], strict=True))
 
 
-def _differing(run: Run, others: Sequence[Run]) -> set[str]:
+def _differing(run: LineRun, others: Sequence[LineRun]) -> set[str]:
     """The names of a run that are others in the run most like it."""
     bag = Counter(run.skeleton)
     best = max(others, key=lambda other: _common(bag, Counter(other.skeleton)))
@@ -186,7 +186,9 @@ def _changes(
 # -- series ----------------------------------------------------------------------------------------
 
 
-def fold_series(runs: Sequence[Run], depth: int) -> tuple[dict[int, Instance], list[Pattern]]:
+def fold_series(
+    runs: Sequence[LineRun], depth: int
+) -> tuple[dict[int, Instance], list[SeriesPattern]]:
     """The instances of a container that are folded, by `id` of their run, and their blocks.
 
     Args:
@@ -200,7 +202,7 @@ def fold_series(runs: Sequence[Run], depth: int) -> tuple[dict[int, Instance], l
     clusters = _ordered(list(by_skeleton.values()))
     if sum(map(len, clusters)) < MIN_INSTANCES:
         return {}, []
-    patterns: list[Pattern] = []
+    patterns: list[SeriesPattern] = []
     found: dict[int, Instance] = {}
     for cluster in clusters:
         pattern, written = _closest(patterns, cluster)
@@ -210,7 +212,7 @@ def fold_series(runs: Sequence[Run], depth: int) -> tuple[dict[int, Instance], l
                 continue
             letter = chr(ord("a") + len(patterns)) if patterns else ""
             others = [run for run in runs if run is not cluster[0] and run.foldable]
-            pattern = Pattern(cluster, letter, depth, others)
+            pattern = SeriesPattern(cluster, letter, depth, others)
             patterns.append(pattern)
             written = [(pattern.exact(run), ()) for run in cluster]
         for run, (given, changes) in zip(cluster, written, strict=True):
@@ -222,10 +224,10 @@ def fold_series(runs: Sequence[Run], depth: int) -> tuple[dict[int, Instance], l
 
 
 def _worth(
-    runs: Sequence[Run], found: dict[int, Instance], patterns: list[Pattern]
-) -> list[Pattern]:
+    runs: Sequence[LineRun], found: dict[int, Instance], patterns: list[SeriesPattern]
+) -> list[SeriesPattern]:
     """The blocks that save enough; the instances of the others are taken out of `found`."""
-    worth: list[Pattern] = []
+    worth: list[SeriesPattern] = []
     for pattern in patterns:
         mine = [run for run in runs if id(run) in found and found[id(run)].letter == pattern.letter]
         flat = sum(map(len, mine))
@@ -243,10 +245,12 @@ Written = list[tuple[tuple[str | None, ...], tuple[str, ...]]]
 """For each run of a cluster the names that it gives, and its exceptions."""
 
 
-def _closest(patterns: list[Pattern], cluster: Cluster) -> tuple[Pattern | None, Written]:
+def _closest(
+    patterns: list[SeriesPattern], cluster: Cluster
+) -> tuple[SeriesPattern | None, Written]:
     """The block with the fewest changes for a cluster, if these are few, and how it is written."""
     bag = Counter(cluster[0].skeleton)
-    best: tuple[int, Pattern, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
+    best: tuple[int, SeriesPattern, tuple[tuple[str | None, ...], tuple[str, ...]]] | None = None
     for pattern in patterns:
         share = MAX_CHANGES if len(cluster) == 1 else OWN_BLOCK
         most = max(FEW_CHANGES, share * len(pattern.slots))

@@ -49,7 +49,7 @@ class Lines:
         return Lines(self.texts[start:stop], self.names[start:stop])
 
 
-class Run(Lines):
+class LineRun(Lines):
     """Consecutive lines of one instance.
 
     Attributes:
@@ -119,13 +119,13 @@ class Run(Lines):
         return f"{OWN}.." not in self.parts[0] and f"{OWN}./" not in self.parts[0]
 
 
-def runs_of(lines: Lines, prefix: str) -> list[Run | Lines]:
+def runs_of(lines: Lines, prefix: str) -> list[LineRun | Lines]:
     """The lines as runs, in their order, with the lines between that belong to no instance.
 
     Args:
         prefix: the path of the instance that all lines are of; "" for none.
     """
-    runs: list[Run | Lines] = []
+    runs: list[LineRun | Lines] = []
     names = lines.names
     start = at = 0
     while at < len(names):
@@ -141,11 +141,11 @@ def runs_of(lines: Lines, prefix: str) -> list[Run | Lines]:
         start = at
         while at < len(names) and names[at].startswith(own):
             at += 1
-        runs.append(Run(name[: match.end(1)], int(match[2]), lines.part(start, at)))
+        runs.append(LineRun(name[: match.end(1)], int(match[2]), lines.part(start, at)))
         start = at
     if start < at:
         runs.append(lines.part(start))
-    if sum(isinstance(run, Run) for run in runs) < MIN_INSTANCES:
+    if sum(isinstance(run, LineRun) for run in runs) < MIN_INSTANCES:
         return runs
     return _with_ends(_joined(runs))
 
@@ -158,7 +158,7 @@ def _shape(text: str) -> str:
     return replace_names(text, lambda _name: OTHER)
 
 
-def _joined(runs: list[Run | Lines]) -> list[Run | Lines]:
+def _joined(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """The runs with those joined that are of one instance and have the same lines between them.
 
     The sum of two gradients, which no module made, stands among the lines of each instance.
@@ -167,14 +167,18 @@ def _joined(runs: list[Run | Lines]) -> list[Run | Lines]:
     instances: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
     for number in range(2, len(runs)):
         before, between, run = runs[number - 2 : number + 1]
-        if not isinstance(before, Run) or isinstance(between, Run) or not isinstance(run, Run):
+        if (
+            not isinstance(before, LineRun)
+            or isinstance(between, LineRun)
+            or not isinstance(run, LineRun)
+        ):
             continue
         if len(between) > MAX_ADOPTED:
             continue
         if (before.container, before.number) == (run.container, run.number):
             shape = gaps[number] = (run.container, *map(_shape, between.texts))
             instances[shape].add(run.number)
-    joined: list[Run | Lines] = []
+    joined: list[LineRun | Lines] = []
     for number, run in enumerate(runs):
         if len(instances[gaps[number]] if number in gaps else ()) < MIN_INSTANCES:
             joined.append(run)
@@ -185,7 +189,7 @@ def _joined(runs: list[Run | Lines]) -> list[Run | Lines]:
     return joined
 
 
-def _with_ends(runs: list[Run | Lines]) -> list[Run | Lines]:
+def _with_ends(runs: list[LineRun | Lines]) -> list[LineRun | Lines]:
     """The runs with the lines behind them that only go on with what the instance made.
 
     They are taken where most instances of a container have the same ones.
@@ -193,15 +197,15 @@ def _with_ends(runs: list[Run | Lines]) -> list[Run | Lines]:
     ends: dict[int, list[str]] = {}
     usual: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for number, run in enumerate(runs):
-        if isinstance(run, Run):
+        if isinstance(run, LineRun):
             behind = runs[number + 1] if number + 1 < len(runs) else run
-            ends[number] = [] if isinstance(behind, Run) else _end(run, behind)
+            ends[number] = [] if isinstance(behind, LineRun) else _end(run, behind)
             usual[run.container][tuple(ends[number])] += 1
     wanted = {container: counts.most_common(1)[0] for container, counts in usual.items()}
-    out: list[Run | Lines] = []
+    out: list[LineRun | Lines] = []
     taken = 0
     for number, run in enumerate(runs):
-        if isinstance(run, Run):
+        if isinstance(run, LineRun):
             shape, count = wanted[run.container]
             out.append(run)
             if count >= MIN_INSTANCES and tuple(ends[number][: len(shape)]) == shape:
@@ -215,7 +219,7 @@ def _with_ends(runs: list[Run | Lines]) -> list[Run | Lines]:
     return out
 
 
-def _end(run: Run, behind: Lines) -> list[str]:
+def _end(run: LineRun, behind: Lines) -> list[str]:
     """The shapes of the lines behind a run that go on with what it made, or with each other."""
     shapes: list[str] = []
     made: set[str] = set()

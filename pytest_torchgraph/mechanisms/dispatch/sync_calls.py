@@ -7,7 +7,7 @@ from typing import Any
 from ...convert import source_lines
 from ...convert.effects import schema
 from ...ops.qualified import op_name
-from ...syncs.calls import Call, may_sync_or_copy
+from ...syncs.calls import SyncCall, may_sync_or_copy
 from ...syncs.detect import RecordedCalls
 from ..recording.mode import Value
 from ..recording.replay import Replay
@@ -44,7 +44,7 @@ def note_calls(
                 module, source = replay.place(record)
                 kwargs = {key: described(value) for key, value in record.kwargs.items()}
                 result = replay.result(record.output)
-                call = Call(op, described(record.args), kwargs, result)
+                call = SyncCall(op, described(record.args), kwargs, result)
                 seen.calls.append((call, name, module, source))
 
 

@@ -34,7 +34,7 @@ _GONE: Any = type("Gone", (), {"__repr__": lambda _: "not there"})()
 """In place of a value that is not there."""
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """A Python value that is another one than before.
 
     Attributes:
@@ -106,7 +106,7 @@ class PythonState:
         if target is not None:
             self._look_beyond(target, named)
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[StateChange]:
         """List the values that are others now."""
         found = []
         for owner, prefix, values, versions in self._kept:
@@ -187,7 +187,7 @@ class PythonState:
                 yield value
 
 
-def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> Change:
+def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> StateChange:
     """Describe a change, of a dict the first key whose value changed."""
     before = was
     while isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
@@ -195,7 +195,7 @@ def _change(name: str, was: Any, now: Any, owner: Any, key: str) -> Change:
         if inner is None:
             break
         name, was, now = f"{name}[{inner!r}]", was[inner], now[inner]
-    return Change(name, _shown(was), _shown(now, was), owner, key, before)
+    return StateChange(name, _shown(was), _shown(now, was), owner, key, before)
 
 
 def _read(owner: Any, key: str) -> Any:

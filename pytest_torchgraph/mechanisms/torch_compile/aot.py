@@ -61,7 +61,7 @@ class Aot:
             return Captured([], why_none=off)
         named = step.invocation.named
         islands = IslandRecorder(named)
-        recorder = _Recorder(self, named, canon, islands)
+        recorder = _AotRecorder(self, named, canon, islands)
         compiling = functools.partial(
             run_compiled,
             step,
@@ -78,7 +78,7 @@ class Aot:
         return Captured(graphs, why_none, recorder.joints, islands=found)
 
 
-class _Recorder:
+class _AotRecorder:
     """The backend: a callable, given to torch.compile."""
 
     def __init__(

@@ -64,7 +64,7 @@ class Inductor:
         if off:
             return Captured([], why_none=off)
         islands = IslandRecorder(step.invocation.named)
-        recorder = _Recorder(self, step.invocation.named, canon, islands)
+        recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
         compiling = functools.partial(
             run_compiled,
             step,
@@ -111,7 +111,7 @@ class _Written(NamedTuple):
     origins: list[Origin]
 
 
-class _Recorder:
+class _InductorRecorder:
     """The backend: inductor itself, with a look at each graph after its last pass."""
 
     def __init__(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...audit.facts import SettingLeft, TestFacts
-from ...audit.outcome import Outcome
+from ...audit.outcome import AuditOutcome
 from ...errors import TorchGraphError
 from ..comparisons import Comparisons
 from ..surfaces.document import audit_document
@@ -110,7 +110,7 @@ def _audit(runs: Sequence[RunData]) -> Data | None:
         test: TestFacts.from_json(values) for run in runs for test, values in run.facts.items()
     }
     document = audit_document(
-        Outcome(
+        AuditOutcome(
             mode=next((each["mode"] for each in audits if each["mode"]), ""),
             file="",
             isolated=any(each["isolated"] for each in audits),

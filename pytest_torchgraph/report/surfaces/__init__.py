@@ -1,11 +1,11 @@
 """Where people look for what an audit found, beside the terminal.
 
-    Outcome                of the audit
+    AuditOutcome           of the audit
       plain data           the one form (document)
         FILE.json          `--torchgraph-json` (run_json)
         FILE.html          `--torchgraph-report` (report.page)
       annotations          on GitHub, at the model's lines (annotations)
-      step summary         on GitHub, in markdown (step_summary)
+      step summary         on GitHub, in markdown (github)
     TestFacts              of each test
       properties           `--junitxml` (junit)
 

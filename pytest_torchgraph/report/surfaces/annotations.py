@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...audit.facts import CauseKind
-from ...audit.outcome import Outcome
+from ...audit.outcome import AuditOutcome
 from ...audit.summary import causes_over_tests
 from ...graph.diff.joining import some
 from ...words import counted
-from .document import NOWHERE, Place, changes_over_tests, describe_over_tests, place_of_cause
+from .document import NOWHERE, CodePlace, changes_over_tests, describe_over_tests, place_of_cause
 from .workspace import Workspace
 
 Level = Literal["error", "warning"]
@@ -50,7 +50,7 @@ class Annotation:
     level: Level
     title: str
     text: str
-    place: Place = NOWHERE
+    place: CodePlace = NOWHERE
 
     def command(self, workspace: Workspace) -> str:
         """The line that makes the annotation."""
@@ -61,7 +61,7 @@ class Annotation:
         return f"::{self.level} {listed}::{_data(self.text)}"
 
 
-def annotations_of(outcome: Outcome) -> list[Annotation]:
+def annotations_of(outcome: AuditOutcome) -> list[Annotation]:
     """What is to be said of an audit, at most `MOST`, the costliest first.
 
     After a check that is what is worse, or that nothing was compared. What the baseline tolerates
@@ -79,7 +79,7 @@ def annotations_of(outcome: Outcome) -> list[Annotation]:
     return [*found[: MOST - 1], Annotation(found[-1].level, f"{left} more", text)]
 
 
-def _problems(outcome: Outcome) -> Iterator[Annotation]:
+def _problems(outcome: AuditOutcome) -> Iterator[Annotation]:
     level: Level = "error" if outcome.mode == "check" else "warning"
     if outcome.broken:
         text = f"this run could not be watched, and nothing of it is judged: {outcome.broken}"
@@ -90,15 +90,15 @@ def _problems(outcome: Outcome) -> Iterator[Annotation]:
         yield Annotation(level, "nothing was compared", outcome.said[0])
 
 
-def _worse(outcome: Outcome) -> Iterator[Annotation]:
+def _worse(outcome: AuditOutcome) -> Iterator[Annotation]:
     title = f"worse than {outcome.file}"
     for each in changes_over_tests(outcome.verdict.worse if outcome.verdict else ()):
         yield Annotation("error", title, _with_tests(each.text, each.place, each.tests), each.place)
 
 
-def _causes(outcome: Outcome) -> Iterator[Annotation]:
+def _causes(outcome: AuditOutcome) -> Iterator[Annotation]:
     for each in causes_over_tests(outcome.facts):
-        place = Place.parse(each.cause.guard_place)
+        place = CodePlace.parse(each.cause.guard_place)
         if not place.file:
             place = place_of_cause(each.cause, outcome.facts[each.tests[0]])
         said = "\n".join(filter(None, (describe_over_tests(each), each.cause.guard)))
@@ -106,7 +106,7 @@ def _causes(outcome: Outcome) -> Iterator[Annotation]:
         yield Annotation("warning", TITLES[each.cause.kind], text, place)
 
 
-def _with_tests(text: str, place: Place, tests: Sequence[str]) -> str:
+def _with_tests(text: str, place: CodePlace, tests: Sequence[str]) -> str:
     if place.file and place.file not in text:
         text += f" ({place.shown})"
     return f"{text}\n{counted(len(tests), 'test')}: {some(tests, TESTS)}"

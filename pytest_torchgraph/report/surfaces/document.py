@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from ...audit.facts import Cause, TestFacts
-from ...audit.judge import Change, Verdict
-from ...audit.outcome import Outcome
+from ...audit.judge import AuditChange, Verdict
+from ...audit.outcome import AuditOutcome
 from ...audit.summary import CauseOverTests, causes_over_tests, describe
 
 Data = dict[str, Any]
@@ -22,7 +22,7 @@ Data = dict[str, Any]
 _PLACE = re.compile(r"(.+):(\d+) (.+)")
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """A line of code; `file` is "" where there is none."""
 
     file: str = ""
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     function: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> CodePlace:
         """The place in `file:line function`, as facts and changes have it."""
         found = _PLACE.fullmatch(text)
         return cls(found[1], int(found[2]), found[3]) if found else cls()
@@ -41,40 +41,40 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line} in {self.function}" if self.file else ""
 
 
-NOWHERE = Place()
+NOWHERE = CodePlace()
 
 
-def place_of_cause(cause: Cause, facts: TestFacts) -> Place:
+def place_of_cause(cause: Cause, facts: TestFacts) -> CodePlace:
     """The code of a cause; of one that has no place, the code that its test calls first."""
     if cause.file:
-        return Place(cause.file, cause.line, cause.function)
-    return Place.parse((facts.callables or facts.frames or ("",))[0])
+        return CodePlace(cause.file, cause.line, cause.function)
+    return CodePlace.parse((facts.callables or facts.frames or ("",))[0])
 
 
-def place_of_change(change: Change) -> Place:
+def place_of_change(change: AuditChange) -> CodePlace:
     """The code of a change: that of its cause, else what its test compiles or calls first.
 
     Of a recompilation it is the line that made the guard, where that is known.
     """
     cause = change.cause
-    if cause is not None and (guard := Place.parse(cause.guard_place)).file:
+    if cause is not None and (guard := CodePlace.parse(cause.guard_place)).file:
         return guard
     if cause is not None and cause.file:
-        return Place(cause.file, cause.line, cause.function)
-    return Place.parse(change.place)
+        return CodePlace(cause.file, cause.line, cause.function)
+    return CodePlace.parse(change.place)
 
 
 class ChangeOverTests(NamedTuple):
     """The same change in some tests."""
 
     text: str
-    place: Place
+    place: CodePlace
     tests: tuple[str, ...]
 
 
-def changes_over_tests(changes: Iterable[Change]) -> list[ChangeOverTests]:
+def changes_over_tests(changes: Iterable[AuditChange]) -> list[ChangeOverTests]:
     """The changes of all tests, each once, those of most tests first."""
-    groups: dict[tuple[str, Place], list[str]] = {}
+    groups: dict[tuple[str, CodePlace], list[str]] = {}
     for change in changes:
         groups.setdefault((change.text, place_of_change(change)), []).append(change.test)
     found = [ChangeOverTests(*key, tuple(sorted(tests))) for key, tests in groups.items()]
@@ -91,7 +91,7 @@ def recompiles(facts: TestFacts) -> int:
     return sum(cause.count for cause in facts.causes if cause.kind in ("recompile", "limit"))
 
 
-def totals(outcome: Outcome) -> Data:
+def totals(outcome: AuditOutcome) -> Data:
     """The sums over all tests."""
     every = outcome.facts.values()
     return {
@@ -109,7 +109,7 @@ def totals(outcome: Outcome) -> Data:
     }
 
 
-def audit_document(outcome: Outcome) -> Data:
+def audit_document(outcome: AuditOutcome) -> Data:
     """The plain data of an audit."""
     return {
         "mode": outcome.mode or None,
@@ -147,7 +147,7 @@ def describe_over_tests(each: CauseOverTests) -> str:
     return describe(each.cause, len(each.places) - 1)
 
 
-def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[Place]:
+def places_of(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> list[CodePlace]:
     """The places of a cause: several where code compiles nothing for the same reason."""
     found = {place_of_cause(cause, facts[test]) for test, cause in _met(each, facts)}
     return sorted(place for place in found if place.file)
@@ -162,7 +162,7 @@ def _met(each: CauseOverTests, facts: Mapping[str, TestFacts]) -> Iterator[tuple
                 yield test, cause
 
 
-def _test(outcome: Outcome, test: str) -> Data:
+def _test(outcome: AuditOutcome, test: str) -> Data:
     facts = outcome.facts[test]
     data = facts.to_json()
     data["causes"] = [cause.key for cause in facts.causes]
@@ -179,12 +179,16 @@ def _functions(facts: Mapping[str, TestFacts]) -> list[Data]:
             tests[str(frame)] += 1
             seconds[str(frame)] += float(taken)
     return [
-        {**Place.parse(frame)._asdict(), "tests": tests[frame], "seconds": round(seconds[frame], 6)}
+        {
+            **CodePlace.parse(frame)._asdict(),
+            "tests": tests[frame],
+            "seconds": round(seconds[frame], 6),
+        }
         for frame in sorted(tests, key=lambda frame: (-seconds[frame], frame))
     ]
 
 
-def _baseline(outcome: Outcome) -> Data | None:
+def _baseline(outcome: AuditOutcome) -> Data | None:
     if outcome.mode not in ("record", "check"):
         return None
     verdict = outcome.verdict

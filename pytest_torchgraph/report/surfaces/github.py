@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ...audit.outcome import Outcome
+from ...audit.outcome import AuditOutcome
 from ...audit.report import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...snapshot.changes import brief
 from ...words import counted
 from .annotations import TITLES, annotations_of
-from .document import ChangeOverTests, Place, changes_over_tests, place_of_cause
+from .document import ChangeOverTests, CodePlace, changes_over_tests, place_of_cause
 from .workspace import Workspace
 
 _MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
@@ -97,7 +97,7 @@ SHOWN = 20
 """How many rows of a table are seen without a click."""
 
 
-def append_summary(path: Path, outcome: Outcome, workspace: Workspace) -> None:
+def append_summary(path: Path, outcome: AuditOutcome, workspace: Workspace) -> None:
     """Append the summary to what other steps' programs have written.
 
     Raises:
@@ -109,7 +109,7 @@ def append_summary(path: Path, outcome: Outcome, workspace: Workspace) -> None:
         file.write("\n" * (taken > 0) + "\n".join(lines) + "\n")
 
 
-def summary(outcome: Outcome, workspace: Workspace, budget: int) -> list[str]:
+def summary(outcome: AuditOutcome, workspace: Workspace, budget: int) -> list[str]:
     """The lines of the summary, which take at most so many bytes.
 
     Raises:
@@ -123,7 +123,7 @@ def summary(outcome: Outcome, workspace: Workspace, budget: int) -> list[str]:
     return lines
 
 
-def _head(outcome: Outcome) -> Iterator[str]:
+def _head(outcome: AuditOutcome) -> Iterator[str]:
     yield "### torchgraph audit"
     yield ""
     if outcome.broken:
@@ -142,7 +142,7 @@ def _head(outcome: Outcome) -> Iterator[str]:
         yield ""
 
 
-def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
+def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
     verdict = outcome.verdict
     if verdict is not None:
         columns = ("tests", "what", "the first test")
@@ -183,7 +183,7 @@ def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
     return [str(len(each.tests)), what, code(each.tests[0])]
 
 
-def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list[str]:
+def _cause(each: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) -> list[str]:
     cause = each.cause
     place = place_of_cause(cause, outcome.facts[each.tests[0]])
     return [
@@ -195,7 +195,7 @@ def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list
     ]
 
 
-def _line(place: Place, workspace: Workspace) -> str:
+def _line(place: CodePlace, workspace: Workspace) -> str:
     return link(code(place.shown), workspace.link(place))
 
 

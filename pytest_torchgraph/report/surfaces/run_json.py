@@ -63,7 +63,7 @@ from pathlib import Path
 import pytest
 
 from ... import __version__
-from ...audit.outcome import Outcome
+from ...audit.outcome import AuditOutcome
 from ...audit.report import outcome_of
 from ...snapshot.changes import brief
 from ...snapshot.files import write_text
@@ -104,7 +104,7 @@ class RunJson:
             terminalreporter.write_line(f"torchgraph: JSON of this run in {self._path}")
 
 
-def run_document(outcome: Outcome, exit_status: int) -> Data:
+def run_document(outcome: AuditOutcome, exit_status: int) -> Data:
     """The document, but for the comparisons."""
     return {
         "torchgraph-run": VERSION,

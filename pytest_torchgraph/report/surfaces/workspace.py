@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from .document import Place
+from .document import CodePlace
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 """Directories of installed packages: a virtual environment may lie in the workspace."""
@@ -47,7 +47,7 @@ class Workspace:
             self._found[file] = next(self._paths(file), "") if file else ""
         return self._found[file]
 
-    def link(self, place: Place) -> str:
+    def link(self, place: CodePlace) -> str:
         """The address of a line on GitHub, "" where it has none."""
         path = self.path(place.file)
         return f"{self._blob}/{quote(path)}#L{place.line}" if path and self._blob else ""

@@ -13,11 +13,11 @@ from projects import Run
 from report.page.pages import written as page_of
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.audit.outcome import AuditOutcome
 from pytest_torchgraph.report.page.merging import read_page
 from pytest_torchgraph.report.surfaces.document import audit_document
 
-Made = Callable[..., Outcome]
+Made = Callable[..., AuditOutcome]
 Compiling = Callable[..., TestFacts]
 BrokenAt = Callable[..., Cause]
 
@@ -28,7 +28,7 @@ NOTHING = Cause("nothing", "", "", "Dynamo found no tensor operation", "", 0)
 def show(opened: Any, tmp_path: Path) -> Callable[..., Any]:
     """Open the page of an audit, and of tests that used graphs."""
 
-    def show(outcome: Outcome, *ids: str, **more: Any) -> Any:
+    def show(outcome: AuditOutcome, *ids: str, **more: Any) -> Any:
         parts = {"outcome": "passed", "seconds": 0.1, "message": "", "where": "test_a.py:1"}
         lists: dict[str, Any] = {"captures": [], "ranks": [], "differences": [], "pictures": []}
         tests = [{"id": each, **parts, **lists} for each in ids]

@@ -15,13 +15,13 @@ from projects import Run
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.judge import Verdict
-from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.audit.outcome import AuditOutcome
 from pytest_torchgraph.report.surfaces.annotations import MOST, Annotation, annotations_of
-from pytest_torchgraph.report.surfaces.document import Place
+from pytest_torchgraph.report.surfaces.document import CodePlace
 from pytest_torchgraph.report.surfaces.github import append_summary, summary, text
 from pytest_torchgraph.report.surfaces.workspace import Workspace
 
-Made = Callable[..., Outcome]
+Made = Callable[..., AuditOutcome]
 Compiling = Callable[..., TestFacts]
 BrokenAt = Callable[..., Cause]
 
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Path:
     return path
 
 
-def commands(outcome: Outcome, place: Workspace) -> list[str]:
+def commands(outcome: AuditOutcome, place: Workspace) -> list[str]:
     return [each.command(place) for each in annotations_of(outcome)]
 
 
@@ -82,7 +82,7 @@ def test_texts_are_escaped_as_githubs_toolkit_does(repository: Path) -> None:
     place = workspace(repository, WORKSPACE=repository)
     odd = repository / "100%,a:b.py"
     odd.write_text("")
-    annotation = Annotation("error", "a, b: c", "50%25\r\nné", Place(odd.name, 3, "f"))
+    annotation = Annotation("error", "a, b: c", "50%25\r\nné", CodePlace(odd.name, 3, "f"))
     assert annotation.command(place) == (
         "::error file=100%25%2Ca%3Ab.py,line=3,title=torchgraph%3A a%2C b%3A c::50%2525%0D%0Ané"
     )
@@ -181,7 +181,7 @@ def test_files_outside_of_the_workspace_and_installed_ones_have_no_place(
     assert place.path("package/layers.py") == ""
     assert place.path("outside.py") == ""
     assert place.path("../../outside.py") == ""
-    annotation = Annotation("warning", "t", "at outside.py:3", Place("outside.py", 3, "f"))
+    annotation = Annotation("warning", "t", "at outside.py:3", CodePlace("outside.py", 3, "f"))
     assert annotation.command(place) == "::warning title=torchgraph%3A t::at outside.py:3"
 
 
@@ -193,9 +193,9 @@ def test_a_line_has_an_address_where_github_says_which(repository: Path) -> None
         REPOSITORY="me/nets",
         SHA="abc123",
     )
-    where = Place("net.py", 3, "f")
+    where = CodePlace("net.py", 3, "f")
     assert place.link(where) == "https://github.com/me/nets/blob/abc123/project/net.py#L3"
-    assert place.link(Place("away.py", 3, "f")) == ""
+    assert place.link(CodePlace("away.py", 3, "f")) == ""
     assert workspace(repository / "project", WORKSPACE=repository).link(where) == ""
 
 

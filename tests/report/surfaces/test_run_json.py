@@ -12,7 +12,7 @@ import pytest
 from projects import Run
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
-from pytest_torchgraph.audit.outcome import Outcome
+from pytest_torchgraph.audit.outcome import AuditOutcome
 from pytest_torchgraph.report.surfaces import run_json
 from pytest_torchgraph.report.surfaces.document import audit_document
 
@@ -210,7 +210,7 @@ def keys(data: object) -> Iterator[str]:
 
 
 def test_every_key_is_documented(
-    made: Callable[..., Outcome],
+    made: Callable[..., AuditOutcome],
     compiling: Callable[..., TestFacts],
     broken_at: Callable[..., Cause],
 ) -> None:
@@ -227,7 +227,7 @@ def test_every_key_is_documented(
 
 
 def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
-    made: Callable[..., Outcome], compiling: Callable[..., TestFacts]
+    made: Callable[..., AuditOutcome], compiling: Callable[..., TestFacts]
 ) -> None:
     nothing = Cause("nothing", "b.py", "f", "never called", "", 5)
     other = Cause("nothing", "a.py", "g", "never called", "", 7)
@@ -242,7 +242,7 @@ def test_what_compiles_nothing_for_one_reason_is_one_cause_with_its_places(
 
 
 def test_functions_are_listed_the_slowest_first(
-    made: Callable[..., Outcome], compiling: Callable[..., TestFacts]
+    made: Callable[..., AuditOutcome], compiling: Callable[..., TestFacts]
 ) -> None:
     slow, quick = "net.py:3 forward", "net.py:9 step"
     facts = {
