@@ -194,7 +194,7 @@ def pytest_terminal_summary(
 
         summarize(terminalreporter, run, judge(run, exitstatus))
         if run.replaced:
-            from .report.update_causes import report_causes
+            from .report.causes import report_causes
 
             report_causes(terminalreporter, run)
 

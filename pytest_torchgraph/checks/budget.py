@@ -13,8 +13,7 @@ from ..graph.cost.by_node import flops_by_node
 from ..graph.cost.flops import why_none_counted
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
-from ..graph.diff.abridged import abridged
-from ..graph.diff.paths import is_index
+from ..graph.diff.paths import abridged, is_index
 from ..graph.model import Graph, Source
 from ..words import counted
 

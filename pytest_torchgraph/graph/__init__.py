@@ -1,6 +1,7 @@
 """Graphs as pure data: model, text form, equality, difference, assertions. Never imports torch.
 
 - `model`: `Graph`, `Node` and their parts. `module_paths`, `numbering`: their names.
+- `program`: the graphs of a run, or of a file: one value.
 - `text/`: the `.tgraph` form, written and read back.
 - `equality/`: canonical form, numbered graph, isomorphism: how `==` decides.
 - `diff/`: the differences of two captures, as findings.

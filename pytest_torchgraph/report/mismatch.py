@@ -67,7 +67,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         "replaced": [(path, data_of(each)) for path, each in record.replaced],
         "failed": [data_of(each) for each in record.failed.values()] if report.failed else [],
     }
-    not_saved = save_pending(item, report.failed, record, headline)
+    not_saved = save_pending(item, report.failed, record)
     item.stash[RECORD] = Record(record.used)
     if report.failed:
         for failed in record.failed.values():

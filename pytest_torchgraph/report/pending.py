@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +13,12 @@ from ..settings.paths import inside
 from ..snapshot.changes import brief
 from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
 from . import artifacts
+from .comparisons import headline
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..snapshot import Record
-    from ..snapshot.compare import Comparison
     from ..snapshot.pending import PendingUpdate
 
 UPDATE = "--torchgraph-update"
@@ -39,7 +38,6 @@ def save_pending(
     item: pytest.Item,
     failed: bool,
     record: Record,
-    headline: Callable[[Comparison], str],
 ) -> str:
     """Leave a file for each comparison of a phase that failed, and remove those that passed.
 
@@ -47,7 +45,6 @@ def save_pending(
         item: the test.
         failed: whether the phase did. A test that is expected to fail leaves nothing.
         record: its comparisons.
-        headline: says what is wrong with one, in one line.
 
     Returns:
         why the last one that could not be written was not; "" where all are.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_torchgraph.graph import Graph
-from pytest_torchgraph.graph.diff.abridged import abridged
+from pytest_torchgraph.graph.diff.paths import abridged
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.diff.words import places_text
 

@@ -15,8 +15,8 @@ from typing import Any
 from ...words import counted
 from ..cost.cost import sum_of
 from ..text.format import format_node
-from .abridged import abridged
 from .findings import Finding, GraphDiff, Identity
+from .paths import abridged
 from .words import cost_text, edit_name, sides, sign_of
 
 MAX_TEXT = 160

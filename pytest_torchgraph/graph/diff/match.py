@@ -17,9 +17,8 @@ from functools import cached_property
 
 from ..equality.numbered_graph import NumberedGraph
 from .align import align, increasing
-from .apart import set_apart
+from .apart import exchanged, set_apart
 from .correspondence import MANY_USERS, Correspondence
-from .exchanged import exchanged
 from .local_search import improve
 from .paths import by_layer
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from ..model import Graph, Node
 from ..text.format import format_arg
-from .abridged import abridged
 from .findings import Change, Finding, Place, one_place, ops_of
 from .origins import Origins
-from .paths import holds
+from .paths import abridged, holds
 from .sizes import constants
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_.+_at_(\d+)")

@@ -9,13 +9,12 @@ from typing import Literal
 
 from ..equality.numbered_graph import NumberedGraph
 from ..model import Graph, Node
-from .abridged import abridged
 from .calls import CallKeys
 from .findings import Change, Finding, Place, ops_of
 from .identify import MAX_EDITS, digest, ops_of_edit, where
 from .keys import EditKeys
 from .origins import Origins
-from .paths import holds, instances_of, natural, path_of
+from .paths import abridged, holds, instances_of, natural, path_of
 
 Kind = Literal["added", "removed"]
 MOST = 0.5

@@ -10,9 +10,8 @@ from ..cost.cost import Cost
 from ..model import Node
 from ..module_paths import common_path
 from ..text.format import format_name, format_node, format_op
-from .abridged import abridged
 from .findings import SIGNS, Change, FilesDiff, Finding, GraphDiff, Place, ops_of
-from .paths import holds, instances_of, path_of
+from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
 """How the place of an edit in no module is called."""
