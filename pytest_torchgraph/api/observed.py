@@ -1,4 +1,4 @@
-"""What is known of a capture beside its graphs: what the compiler did, where Python waits."""
+"""What is known of a capture beside its graphs: what the compiler did, syncs, costs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..watching.record import WatchRecord
 from .contents import Contents
 
 if TYPE_CHECKING:
+    from ..graph.cost.cost import Cost
     from ..graph.graph_break import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
@@ -32,8 +33,17 @@ class Observed:
         via: str
 
         @property
+        def program(self) -> tuple[Graph, ...]:
+            """All graphs of the step."""
+            ...
+
+        @property
         def _contents(self) -> Contents:
             """What was captured."""
+            ...
+
+        def _need_whole(self) -> None:
+            """Refuse a watch that has no graph, or in which graphs broke."""
             ...
 
         @property
@@ -164,6 +174,93 @@ class Observed:
             CaptureError: for a capture that cannot know.
         """
         return transfers_of(self._contents, self.via, self.graphs)
+
+    # -- costs -------------------------------------------------------------------------------------
+
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of the step, by torch's formulas.
+
+        All graphs of the `program` count, as often as they ran; of one loaded from a file compiled
+        graphs count once.
+
+        Raises:
+            CaptureError: see `Graph.flops`; and of a watch in which graphs broke, for what runs
+                between them is in none.
+        """
+        from ..graph.cost.flops import total
+
+        self._need_whole()
+        return total(self.program, times_run=True)
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes that the step keeps for its backward, as often as its graphs ran.
+
+        Storages count once, and a view keeps that of its base; what parameters, buffers and inputs
+        hold is left out. Values that are also outputs count. Via "dispatch" it is what eager
+        autograd keeps and its backward reads (not what it keeps for a shape alone), via "aot" what
+        the partitioned graphs keep, and what runs eagerly between them. A file and a
+        watch do not say which inputs of a graph an earlier graph made: there they are left out.
+
+        Raises:
+            CaptureError: for a capture that does not know what is saved, as via "dynamo", or what
+                runs between graphs that broke (see `flops`); and for a size that is a symbol.
+        """
+        from ..graph.cost.step import saved_bytes
+
+        self._need_whole()
+        return saved_bytes(self.program, self._contents.received)
+
+    @property
+    def peak_bytes(self) -> int:
+        """An estimate of the most bytes that the step's own tensors take at one time.
+
+        Parameters, buffers and inputs do not count, nor does the workspace of kernels; see
+        `pytest_torchgraph.graph.cost.peak` for when a tensor is taken to be freed.
+
+        Raises:
+            CaptureError: see `saved_bytes`.
+        """
+        from ..graph.cost.peak import peak_bytes
+
+        self._need_whole()
+        return peak_bytes(self.program, self._contents.received)
+
+    def cost_table(self, depth: int | None = None) -> str:
+        """What the step costs as a table: a row for each module, with all that is below it.
+
+        There are columns for the FLOPs of each direction, their sum, its share of the whole, and
+        the bytes that are kept for the backward; the last is left out where that is not known. A
+        last line names the ops that torch has no formula for, which count nothing.
+
+        Args:
+            depth: how many parts the path of a module has at most; None (the default) for any
+                number.
+
+        Raises:
+            CaptureError: see `Graph.flops`.
+            ValueError: for a depth that is none.
+        """
+        from ..graph.cost.table import format_cost_table
+
+        return format_cost_table(self.program, self.by_module(depth), depth)
+
+    def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
+        """What the step costs, by the path of the module in which the ops are.
+
+        Args:
+            depth: how many parts of a path tell modules apart: 1 is one entry for each child of
+                the model, with all below it; None the innermost modules, each without those below.
+
+        Raises:
+            CaptureError: see `Graph.flops`; ops without a formula are left out.
+            ValueError: for a depth that is none.
+        """
+        from ..graph.cost.by_module import by_module
+
+        self._need_whole()
+        return by_module(self.program, depth, received=self._contents.received)
 
 
 def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Sync, ...]:

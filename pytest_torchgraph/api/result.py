@@ -18,14 +18,12 @@ from ..graph.text.format import Header, format_document, shown_runs, with_runs
 from ..ops.levels import Level
 from ..ops.names import OpCounts
 from ..watching.output_code import UnreadableCodeError
-from .costs import Costs
 from .observed import Observed
 
 if TYPE_CHECKING:
     import torch
 
     from ..checks.subject import EagerComparison
-    from ..graph.cost.step import Received
     from ..graph.eager_op import EagerOp
     from ..watching.kernels import Kernel
     from .contents import Contents
@@ -50,7 +48,7 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
 
 
-class Capture(Assertions, Costs, Observed):
+class Capture(Assertions, Observed):
     """The graphs that one run gave, and what is known of it: its contents, seen at a level.
 
     `capture`, `watch` and `load` make captures. Two are equal if the graphs of their `program` are,
@@ -315,7 +313,7 @@ class Capture(Assertions, Costs, Observed):
         self._need_whole()
         program = with_sizes(self.program, sizes)
         contents = Contents.of_program(
-            program, sees_eager=self._contents.eager is not None, received=self._received
+            program, sees_eager=self._contents.eager is not None, received=self._contents.received
         )
         return type(self)(contents, self.header, device=self.device)
 
@@ -423,10 +421,6 @@ class Capture(Assertions, Costs, Observed):
         self._need_any()
         if self.watched is not None:
             need_no_gaps(self, self._eager_is_recorded, "what it costs")
-
-    @property
-    def _received(self) -> Received:
-        return self._contents.received
 
     @property
     def _comparison(self) -> EagerComparison | None:

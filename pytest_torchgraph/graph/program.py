@@ -9,10 +9,23 @@ from functools import cached_property
 from .equality.canonical import canonical
 from .equality.strict import strict
 from .model import Detail, Graph
-from .text.format import VERSION, Header, format_document, format_sections
+from .text.format import VERSION, Header, format_document, format_op, format_sections
 
 Counts = tuple[tuple[str, dict[str, int]], ...]
 """For each graph its name and how often each op occurs."""
+
+
+def count_lines(before: Counts, after: Counts) -> list[str]:
+    """Return a line for each count that differs: `forward: aten.mm.default  1 -> 2`."""
+    old, new = dict(before), dict(after)
+    none: dict[str, int] = {}
+    return [
+        f"{name}: {format_op(op)}  {was.get(op, 0)} -> {now.get(op, 0)}"
+        for name in {**old, **new}
+        for was, now in [(old.get(name, none), new.get(name, none))]
+        for op in sorted({*was, *now})
+        if was.get(op, 0) != now.get(op, 0)
+    ]
 
 
 @dataclass(frozen=True)

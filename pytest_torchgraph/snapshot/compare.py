@@ -20,13 +20,12 @@ from ..errors import GraphFormatError
 from ..graph import Graph, GraphDiff
 from ..graph.equality.strict import strict
 from ..graph.model import Detail
-from ..graph.program import Program
+from ..graph.program import Program, count_lines
 from ..graph.text.format import (
     EAGER_KINDS,
     EAGER_VERSION,
     format_document,
     format_mesh,
-    format_op,
     ran,
 )
 from ..graph.text.ranks import parse_text
@@ -358,12 +357,7 @@ def _compare_counts(stored: Program, now: Program) -> tuple[str, tuple[str, ...]
             "the captured graphs are not those that are stored",
             (f"stored:  {', '.join(names)}", f"now:     {', '.join(new_names)}"),
         )
-    lines = [
-        f"{name}: {format_op(op)}  {old.get(op, 0)} -> {new.get(op, 0)}"
-        for (name, old), (_, new) in zip(before, after, strict=True)
-        for op in sorted({*old, *new})
-        if old.get(op, 0) != new.get(op, 0)
-    ]
+    lines = count_lines(before, after)
     noun = "op count differs" if len(lines) == 1 else "op counts differ"
     return (f"{len(lines)} {noun}", tuple(lines)) if lines else _compare_runs(stored, now)
 

@@ -3,8 +3,7 @@
 All that differs is put to some finding, so that their costs sum up to the difference of the
 captures' own. Where it cannot be told to which of several, none of these has a figure.
 
-- `bearers`: which findings a node, or a pair of graphs, belongs to.
-- `flop_costs`, `saved_costs`: the two figures.
+`Bearers` says which findings a node, or a pair of graphs, belongs to; FLOPs are in `flop_costs`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...errors import TorchGraphError
 from ...words import format_ranks
-from ..program import Program
+from ..program import Program, count_lines
 from ..text.format import format_mesh, ran
 from .findings import GraphDiff
 from .joining import of_ranks
@@ -61,15 +61,4 @@ def differing_counts(old: Program, new: Program) -> list[str]:
         for graph in sorted(old.runs.keys() & new.runs.keys())
         if old.runs[graph] != new.runs[graph]
     ]
-    before, after = _counts_by_op(old), _counts_by_op(new)
-    lines += [
-        f"{graph}: {op}  {before.get((graph, op), 0)} -> {after.get((graph, op), 0)}"
-        for graph, op in sorted({*before, *after})
-        if before.get((graph, op)) != after.get((graph, op))
-    ]
-    return lines
-
-
-def _counts_by_op(program: Program) -> dict[tuple[str, str], int]:
-    """How often each op occurs, by the graph's name and the op."""
-    return {(graph, op): n for graph, counts in program.op_counts for op, n in counts.items()}
+    return lines + count_lines(old.op_counts, new.op_counts)
