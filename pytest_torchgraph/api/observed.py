@@ -16,6 +16,7 @@ from .contents import Contents
 
 if TYPE_CHECKING:
     from ..graph.cost.cost import Cost
+    from ..graph.cost.step import Received
     from ..graph.graph_break import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
@@ -175,6 +176,10 @@ class Observed:
         """
         return transfers_of(self._contents, self.via, self.graphs)
 
+    @property
+    def _received(self) -> Received:
+        return self._contents.received
+
     # -- costs -------------------------------------------------------------------------------------
 
     @property
@@ -210,7 +215,7 @@ class Observed:
         from ..graph.cost.step import saved_bytes
 
         self._need_whole()
-        return saved_bytes(self.program, self._contents.received)
+        return saved_bytes(self.program, self._received)
 
     @property
     def peak_bytes(self) -> int:
@@ -225,7 +230,7 @@ class Observed:
         from ..graph.cost.peak import peak_bytes
 
         self._need_whole()
-        return peak_bytes(self.program, self._contents.received)
+        return peak_bytes(self.program, self._received)
 
     def cost_table(self, depth: int | None = None) -> str:
         """What the step costs as a table: a row for each module, with all that is below it.
@@ -260,7 +265,7 @@ class Observed:
         from ..graph.cost.by_module import by_module
 
         self._need_whole()
-        return by_module(self.program, depth, received=self._contents.received)
+        return by_module(self.program, depth, received=self._received)
 
 
 def syncs_of(contents: Contents, via: str, graphs: Sequence[Graph]) -> tuple[Sync, ...]:
