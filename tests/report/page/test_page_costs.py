@@ -14,7 +14,7 @@ from report.page.pages import written
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.diff.report import diff_graphs
-from pytest_torchgraph.report.page import collect, costs
+from pytest_torchgraph.report.page import collect
 
 BLOCK = """\
   %h.{n}.up.weight = parameter : f32[8, 32]
@@ -40,7 +40,7 @@ BACKWARD = Graph.from_text(
 
 
 def cost_of(graphs: list[Graph]) -> dict[str, Any] | None:
-    return costs.cost_data(graphs, Captured(*graphs).by_module)
+    return collect.cost_data(graphs, Captured(*graphs).by_module)
 
 
 def changed(blocks: int = 6) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_ops_that_are_not_counted_are_said() -> None:
     assert table is not None
     assert table["about"].startswith(f"{2 * MM / 1000:.1f} kFLOP and what is not counted, 0 B")
     assert table["note"] == "not counted, because torch has no formula: my.gelu.default"
-    changed = costs.changed_cost_data([forward(2)], [custom])
+    changed = collect.changed_cost_data([forward(2)], [custom])
     assert changed is not None
     assert changed["note"] == table["note"]
 
@@ -104,7 +104,7 @@ def test_what_is_not_known_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None
     assert cost_of([Graph.from_text(dynamic)]) is None
     monkeypatch.delitem(sys.modules, "torch")
     assert cost_of([forward(2)]) is None
-    assert costs.changed_cost_data([forward(2)], [forward(3)]) is None
+    assert collect.changed_cost_data([forward(2)], [forward(3)]) is None
     assert "torch" not in sys.modules
 
 

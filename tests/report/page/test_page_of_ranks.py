@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from pytest_torchgraph import Graph, capture, capture_ranks, watch
-from pytest_torchgraph.report.page import collect, collectives
+from pytest_torchgraph.report.page import collect
 from pytest_torchgraph.report.page.gather import AFTER, BEFORE, Gatherer, ranks_data
 from pytest_torchgraph.report.page.session import ATTRIBUTE
 
@@ -130,17 +130,17 @@ def test_what_is_not_known_of_collectives() -> None:
     captured: Any = Captured(of_text("%a = aten.relu.default(%x) : f32[s0, 8]"))
     assert collect.capture_data(captured)["collectives"] is None
     hidden = of_text("%a = Tensor.redistribute(%x) : f32[s0, 8]", level="dynamo")
-    assert collectives.collectives_data(Captured(hidden)) is None
+    assert collect.collectives_data(Captured(hidden)) is None
     with watch() as nothing:
         pass
     unwatched = collect.capture_data(nothing)
     assert (unwatched["note"], unwatched["collectives"]) == ("no graph was compiled", None)
     reduce = '_c10d_functional.all_reduce.default(%x, "sum", "tp") : f32[s0, 8]'
-    many = of_text(*(f"%r{k} = {reduce}" for k in range(collectives.MOST + 3)))
-    found = collectives.collectives_data(Captured(many))
+    many = of_text(*(f"%r{k} = {reduce}" for k in range(collect.MOST_COLLECTIVES + 3)))
+    found = collect.collectives_data(Captured(many))
     assert found is not None
     assert found["about"] == "203 collectives, 0 B and what is not known: 203 over tp"
-    assert len(found["rows"]) == collectives.MOST
+    assert len(found["rows"]) == collect.MOST_COLLECTIVES
     assert found["rows"][0]["bytes"] == "?"
     assert found["more"] == 3
 
