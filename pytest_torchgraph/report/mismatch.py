@@ -220,7 +220,7 @@ def _add_to_page(
         headline=headline,
         accept=_accept(item, failed),
         lines=shown.text_diff or lines,
-        diff=shown.diff,
+        diff=shown.diff if drawn else None,
         drawing=drawn.drawing if drawn else None,
         svg=drawn.svg if drawn else "",
         note=drawn.note if drawn else "",
