@@ -7,8 +7,7 @@ import sympy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_torchgraph.convert.canonical_names import CanonicalNames
-from pytest_torchgraph.convert.symbolic_exprs import canonical
+from pytest_torchgraph.convert.canonical_names import CanonicalNames, canonical
 
 SAME = [
     ("4*s0", "4 * s0", "s0*4"),

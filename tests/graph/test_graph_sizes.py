@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_torchgraph import Aot, CaptureError, Graph, capture
-from pytest_torchgraph.convert.symbolic_exprs import canonical
+from pytest_torchgraph.convert.canonical_names import canonical
 from pytest_torchgraph.graph.model import Symbol
 from pytest_torchgraph.graph.sizes import UnknownExpression, value_of
 

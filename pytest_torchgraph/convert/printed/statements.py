@@ -7,17 +7,18 @@ else in a `Graph` are left to the conversion that live graphs go through.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
+import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, NoReturn
 
 import torch.fx
 
 from ..node_meta import RESULT, SCOPE
 from .calls import INPLACE, Calls
-from .descriptions import read_description
 from .results import read_result
-from .scopes import scope_of, stack_of
 from .syntax import PrintedText
 from .values import Values, dotted
 
@@ -295,3 +296,66 @@ def _is_flatten(stmt: ast.stmt) -> bool:
         and isinstance(stmt.value, ast.Call)
         and dotted(stmt.value.func) == _TREE_FLATTEN
     )
+
+
+PrintedSource = tuple[str, int, str, str]
+"""File, line, function and code."""
+
+_USUAL = re.compile(r"[^A-Za-z0-9_.]+")
+
+
+def scope_of(source: PrintedSource) -> str:
+    """The scope of a source: `modeling_bert.forward`, its file and function; "" without a file."""
+    file, _, function, _ = source
+    if file.startswith("<"):
+        return ""
+    return f"{_usual(PurePath(file).stem)}.{_usual(function)}"
+
+
+def stack_of(source: PrintedSource) -> str:
+    """A stack trace with the source as its only frame."""
+    file, line, function, code = source
+    return f'  File "{file}", line {line}, in {function}\n    {code}\n'
+
+
+def _usual(name: str) -> str:
+    """The name with `_` for characters that would have to be quoted in a text."""
+    return _USUAL.sub("_", name).strip("_") or "_"
+
+
+class Description:
+    """The description of an input or output; a subclass for each printed class name."""
+
+    def __init__(self, **attributes: Any):
+        self.__dict__.update(attributes)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{key}={value!r}" for key, value in self.__dict__.items())
+        return f"{type(self).__name__}({inner})"
+
+
+@functools.lru_cache(maxsize=256)
+def _class_named(name: str) -> type[Description]:
+    """The subclass of that name."""
+    return type(name, (Description,), {})
+
+
+def read_description(comment: str) -> Description | None:
+    """The description in a comment, None where it has none."""
+    try:
+        tree = ast.parse(comment, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    value = _value(tree)
+    return value if isinstance(value, Description) else None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        attributes = {key.arg: _value(key.value) for key in node.keywords if key.arg}
+        return _class_named(node.func.id)(**attributes)
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Tuple | ast.List):
+        return [_value(item) for item in node.elts]
+    return None

@@ -18,15 +18,16 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.compiled_autograd.fold import RunFacts, fold
-from ...convert.from_fx import Converted
+from ...convert.from_fx import Converted, Naming, convert
+from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
 from ..islands.capture import Made
 from ..protocol import Captured
+from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from ..torch_compile.frame import Frame
 from ..torch_compile.run import run_compiled, switched_off
-from . import engine
-from .forward import ForwardRecorder
 from .node_order import ModuleCalls, steps
 
 
@@ -74,7 +75,7 @@ class CompiledAutograd:
             return Captured([], why_none=off)
         recorder = _Recorder(self, step, canon)
         try:
-            with engine.compiler_restored(), engine.on_backward(recorder.start):
+            with compiler_restored(), on_backward(recorder.start):
                 recorder.run()
         finally:
             recorder.link.recorder = None
@@ -147,7 +148,7 @@ class _Recorder:
     @contextlib.contextmanager
     def enabled(self) -> Iterator[None]:
         """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
-        with engine.compiled_by(self.link, bool(self.options.dynamic)):
+        with compiled_by(self.link, bool(self.options.dynamic)):
             yield
 
     @contextlib.contextmanager
@@ -193,7 +194,7 @@ class _Recorder:
                 facts.inputs[position] = self.named.tensors[id(tensor)]
         for hook in hooks:
             facts.hooks.append(_called(hook))
-            taken = engine.aot_backward(hook)
+            taken = aot_backward(hook)
             if taken is not None:
                 number, module = taken
                 facts.backwards[number] = converted = self.forward.backward(module)
@@ -284,3 +285,132 @@ def _called(hook: Any) -> str:
     """The name of a hook, or of an autograd.Function by its context."""
     name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
     return name if name.isidentifier() else "hook"
+
+
+@contextlib.contextmanager
+def compiler_restored() -> Iterator[None]:
+    """Put back the autograd compiler that is there, which a reset of Dynamo drops.
+
+    Inside, the config says that there is none: with `torch._dynamo.config.compiled_autograd` each
+    compiled region would put a compiler of its own in the place of ours.
+    """
+    set_compiler = torch_private.get("set_autograd_compiler")
+    enabled = torch_private.get("compiled_autograd_enabled")
+    compiler, dynamic = set_compiler(None, False)
+    set_compiler(compiler, dynamic)
+    try:
+        with (
+            torch_private.replaced("compiled_autograd_enabled", enabled),
+            torch_private.get("config").patch(compiled_autograd=False),
+        ):
+            yield
+    finally:
+        set_compiler(compiler, dynamic)
+
+
+@contextlib.contextmanager
+def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]:
+    """Let the engine give each backward inside to `compiler`, as a graph module.
+
+    Args:
+        compiler: returns what is then called with inputs, sizes, scalars, hooks and packed data.
+        dynamic: whether sizes are inputs of the graph from the start, not only once they change.
+    """
+    with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
+        yield
+
+
+@contextlib.contextmanager
+def on_backward(started: Callable[[Sequence[Any], Sequence[Any]], None]) -> Iterator[None]:
+    """Call `started(roots, inputs)` whenever a backward is about to run, before any of it does.
+
+    Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
+    """
+    original = torch_private.get("engine_run_backward")
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
+        started(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ())
+        return original(roots, *args, **kwargs)
+
+    with torch_private.replaced("engine_run_backward", wrapped):
+        yield
+
+
+def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
+    """The id and graph of the AOT backward that an autograd node would run; None for other nodes.
+
+    Both hang on the autograd.Function that AOTAutograd makes for each of its graphs.
+    """
+    function = getattr(context, "_forward_cls", None)
+    number = getattr(function, "_aot_id", None)
+    module = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
+    return None if number is None or module is None else (number, module)
+
+
+class ForwardRecorder:
+    """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
+
+    Attributes:
+        made: called with each forward or inference graph; gives what counts its runs.
+    """
+
+    def __init__(
+        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], Made]
+    ):
+        self.named = named
+        self.canon = canon
+        self.made = made
+        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        """Compile one graph of Dynamo."""
+        frame = Frame(gm, example_inputs, self.named, self.canon)
+        halves = _Halves(self, frame)
+        compiled = torch_private.aot_autograd(
+            fw_compiler=halves.compiler("forward"),
+            bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
+            inference_compiler=halves.compiler("inference"),
+            partition_fn=halves.split,
+        )(gm, example_inputs)
+        return frame.noting(compiled)
+
+    def backward(self, module: torch.fx.GraphModule) -> Converted:
+        """The graph of an AOT backward; of one that was compiled before it is converted now."""
+        known = self._backwards.get(id(module))
+        if known is not None:
+            return known[1]
+        naming = Naming(modules=self.named.modules)
+        converted = convert(
+            module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
+        )
+        return self.note(module, converted)
+
+    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
+        """Keep what an AOT backward is."""
+        self._backwards[id(module)] = (module, converted)
+        return converted
+
+
+class _Halves:
+    """The two halves of what Dynamo compiled at once."""
+
+    def __init__(self, recorder: ForwardRecorder, frame: Frame):
+        self.recorder = recorder
+        self.frame = frame
+        self.backward: torch.fx.GraphModule | None = None
+
+    def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        halves = torch_private.get("default_partition")(joint, *args, **kwargs)
+        self.backward = halves[1]
+        return halves
+
+    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
+        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
+            made = self.recorder.made(self.frame.lowered(gm, kind, "aot"))
+            if self.backward is not None:
+                converted = self.frame.lowered(self.backward, "backward", "aot")
+                self.recorder.note(self.backward, converted)
+            return torch_private.boxed(made.counting(gm.forward))
+
+        return compile

@@ -9,15 +9,21 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ... import torch_private
+from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
+from ...convert.effects import schema
 from ...errors import CaptureError
 from ...graph.model import Arg, Graph, Ref
 from ...ops.levels import Level
+from ...ops.qualified import op_name
+from ...syncs.calls import SyncCall, may_sync_or_copy
 from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
 from ...syncs.model import STARTS
 from ..protocol import Built, Captured
 from ..recording.collector import collector_paused
+from ..recording.mode import Value
+from ..recording.replay import Replay
 from ..recording.unfilled import Unfilled, refuse_unfilled
 from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
 from ..returned import UNKNOWN_TENSOR, Leaf, leaves_of, numbers_are_exact, output_of
@@ -25,7 +31,6 @@ from ..step.named_tensors import NamedTensors
 from ..step.step import Step, output_leaves
 from .recorder import DispatchRecorder
 from .replay import DispatchReplay
-from .sync_calls import note_calls, note_method
 
 _REFUSED = (
     "a region compiled by torch.compile runs inside the target: what it runs would be a hole in a "
@@ -163,3 +168,45 @@ def _refuse(function: Any) -> None:
             "subgraphs"
         )
     raise CaptureError(f"{_REFUSED} ({name})" if name else _REFUSED)
+
+
+def note_calls(
+    seen: RecordedCalls, recorder: DispatchRecorder, replay: Replay, *, backward: bool
+) -> None:
+    """Add what a replayed recorder has to `seen`; then nothing needs the recorder any more.
+
+    Args:
+        seen: where the calls go.
+        recorder, replay: of one step.
+        backward: whether its backward ran apart from the forward.
+    """
+
+    def described(value: Any) -> Any:
+        if type(value) is Value:
+            return replay.meta(value)
+        if type(value) is tuple:
+            return tuple([described(item) for item in value])
+        return replay.canon.constant(value)
+
+    for records, name in (
+        (recorder.forward, "forward" if backward else "inference"),
+        (recorder.backward, "backward"),
+    ):
+        for record in records:
+            op = schema.facts(record.op).name or op_name(record.op)
+            if isinstance(record.op, str):  # `note_method` has it
+                continue
+            if may_sync_or_copy(op):
+                module, source = replay.place(record)
+                kwargs = {key: described(value) for key, value in record.kwargs.items()}
+                result = replay.result(record.output)
+                call = SyncCall(op, described(record.args), kwargs, result)
+                seen.calls.append((call, name, module, source))
+
+
+def note_method(seen: RecordedCalls, recorder: DispatchRecorder, method: str, owner: Any) -> None:
+    """Add the call of a method that is being made, of a tensor or a thread."""
+    recorder.read(method, owner)
+    line = source_lines.current()
+    source = None if line is None else source_lines.from_line(*line)
+    seen.methods.append((method, recorder.module, source))

@@ -16,9 +16,15 @@ from projects import Run
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
 from pytest_torchgraph.audit.judge import Verdict
 from pytest_torchgraph.audit.outcome import AuditOutcome
-from pytest_torchgraph.report.surfaces.annotations import MOST, Annotation, annotations_of
 from pytest_torchgraph.report.surfaces.document import CodePlace
-from pytest_torchgraph.report.surfaces.github import append_summary, summary, text
+from pytest_torchgraph.report.surfaces.github import (
+    MOST,
+    Annotation,
+    annotations_of,
+    append_summary,
+    summary,
+    text,
+)
 from pytest_torchgraph.report.surfaces.workspace import Workspace
 
 Made = Callable[..., AuditOutcome]
