@@ -308,9 +308,6 @@ class FilesDiff:
     releases: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     of_directories: bool = True
 
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.counts or self.unreadable)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GraphDiff:
@@ -334,7 +331,8 @@ class GraphDiff:
     origins: Origins | None = field(default=None, compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.findings or self.files)
+        f = self.files
+        return bool(self.findings or (f and (f.added or f.removed or f.counts or f.unreadable)))
 
     @property
     def added(self) -> tuple[Node, ...]:
