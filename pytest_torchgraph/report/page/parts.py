@@ -20,7 +20,7 @@ Data = dict[str, Any]
 DETAILS = ("message", "captures", "ranks", "differences", "pictures")
 """The keys of a test that are in its part."""
 
-FORMAT = 1
+FORMAT = 2
 """The version of a page's data, which is read again to put pages together."""
 
 _LEVEL = 6
