@@ -12,7 +12,7 @@ from projects import Run
 from pytest_torchgraph.cli.main import main
 from pytest_torchgraph.report.page.html import page as html_of
 from pytest_torchgraph.report.page.merging import read_page
-from pytest_torchgraph.report.page.parts import Parts
+from pytest_torchgraph.report.page.parts import FORMAT, Parts
 from pytest_torchgraph.report.page.run_data import RunData
 from pytest_torchgraph.report.surfaces.document import audit_document
 
@@ -143,14 +143,14 @@ def test_what_is_no_whole_page_is_one_clear_error(
     if what == "no page":
         second.write_text("<html></html>", "utf-8")
     elif what == "another version":
-        second.write_text(text.replace('"format":1', '"format":99'), "utf-8")
+        second.write_text(text.replace(f'"format":{FORMAT}', '"format":99'), "utf-8")
     else:
         second.write_text(text[: text.index("data-part=")], "utf-8")
     out = tmp_path / "all.html"
     assert main(["merge", str(first), str(second), "-o", str(out)]) == 2
     said = {
         "no page": "this is no page of a run, which pytest writes with --torchgraph-report=FILE",
-        "another version": "its format is 99, this version reads 1",
+        "another version": f"its format is 99, this version reads {FORMAT}",
         "cut": "this page is not whole",
     }
     error = capsys.readouterr().err
