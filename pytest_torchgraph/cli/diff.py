@@ -1,4 +1,4 @@
-"""`diff OLD NEW`: print what distinguishes the graphs of two files."""
+"""`diff OLD NEW`: print the difference of two files, or by cause of two directories."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from ..errors import TorchGraphError
 from ..words import format_ranks
 from .documents import add_rank, of_rank, read_any_document
-from .exit_codes import DIFFERENT, SAME
+from .exit_codes import DIFFERENT, SAME, TROUBLE
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
+    from ..api.comparison import Comparison
     from ..graph.diff.causes import Cause
     from ..graph.diff.findings import GraphDiff
     from ..graph.text.parse import Document
@@ -27,21 +28,60 @@ def add_command(commands: Any) -> None:
     Args:
         commands: the subparsers of argparse.
     """
-    parser = commands.add_parser("diff", help="print what distinguishes two files")
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--all", action="store_true", help="every finding in full")
+    parser = commands.add_parser(
+        "diff",
+        help="print what distinguishes two files, or two directories by cause",
+        description="Compare two .tgraph files, or the files of two directories and of those below "
+        "them, by their relative paths, and print each edit once with the files that it is found "
+        "in. Exit codes: 0 if nothing differs, 1 if something does, 2 for trouble.",
+    )
+    parser.add_argument("old", type=Path, help="a file, or a directory")
+    parser.add_argument(
+        "new",
+        type=Path,
+        nargs="?",
+        help="likewise; without it, OLD is a directory that --torchgraph-artifacts wrote, and what "
+        "was stored is compared with what was captured",
+    )
+    parser.add_argument("--all", action="store_true", help="every finding and file in full")
     add_rank(parser)
     add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the difference: of the graphs, or of op counts where one file holds these alone.
+    """Print the difference.
 
     Raises:
-        TorchGraphError: for files with the graphs of other ranks, and for two empty files.
+        TorchGraphError: for files with the graphs of other ranks, for two empty files, and for
+            directories see `api.comparison.compare`.
+        OSError: for a path that does not exist.
     """
+    if options.new is None or options.old.is_dir() or options.new.is_dir():
+        return _directories(options)
+    return _files(options)
+
+
+def _directories(options: argparse.Namespace) -> int:
+    """Print the causes; an unreadable file is trouble, after all others were compared."""
+    from ..api.comparison import compare
+
+    if options.rank is not None:
+        raise TorchGraphError("--rank is of two files, not of directories: leave it out")
+    found = compare(options.old, options.new)
+    if options.format == "json":
+        print_json(_data_of_directories(found))
+    elif options.format == "markdown":
+        print("\n".join(_markdown_of_directories(found)))
+    else:
+        print(found.to_text(limit=None) if options.all else found)
+    if found.unreadable:
+        return TROUBLE
+    return DIFFERENT if found else SAME
+
+
+def _files(options: argparse.Namespace) -> int:
+    """Print the difference of the graphs, or of op counts if one file holds only these."""
     from ..graph.diff.ranks import diff_of_ranks
 
     old = read_any_document(options.old, may_be_missing=True)
@@ -168,3 +208,35 @@ def _ranks(cause: Cause, difference: GraphDiff | None) -> list[int]:
     own = {id(finding) for finding in cause.findings}
     pairs = zip(difference.findings, difference.ranks, strict=True)
     return sorted({rank for finding, ranks in pairs if id(finding) in own for rank in ranks})
+
+
+def _data_of_directories(found: Comparison) -> dict[str, Any]:
+    return {
+        "causes": [cause.to_json() for cause in found.in_words()],
+        "compared": len(found.compared),
+        "changed": list(found.changed),
+        "added": list(found.added),
+        "removed": list(found.removed),
+        "renamed": list(found.renamed),
+        "counts": {file: list(lines) for file, lines in found.counts.items()},
+        "unreadable": dict(found.unreadable),
+        "releases": {file: list(pair) for file, pair in found.releases.items()},
+    }
+
+
+def _markdown_of_directories(found: Comparison) -> list[str]:
+    lines = [f"**{found.heading()}**"]
+    table = markdown_table(found.in_words())
+    lines += ["", *table] if table else []
+    listed = [
+        *(
+            (f"op counts: {'; '.join(map(markdown_code, counts))}", files)
+            for counts, files in found.files_by_counts().items()
+        ),
+        ("added", found.added),
+        ("removed", found.removed),
+        ("other names, strides or devices alone", found.renamed),
+        ("cannot be read", tuple(found.unreadable.values())),
+    ]
+    items = [f"- {word}: {', '.join(map(markdown_code, files))}" for word, files in listed if files]
+    return [*lines, "", *items] if items else lines
