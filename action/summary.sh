@@ -13,7 +13,7 @@ export PYTHONUTF8=1
 text=$("$PYTHON" -m pytest_torchgraph review "$ARTIFACTS" --format=markdown 2>/dev/null)
 status=$?
 if [ -z "$text" ]; then
-    text=$("$PYTHON" -m pytest_torchgraph compare "$ARTIFACTS" --format=markdown)
+    text=$("$PYTHON" -m pytest_torchgraph diff "$ARTIFACTS" --format=markdown)
     status=$?
 fi
 case $status in

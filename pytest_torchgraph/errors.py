@@ -39,7 +39,7 @@ class UnsupportedTorchError(TorchGraphError, ImportError):
 class OutsideRootError(TorchGraphError):
     """A stored file would be written or removed outside pytest's root directory.
 
-    Raised by an update, by `accept` and `review`, and while a baseline is recorded. Links count as
+    Raised by an update, by `review`, and while a baseline is recorded. Links count as
     what they lead to.
 
     Attributes:

@@ -1,9 +1,9 @@
-"""`diff OLD NEW`: print what distinguishes the graphs of two files."""
+"""`diff OLD NEW`: print the difference of two files, or by cause of two directories."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TorchGraphError
 from ..words import format_ranks
 from .documents import add_rank, of_rank, read_any_document
-from .exit_codes import DIFFERENT, SAME
+from .exit_codes import DIFFERENT, SAME, TROUBLE
 from .formats import add_format, markdown_code, markdown_table, print_json
 
 if TYPE_CHECKING:
@@ -25,21 +25,63 @@ def add_command(commands: Any) -> None:
     Args:
         commands: the subparsers of argparse.
     """
-    parser = commands.add_parser("diff", help="print what distinguishes two files")
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--all", action="store_true", help="every finding in full")
+    parser = commands.add_parser(
+        "diff",
+        help="print what distinguishes two files, or two directories by cause",
+        description="Compare two .tgraph files, or the files of two directories and of those below "
+        "them, by their relative paths, and print each edit once with the files that it is found "
+        "in. Exit codes: 0 if nothing differs, 1 if something does, 2 for trouble.",
+    )
+    parser.add_argument("old", type=Path, help="a file, or a directory")
+    parser.add_argument(
+        "new",
+        type=Path,
+        nargs="?",
+        help="likewise; without it, OLD is a directory that --torchgraph-artifacts wrote, and what "
+        "was stored is compared with what was captured",
+    )
+    parser.add_argument("--all", action="store_true", help="every finding and file in full")
     add_rank(parser)
     add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the difference: of the graphs, or of op counts where one file holds these alone.
+    """Print the difference.
 
     Raises:
-        TorchGraphError: for files with the graphs of other ranks, and for two empty files.
+        TorchGraphError: for files with the graphs of other ranks, for two empty files, and for
+            directories see `api.differences.diff`.
+        OSError: for a path that does not exist.
     """
+    if options.new is None or options.old.is_dir() or options.new.is_dir():
+        return _directories(options)
+    return _files(options)
+
+
+def _directories(options: argparse.Namespace) -> int:
+    """Print the findings; an unreadable file is trouble, after all others were compared."""
+    from ..api.differences import diff
+
+    if options.rank is not None:
+        raise TorchGraphError("--rank is of two files, not of directories: leave it out")
+    try:
+        found = diff(options.old, options.new)
+    except TypeError as error:
+        raise TorchGraphError(str(error)) from None
+    if options.format == "json":
+        print_json(_data_of_directories(found))
+    elif options.format == "markdown":
+        print("\n".join(_markdown_of_directories(found)))
+    else:
+        print(f"{found.heading()}\n{found.to_text(limit=None)}" if options.all else found)
+    if found.files is not None and found.files.unreadable:
+        return TROUBLE
+    return DIFFERENT if found else SAME
+
+
+def _files(options: argparse.Namespace) -> int:
+    """Print the difference of the graphs, or of op counts if one file holds only these."""
     from ..graph.diff.joining import of_ranks
     from ..graph.diff.programs import diff_programs
 
@@ -132,3 +174,32 @@ def _markdown(difference: GraphDiff | None) -> list[str]:
         return []
     noun = "rank" if difference.parts else "file"
     return [f"**{difference.heading()}**", "", *markdown_table(difference.findings, noun)]
+
+
+def _data_of_directories(found: GraphDiff) -> dict[str, Any]:
+    data = found.to_json()
+    files = {**data["files"], "compared": len(data["files"]["compared"])}
+    return {"causes": data["findings"], **files}
+
+
+def _markdown_of_directories(found: GraphDiff) -> list[str]:
+    lines = [f"**{found.heading()}**"]
+    table = markdown_table(found.findings)
+    lines += ["", *table] if table else []
+    files = found.files
+    assert files is not None
+    by_counts: dict[tuple[str, ...], list[str]] = {}
+    for file, counts in files.counts.items():
+        by_counts.setdefault(counts, []).append(file)
+    listed: list[tuple[str, Iterable[str]]] = [
+        *(
+            (f"op counts: {'; '.join(map(markdown_code, counts))}", names)
+            for counts, names in by_counts.items()
+        ),
+        ("added", files.added),
+        ("removed", files.removed),
+        ("other names, strides or devices alone", files.renamed),
+        ("cannot be read", files.unreadable.values()),
+    ]
+    items = [f"- {word}: {', '.join(map(markdown_code, names))}" for word, names in listed if names]
+    return [*lines, "", *items] if items else lines

@@ -1,14 +1,11 @@
 """`python -m pytest_torchgraph`: read, compare and draw stored graphs.
 
-    show FILE              print the graphs; as git's textconv
-    diff OLD NEW           print the difference; as git's difftool
-    compare OLD NEW        the same over all files of two directories, by cause
-    review [DIR]           go through the graphs that differ, by cause, and accept them
-    accept --from=DIR      the same without asking
-    merge PAGES -o FILE    put the pages of several runs together
-    audit merge            put together what CI shards recorded with --torchgraph-audit
-    render FILE OUT        draw the graphs, or with --against=OLD the difference
-    export FILE [NEW]      write graphs for model-explorer, of two files with what corresponds
+    show FILE                print the graphs; as git's textconv
+    diff OLD NEW             print the difference of two files or directories; as git's difftool
+    review [DIR]             go through the graphs that differ, by cause, and store them
+    render FILE OUT          draw the graphs, or with --against=OLD the difference
+    export FILE [NEW]        write graphs for model-explorer, of two files with what corresponds
+    merge FILE... -o OUT     put together the pages, or the audit baselines, of several runs
 
 None imports torch but `show --cost` and `--heat=flops` of render and export, because the formulas
 are torch's.
@@ -27,11 +24,11 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TorchGraphError
-from . import accept, audit, compare, diff, export, merge, render, review, show
+from . import diff, export, merge, render, review, show
 from .exit_codes import SAME, TROUBLE
 from .formats import printable
 
-COMMANDS = (show, diff, compare, review, accept, render, export, merge, audit)
+COMMANDS = (show, diff, review, render, export, merge)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with code 2 for arguments that argparse refuses, 0 after `--help`.
     """
-    options = _parser().parse_args(arguments)
+    words = _today(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -66,6 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return TROUBLE
     return code
+
+
+def _today(words: Sequence[str]) -> Sequence[str]:
+    """Translate the commands of release 0.2, which stay for one release."""
+    match list(words):
+        case ["compare", *rest]:
+            return ["diff", *rest]
+        case ["accept", *rest]:  # a directory was given as --from=DIR or --from DIR
+            rest = [word for word in rest if word != "--from"]
+            ours = [word for word in rest if not word.startswith("--from=")]
+            theirs = [word.removeprefix("--from=") for word in rest if word.startswith("--from=")]
+            return ["review", "--accept", *ours, *theirs]
+        case ["audit", "merge", output, *shards]:
+            return ["merge", *shards, "-o", output]
+    return words
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,11 +1,14 @@
-"""`merge`: one page of the pages that the shards of a CI run wrote."""
+"""`merge`: put together the pages, or the audit baselines, of the shards of a CI run."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import TorchGraphError
+from ..words import counted
 from .exit_codes import SAME
 
 
@@ -17,35 +20,60 @@ def add_command(commands: Any) -> None:
     """
     parser = commands.add_parser(
         "merge",
-        help="put the pages of several runs together",
+        help="put together the pages, or the audit baselines, of several runs",
         description="Write one page with the tests of several pages, which pytest wrote with "
         "--torchgraph-report=FILE: the shards of a CI run, or runs on several releases of torch. "
         "The same edit in several of them is one cause. A test that is in several pages is there "
-        "as often, named by its page.",
+        "as often, named by its page. Or write one baseline of several, which pytest "
+        "--torchgraph-audit=record wrote: OUT is then the baseline that all runs began with, or "
+        "does not exist if they had none.",
     )
-    parser.add_argument("pages", metavar="PAGE", type=Path, nargs="+", help="what a run wrote")
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="what a run wrote")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, required=True, help="the page to write"
+        "-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge the pages.
+    """Merge the files.
 
     Raises:
-        TorchGraphError: for a file that is no page of this version; nothing is written.
-        OSError: where a file cannot be read or written.
+        TorchGraphError: for a file that is neither a page nor a baseline of this version, for a
+            mixture, and if the result cannot be written; nothing is written.
+        OSError: for a file that cannot be read.
     """
+    pages = [_is_page(path) for path in options.files]
+    if len({*pages}) > 1:
+        raise TorchGraphError("pages and audit baselines are merged apart: give files of one kind")
+    merge = _merge_pages if pages[0] else _merge_baselines
+    print(f"{options.output}: {merge(options.files, options.output)}")
+    return SAME
+
+
+def _is_page(path: Path) -> bool:
+    """Return True unless a file begins as JSON; `read_page` says what is wrong with another one."""
+    with path.open("rb") as file:
+        return not file.read(80).lstrip().startswith(b"{")
+
+
+def _merge_pages(pages: Sequence[Path], output: Path) -> str:
     from ..report.page.html import page
     from ..report.page.merging import merged
     from ..report.page.run_data import RED
     from ..snapshot.files import write_text
-    from ..words import counted
 
-    data, parts = merged(options.pages)
-    write_text(options.output, page(data, parts.texts))
+    data, parts = merged(pages)
+    write_text(output, page(data, parts.texts))
     red = sum(test["outcome"] in RED for test in data["tests"])
-    tests = counted(len(data["tests"]), "test")
-    print(f"{options.output}: {tests} of {counted(len(options.pages), 'page')}, {red} failed")
-    return SAME
+    return f"{counted(len(data['tests']), 'test')} of {counted(len(pages), 'page')}, {red} failed"
+
+
+def _merge_baselines(shards: Sequence[Path], output: Path) -> str:
+    from ..audit.baseline import merge, read, to_text
+    from ..snapshot.files import write_text
+
+    base = read(output) if output.exists() else None
+    merged = merge([read(path) for path in shards], base)
+    write_text(output, to_text(merged))
+    return counted(sum(len(section.tests) for section in merged.values()), "test")

@@ -2,7 +2,7 @@
 
 How data flow, from the top down:
 
-    Graph, or GraphDiff        drawn by `whole`, `program`, `surplus`, `breaks`, or `difference`
+    Graph, or GraphDiff        drawn by `whole`, `program`, `surplus`, or `difference`
       FoldedGraph              the nodes that are drawn; parameters, getitem folded (layout.fold)
         Overlay                two of these as one, of a difference alone (overlay)
       Drawable, Edge           on a Canvas; each with a Look and a Paint (layout.canvas, look)
@@ -11,14 +11,14 @@ How data flow, from the top down:
       Drawing                  DOT, and the Element that each `id` stands for (drawing)
     SVG, PNG, PDF, DOT         by the program `dot` or pygraphviz (output.rendering)
 
-`whole.to_dot` and `difference.diff_to_dot` decide what is drawn; `program.to_dot` draws all graphs
-of a step, what ran eagerly among the compiled ones, `breaks.to_dot` a capture cut by graph breaks,
-`surplus.to_dot` ops that should not be there. `to_file.render` draws and raises where it cannot;
-`output.rendering.draw` does the same for a test that has failed already, and so neither raises nor
-hangs. Nothing is imported before it is used: most test runs draw nothing. `model_explorer` writes
-graphs for a viewer that draws them itself.
+`whole.to_dot` and `difference.diff_to_dot` decide what is drawn; `program.drawing` draws all graphs
+of a step, what ran eagerly among the compiled ones, `program.drawing_of_breaks` a capture cut by
+graph breaks, `surplus.drawing` ops that should not be there. `to_file.render` draws and raises
+where it cannot; `output.rendering.draw` does the same for a test that has failed already, and so
+neither raises nor hangs. Nothing is imported before it is used: most test runs draw nothing.
+`model_explorer` writes graphs for a viewer that draws them itself.
 
-For a page that holds drawings, each of the five modules has `drawing(..., prefix="")`, which gives
+For a page that holds drawings, each of the four modules has `drawing(..., prefix="")`, which gives
 a `Drawing`: the DOT and, in `elements`, the meaning of each box and cluster of the SVG. `draw` its
 `digraph` into a file and put the SVG into the page as it is.
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..graph.diff.findings import Change, GraphDiff
 from ..graph.model import Graph
+from ..words import counted
 from .drawing import Drawing
 from .layout.canvas import Canvas
 from .layout.drawables import Drawable, Edge, Look
 from .layout.placed_graph import MAX_RETURNED
-from .layout.scene import Element, Scene, graph_cluster, module_cluster, plural
+from .layout.scene import Element, Scene, graph_cluster, module_cluster
 from .layout.sides import OnlySide
 from .look import labels
 from .look.change_labels import change_lines, source_line
@@ -210,7 +211,7 @@ def _whole_graph(scene: Scene, graph: Graph | None, overlay: Overlay) -> None:
     border, fill = CHANGE_PAINTS[kind]
     calls = sum(graph.op_counts.values())
     key = scene.add_box(
-        [f"{SIGNS[kind]} {about[0]}", plural(calls, "op"), *about[1:]],
+        [f"{SIGNS[kind]} {about[0]}", counted(calls, "op"), *about[1:]],
         (),
         " ",
         ("group", kind),

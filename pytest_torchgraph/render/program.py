@@ -1,4 +1,4 @@
-"""The drawing of a whole step: its graphs in the order in which they ran, the breaks between.
+"""The drawings of a step and of graph breaks: the graphs as they ran, the breaks between.
 
 What ran eagerly has a frame of its own kind, and the graph break before it says why it is in no
 compiled graph. A value that another graph made is an edge from there.
@@ -6,30 +6,33 @@ compiled graph. A value that another graph made is an edge from there.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import zip_longest
 
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
+from ..words import counted
 from .drawing import Drawing
 from .layout.canvas import EDGE_STYLES, Canvas
 from .layout.drawables import Edge
 from .layout.placed_graph import PlacedGraph, add_graph
-from .layout.scene import Element, Scene, Segment, plural
+from .layout.scene import Element, Scene, Segment
 from .look import labels
 from .look.change_marks import BREAK_SIGN, CHANGE_PAINTS
 from .look.heat import Heat, HeatFigure
 from .whole import category_look, category_paint, legend
-
-if TYPE_CHECKING:
-    import graphviz
 
 Part = Graph | GraphBreak
 """A part of a step: a graph, or the break between two."""
 
 MAX_BOXES = 240
 """How many boxes the drawing of a step has at most, ports, breaks and the legend not counted."""
+MAX_BOXES_OF_BREAKS = 120
+"""The same of a drawing of graph breaks, which has the forward alone."""
+_FORWARD_ID = re.compile(r"[^ !/][^ /]*/[^ /]*")
+"""A compile id such as "0/1"; a backward's is "0/1 backward", an unknown one begins with "!"."""
 WIDTH = 72
 """Characters in a line of a break's box, to which its reason is wrapped."""
 MAX_WIDTH = 80
@@ -44,41 +47,67 @@ NEIGHBOURS = 2
 """How many operands, and how many users, of the ends of a graph get boxes while there is room."""
 
 
-def to_dot(graphs: Sequence[Graph], *, heat: HeatFigure | None = None) -> graphviz.Digraph:
+def drawing(
+    graphs: Sequence[Graph], *, heat: HeatFigure | None = None, prefix: str = ""
+) -> Drawing:
     """Draw the graphs of a capture's `program` as one.
 
     Args:
         graphs: the graphs, in the order in which they ran.
         heat: colours show what ops cost, as often as their graph ran, in place of their categories.
-
-    Raises:
-        CaptureError, ValueError: for a heat, see `Graph.to_dot`.
-    """
-    return drawing(graphs, heat=heat).digraph
-
-
-def drawing(
-    graphs: Sequence[Graph], *, heat: HeatFigure | None = None, prefix: str = ""
-) -> Drawing:
-    """The same as `to_dot`, with the meaning of each element of the SVG.
-
-    Args:
-        graphs, heat: as in `to_dot`.
         prefix: the beginning of every `id`, for a page that holds several drawings.
 
     Raises:
         CaptureError, ValueError: for a heat, see `Graph.to_dot`.
     """
     eager = sum(graph.eager for graph in graphs)
-    title = f"{plural(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
+    title = f"{counted(len(graphs), 'graph')} of one step: {len(graphs) - eager} compiled"
     found = None if heat is None else Heat.of(graphs, heat, times_run=True)
     scene = Scene("program", [f"{title}, {eager} eager" if eager else title], prefix, found)
-    canvas = draw_parts(scene, with_causes(graphs), MAX_BOXES)
+    canvas = _draw_parts(scene, _with_causes(graphs), MAX_BOXES)
     legend(canvas)
     return Drawing.of(scene)
 
 
-def with_causes(graphs: Iterable[Graph]) -> list[Part]:
+def drawing_of_breaks(
+    graphs: Sequence[Graph],
+    breaks: Sequence[GraphBreak],
+    executions: Iterable[str] = (),
+    program: Sequence[Graph] = (),
+    prefix: str = "",
+) -> Drawing:
+    """Draw the forward graphs of a capture in the order in which they ran, the breaks between.
+
+    Each break has the user's line and the reason. What compiled code returned to the interpreter,
+    and what it took over after the break, is always to be seen. Of a graph that was compiled
+    several times the first is drawn. What ran eagerly in the forward follows its break.
+
+    Args:
+        graphs: forward graphs, in the order in which they were compiled.
+        breaks: breaks, in the order in which they were met.
+        executions: the compile ids of what ran. If the forward graphs are not as many, graphs and
+            breaks are assumed to alternate, and the drawing says so.
+        program: all graphs of the step, in order; the eager ones among them are drawn.
+        prefix: the beginning of every `id`, for a page that holds several drawings.
+    """
+    title = [f"{counted(len(breaks), 'graph break')}, {counted(len(graphs), 'graph')}"]
+    if eager := sum(graph.eager and graph.kind != "backward" for graph in program):
+        title[0] += f", {eager} eager"
+    compile_ids = [each for each in executions if _FORWARD_ID.fullmatch(each)]
+    if len(compile_ids) == len(graphs):
+        order, left_out = _by_id(graphs, breaks, compile_ids)
+        if left_out:
+            title.append(f"not drawn: {counted(left_out, 'graph')}, compiled again")
+    else:
+        pairs = zip_longest(graphs, breaks)
+        order = [part for pair in pairs for part in pair if part is not None]
+        title.append("which graph ended at which break is not known: they are in their order")
+    scene = Scene("breaks", title, prefix)
+    _draw_parts(scene, _with_eager(order, program), MAX_BOXES_OF_BREAKS)
+    return Drawing.of(scene)
+
+
+def _with_causes(graphs: Iterable[Graph]) -> list[Part]:
     """The graphs, and before an eager one the break that it is behind, where that is known.
 
     Eager graphs behind one another that have one cause are behind it once.
@@ -86,21 +115,69 @@ def with_causes(graphs: Iterable[Graph]) -> list[Part]:
     parts: list[Part] = []
     latest = None
     for graph in graphs:
-        if graph.cause is not None and place_of(graph.cause) != latest:
+        if graph.cause is not None and _place_of(graph.cause) != latest:
             parts.append(graph.cause)
-        latest = place_of(graph.cause)
+        latest = _place_of(graph.cause)
         parts.append(graph)
     return parts
 
 
-def place_of(part: Part | None) -> tuple[str, int, str] | None:
+def _place_of(part: Part | None) -> tuple[str, int, str] | None:
     """The file, line and kind of a break, which tell breaks apart; None for all else."""
     if part is None or isinstance(part, Graph):
         return None
     return part.file, part.line, part.kind
 
 
-def draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
+def _with_eager(order: Sequence[Part], program: Sequence[Graph]) -> list[Part]:
+    """The order with the eager graphs of the forward: each behind its cause, else behind its graph.
+
+    Args:
+        order: compiled graphs and breaks.
+        program: all graphs, in the order in which they ran.
+    """
+    parts = list(order)
+    latest = -1
+    for graph in program:
+        if not graph.eager:
+            latest = next((n for n, part in enumerate(parts) if part is graph), latest)
+        elif graph.kind != "backward":
+            place = _place_of(graph.cause)
+            known = [n for n, part in enumerate(parts) if place and _place_of(part) == place]
+            latest = max([latest, *known[:1]])
+            latest += 1
+            parts.insert(latest, graph)
+    return parts
+
+
+def _frame(compile_id: str) -> int:
+    """The number of the frame in a compile id such as "0/1"; -1 where it is none."""
+    frame = compile_id.partition("/")[0]
+    return int(frame) if frame.isdecimal() else -1
+
+
+def _by_id(
+    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], compile_ids: Sequence[str]
+) -> tuple[list[Part], int]:
+    """Graphs and breaks by their frames, and how many graphs are left out.
+
+    The graph of a frame stands before the break that ended it; only the first of each frame stays.
+    """
+    parts: list[tuple[tuple[int, int], Part]] = []
+    frames: set[str] = set()
+    left_out = 0
+    for graph, compile_id in zip(graphs, compile_ids, strict=True):
+        frame = compile_id.rpartition("/")[0]
+        if frame in frames:
+            left_out += 1
+            continue
+        frames.add(frame)
+        parts.append(((_frame(compile_id), 0), graph))
+    parts += [((_frame(each.compile_id), 1), each) for each in breaks]
+    return [part for _, part in sorted(parts, key=lambda part: part[0])], left_out
+
+
+def _draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
     """Draw graphs and breaks below each other, and what flows between them.
 
     What a graph begins and ends with is always to be seen.
@@ -127,7 +204,7 @@ def draw_parts(scene: Scene, parts: Sequence[Part], limit: int) -> Canvas:
 
 def _segment(graph: Graph, number: int) -> Segment:
     """The cluster of a graph; `number` tells graphs apart."""
-    nodes = plural(len(graph.nodes), "node")
+    nodes = counted(len(graph.nodes), "node")
     if graph.eager:
         return Segment("eager", f"{labels.eager_label(graph)}, {nodes}", str(number))
     return Segment("graph", f"{graph.name}: {nodes}", str(number))
@@ -197,7 +274,7 @@ class _Breaks:
                     self._tie(before, starts[:1], "order")
                 before = self._keys(_ends(self.placed[number]))
             else:
-                count = numbers.setdefault(place_of(part), len(numbers) + 1)
+                count = numbers.setdefault(_place_of(part), len(numbers) + 1)
                 key = self._box(part, count)
                 self._tie(before, [key])
                 before = [key]

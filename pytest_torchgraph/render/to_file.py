@@ -64,7 +64,7 @@ def _digraph(
     if isinstance(what, Graph):
         return to_dot(what, heat=heat)
     if isinstance(what, Sequence):
-        return program.to_dot(what, heat=heat)
+        return program.drawing(what, heat=heat).digraph
     if heat is not None:
         raise ValueError(f"heat={heat!r} colours graphs, and this is none: leave it out")
     if not isinstance(what, GraphDiff):

@@ -102,10 +102,12 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
     from ..graph.failures import UnexpectedOps
 
     if isinstance(failure, UnexpectedBreaks):
-        from ..render import breaks
+        from ..render.program import drawing_of_breaks
 
-        drawn = tuple(each for each in failure.capture.program if each.kind != "backward")
-        return "graph breaks", drawn, breaks.drawing(failure.capture)
+        of = failure.capture
+        drawn = tuple(graph for graph in of.program if graph.kind != "backward")
+        drawing = drawing_of_breaks(of.forwards, of.breaks, of.executions, of.program)
+        return "graph breaks", drawn, drawing
     assert isinstance(failure, UnexpectedOps)
     from ..render import surplus
 

@@ -118,11 +118,17 @@ def test_the_command_merges_files(tmp_path: Path, capsys: pytest.CaptureFixture[
         paths.append(tmp_path / f"{name}.json")
         paths[-1].write_text(to_text({"2.13": ReleaseSection({name: Entry(1)})}))
     whole = tmp_path / "audit.json"
-    assert main(["audit", "merge", str(whole), *map(str, paths)]) == 0
+    assert main(["merge", *map(str, paths), "-o", str(whole)]) == 0
     assert whole.read_text() == to_text({"2.13": ReleaseSection({"a": Entry(1), "b": Entry(1)})})
     assert capsys.readouterr().out == f"{whole}: 2 tests\n"
-    assert main(["audit", "merge", str(whole), str(tmp_path / "no.json")]) == 2
-    assert "there is no baseline" in capsys.readouterr().err
+    assert main(["merge", str(tmp_path / "no.json"), "-o", str(whole)]) == 2
+    assert "no.json" in capsys.readouterr().err
+    (tmp_path / "page.html").write_text("<!doctype html>")
+    assert main(["merge", str(paths[0]), str(tmp_path / "page.html"), "-o", str(whole)]) == 2
+    assert "give files of one kind" in capsys.readouterr().err
+    alias = tmp_path / "alias.json"
+    assert main(["audit", "merge", str(alias), *map(str, paths)]) == 0
+    assert alias.read_text() == whole.read_text()
 
 
 WRITTEN = '{"torchgraph-audit": 2, "torch": {"2.13": {"functions": {}, "tests": {"a": %s}}}}'

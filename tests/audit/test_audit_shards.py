@@ -80,7 +80,7 @@ def test_shards_make_the_file_of_the_whole_run(pytester: pytest.Pytester, suite:
         path.unlink()
         if base is not None:
             path.write_bytes(base)
-        assert main(["audit", "merge", FILE, *(f"{name}.json" for name in shards)]) == 0
+        assert main(["merge", *(f"{name}.json" for name in shards), "-o", FILE]) == 0
         assert path.read_bytes() == whole
 
 

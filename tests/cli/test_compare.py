@@ -1,4 +1,4 @@
-"""`python -m pytest_torchgraph compare`, and the forms in which it and `diff` print."""
+"""`python -m pytest_torchgraph diff` of directories, and the forms in which it prints."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run(*words: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
 def test_compare_prints_each_cause_once(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("compare", "old", "new", code=1, capsys=capsys).splitlines() == [
+    assert run("diff", "old", "new", code=1, capsys=capsys).splitlines() == [
         "2 of 2 files differ by 1 cause",
         "~ aten.relu -> aten.tanh in fc  (2 places, 2 files)",
         "    before  %fc/relu = aten.relu.default(%x) : f32[2, 4]",
         "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "    in a.tgraph, sub/b.tgraph",
     ]
-    same = run("compare", "old", "equal", code=0, capsys=capsys)
+    same = run("diff", "old", "equal", code=0, capsys=capsys)
     assert same == "no difference in 2 files\n"
 
 
@@ -58,10 +58,10 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
     directories: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("new/a.tgraph").write_text("what\n")
-    told = run("compare", "old", "new", code=2, capsys=capsys)
+    told = run("diff", "old", "new", code=2, capsys=capsys)
     assert "! new/a.tgraph:1:1: " in told
     assert "aten.relu -> aten.tanh" in told
-    data = json.loads(run("compare", "old", "new", "--format=json", code=2, capsys=capsys))
+    data = json.loads(run("diff", "old", "new", "--format=json", code=2, capsys=capsys))
     assert "new/a.tgraph:1:1" in data["unreadable"]["a.tgraph"]
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_compared_is_trouble(
     directories: Path, words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x").mkdir()
-    assert main(("compare", *words)) == 2
+    assert main(("diff", *words)) == 2
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("pytest_torchgraph: ")
@@ -91,7 +91,7 @@ def test_json_of_compare_has_everything(
     Path("new/c.tgraph").write_text(OLD)
     Path("old/d.tgraph").write_text(COUNTS)
     Path("new/d.tgraph").write_text(NEW)
-    data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))
+    data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
     assert data["version"] == 1
     (cause,) = data["causes"]
     assert cause.pop("cost")["saved_bytes"] == 0
@@ -119,7 +119,7 @@ def test_markdown_is_a_table_that_no_name_can_break(
     Path("old/a|`b`.tgraph").write_text(OLD)
     Path("new/a|`b`.tgraph").write_text(NEW)
     Path("new/c.tgraph").write_text(OLD)
-    told = run("compare", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    told = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
     assert told == [
         "**3 of 3 files differ by 1 cause; 1 file added**",
         "",
@@ -138,17 +138,17 @@ def test_what_an_edit_costs_is_summed_over_its_files(
     for name in ("a", "sub/b"):
         saving = NEW.replace("}\n", "  save %fc/tanh\n}\n")
         Path(f"new/{name}.tgraph").write_text(saving)
-    told = run("compare", "old", "new", code=1, capsys=capsys).splitlines()
+    told = run("diff", "old", "new", code=1, capsys=capsys).splitlines()
     assert told[4].startswith("    costs   ")
     assert told[4].endswith("+64 B saved in all")
     told = run("diff", "old/a.tgraph", "new/a.tgraph", code=1, capsys=capsys).splitlines()
     assert told[4].endswith("+32 B saved")
-    data = json.loads(run("compare", "old", "new", "--format=json", code=1, capsys=capsys))
+    data = json.loads(run("diff", "old", "new", "--format=json", code=1, capsys=capsys))
     assert data["causes"][0]["cost"]["saved_bytes"] == 64
     pair = ("diff", "old/a.tgraph", "new/a.tgraph", "--format=json")
     data = json.loads(run(*pair, code=1, capsys=capsys))
     assert data["findings"][0]["cost"]["saved_bytes"] == 32
-    table = run("compare", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
+    table = run("diff", "old", "new", "--format=markdown", code=1, capsys=capsys).splitlines()
     assert table[2:4] == ["| change | where | places | cost | files |", "|---|---|---:|---|---|"]
     assert table[4].split(" | ")[3].endswith("+64 B saved")
 
@@ -158,7 +158,7 @@ def test_a_name_that_is_not_utf_8_can_be_printed(
 ) -> None:
     name = os.fsdecode(b"\xff.tgraph")
     Path("old", name).write_text(OLD)
-    told = run("compare", "old", "new", code=1, capsys=capsys)
+    told = run("diff", "old", "new", code=1, capsys=capsys)
     assert "- removed: \\xff.tgraph" in told.encode("utf-8").decode("utf-8")
 
 
@@ -169,10 +169,10 @@ def test_long_lists_are_cut_unless_all_is_asked_for(
         op = f"op{k}"
         Path(f"old/{k}.tgraph").write_text(OLD)
         Path(f"new/{k}.tgraph").write_text(OLD.replace("relu", op))
-    told = run("compare", "old", "new", code=1, capsys=capsys)
+    told = run("diff", "old", "new", code=1, capsys=capsys)
     assert told.splitlines()[0] == "14 of 14 files differ by 13 causes"
     assert told.splitlines()[-1] == "... and 3 more causes in 3 files"
-    told = run("compare", "old", "new", "--all", code=1, capsys=capsys)
+    told = run("diff", "old", "new", "--all", code=1, capsys=capsys)
     assert told.count("before") == 13
 
 
@@ -206,7 +206,7 @@ def test_diff_of_counts_has_the_same_forms(
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("--help",), ("compare", "--help"), ("diff", "--help")):
+    for words in (("--help",), ("review", "--help"), ("diff", "--help")):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 0

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_torchgraph.graph import Graph, Node, Ref, TensorMeta
 from pytest_torchgraph.graph.graph_break import GraphBreak
-from pytest_torchgraph.render import breaks, program, surplus, whole
+from pytest_torchgraph.render import program, surplus, whole
+from pytest_torchgraph.render.drawing import Drawing
 from pytest_torchgraph.render.layout.scene import Element
 
 META = TensorMeta("float32", (2,))
@@ -50,6 +51,12 @@ class Capture:
         return (*self.forwards[:1], *self.eager, *self.forwards[1:])
 
 
+def of_breaks(capture: Capture, prefix: str = "") -> Drawing:
+    return program.drawing_of_breaks(
+        capture.forwards, capture.breaks, capture.executions, capture.program, prefix
+    )
+
+
 def chain(name: str, *ops: str, module: str = "") -> Graph:
     nodes = [Node("x", "placeholder", "input", result=META)]
     for number, op in enumerate(ops):
@@ -71,7 +78,7 @@ def cut(*compile_ids: str, break_ids: tuple[str, ...] = ("0/0",)) -> Any:
 
 
 def test_a_break_stands_between_the_graphs_that_it_separates(look):
-    seen = look(breaks.to_dot(cut("0/0", "1/0")))
+    seen = look(of_breaks(cut("0/0", "1/0")).digraph)
 
     (shown,) = (text for text in seen.boxes if text.startswith(SIGN))
     assert shown.splitlines() == [
@@ -92,7 +99,7 @@ def test_a_break_stands_between_the_graphs_that_it_separates(look):
 
 
 def test_a_second_break_before_anything_was_compiled_follows_the_first(look):
-    seen = look(breaks.to_dot(cut("0/0", "2/0", break_ids=("0/0", "1/0"))))
+    seen = look(of_breaks(cut("0/0", "2/0", break_ids=("0/0", "1/0"))).digraph)
 
     assert seen.has_edge("return", f"{SIGN} graph break 1")
     assert seen.has_edge(f"{SIGN} graph break 1", f"{SIGN} graph break 2")
@@ -100,22 +107,22 @@ def test_a_second_break_before_anything_was_compiled_follows_the_first(look):
 
 
 def test_a_graph_that_was_compiled_again_is_not_taken_for_what_comes_behind(look):
-    seen = look(breaks.to_dot(cut("0/0", "0/1")))
+    seen = look(of_breaks(cut("0/0", "0/1")).digraph)
 
     assert any("aten.sin" in text for text in seen.boxes)
     assert not any("aten.cos" in text for text in seen.boxes)
-    assert "not drawn: 1 graph, compiled again" in breaks.to_dot(cut("0/0", "0/1")).source
+    assert "not drawn: 1 graph, compiled again" in of_breaks(cut("0/0", "0/1")).digraph.source
 
 
 def test_an_unknown_order_is_said(look):
-    source = breaks.to_dot(cut()).source
+    source = of_breaks(cut()).digraph.source
 
     assert "which graph ended at which break is not known" in source
-    assert "which graph" not in breaks.to_dot(cut("0/0", "1/0")).source
+    assert "which graph" not in of_breaks(cut("0/0", "1/0")).digraph.source
 
 
 def test_where_nothing_was_compiled_the_break_is_all_there_is(look):
-    seen = look(breaks.to_dot(Capture((), (graph_break(3, "0/0"),))))  # type: ignore[arg-type]
+    seen = look(of_breaks(Capture((), (graph_break(3, "0/0"),))).digraph)  # type: ignore[arg-type]
 
     assert [text.splitlines()[1] for text in seen.boxes] == ["model.py:3 in forward"]
 
@@ -125,7 +132,7 @@ def test_large_graphs_are_folded_but_for_what_is_next_to_the_break(look):
     capture = cut("0/0", "1/0")
     capture.forwards = (chain("forward_0", *ops), chain("forward_1", *ops))
 
-    seen = look(breaks.to_dot(capture))
+    seen = look(of_breaks(capture).digraph)
 
     assert seen.count < 150
     assert seen.has_edge("aten.op799", "return")
@@ -135,7 +142,7 @@ def test_large_graphs_are_folded_but_for_what_is_next_to_the_break(look):
 
 
 def test_a_break_is_an_element_of_the_picture():
-    picture = breaks.drawing(cut("0/0", "1/0"), prefix="p-")
+    picture = of_breaks(cut("0/0", "1/0"), prefix="p-")
 
     (found,) = ((key, e) for key, e in picture.elements.items() if e.kind == "break")
     assert found[0].startswith("p-box-")
@@ -146,7 +153,7 @@ def test_the_hint_and_all_of_a_long_reason_are_in_the_tooltip(look):
     capture = cut("0/0", "1/0")
     capture.breaks = (replace(BREAK, reason="word " * 200 + "end"),)
 
-    box = look(breaks.to_dot(capture)).box(SIGN)
+    box = look(of_breaks(capture).digraph).box(SIGN)
 
     assert box["label"].count("\\n") < 12
     assert "end" in box["tooltip"]
@@ -179,13 +186,13 @@ def test_what_ran_eagerly_stands_behind_its_break_in_a_frame_of_its_own(look):
         eager(1, "exp", kind="backward", cause=cause),
     )
 
-    seen = look(breaks.to_dot(capture))
+    seen = look(of_breaks(capture).digraph)
 
     heights = top(seen, "aten.sin", f"{SIGN} graph break 1", "aten.neg", "aten.cos")
     assert heights == sorted(heights)
     assert "aten.neg" in seen.clusters["eager_0: eager, ran 3 times, 3 nodes"]
     assert not any("aten.exp" in text for text in seen.boxes), "of the backward"
-    assert "1 graph break, 2 graphs, 1 eager" in breaks.to_dot(capture).source
+    assert "1 graph break, 2 graphs, 1 eager" in of_breaks(capture).digraph.source
 
 
 def step() -> list[Graph]:
@@ -201,7 +208,7 @@ def step() -> list[Graph]:
 
 
 def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
-    seen = look(program.to_dot(step()))
+    seen = look(program.drawing(step()).digraph)
 
     ops = ("aten.sin", "aten.neg", "aten.exp", "aten.cos", "aten.log", "aten.tan")
     assert top(seen, *ops) == sorted(top(seen, *ops))
@@ -212,7 +219,7 @@ def test_a_step_is_drawn_as_one_program_with_the_breaks_between(look):
     kind = BREAK.kind
     assert [f"{SIGN} graph break 1: {kind}", "model.py:10 in forward"] in shown
     assert [f"{SIGN} graph break 2: {kind}", "model.py:20 in forward"] in shown
-    assert "6 graphs of one step: 2 compiled, 4 eager" in program.to_dot(step()).source
+    assert "6 graphs of one step: 2 compiled, 4 eager" in program.drawing(step()).digraph.source
 
 
 def test_a_break_is_drawn_once_before_the_eager_graphs_that_it_is_the_cause_of():
@@ -223,7 +230,7 @@ def test_a_break_is_drawn_once_before_the_eager_graphs_that_it_is_the_cause_of()
 
 
 def test_a_value_that_another_graph_made_is_an_edge_from_there(look):
-    seen = look(program.to_dot(step()))
+    seen = look(program.drawing(step()).digraph)
 
     assert seen.has_edge("aten.sin", "forward_0:n0")
     assert seen.has_edge("aten.neg", "eager_0:n0")
@@ -242,7 +249,7 @@ def test_a_large_step_is_folded_but_for_the_ends_of_its_graphs(look):
     many = [f"op{i}" for i in range(300)]
     graphs = [chain("forward_0", *many), eager(0, *many, of="forward_0:n299"), chain("f", *many)]
 
-    seen = look(program.to_dot(graphs))
+    seen = look(program.drawing(graphs).digraph)
 
     assert seen.count < 300
     assert seen.has_edge("aten.op299", "return")
@@ -261,7 +268,7 @@ def test_one_eager_graph_says_what_it_is():
 def test_surplus_ops_are_marked_among_their_neighbours(look):
     graph = chain("forward", *(f"op{i}" for i in range(50)))
 
-    seen = look(surplus.to_dot([graph], [graph["n20"]], "aten.op20: expected 0, found 1"))
+    seen = look(surplus.drawing([graph], [graph["n20"]], "aten.op20: expected 0, found 1").digraph)
 
     assert seen.box("! aten.op20")["color"] == RED
     assert seen.has_edge("aten.op19", "! aten.op20")
@@ -272,7 +279,9 @@ def test_surplus_ops_are_marked_among_their_neighbours(look):
 def test_the_title_says_what_is_wrong_and_how_many_there_are():
     graph = chain("forward", "sin", "clone", "clone")
 
-    source = surplus.to_dot([graph], graph.find("aten.clone"), "aten.clone: expected 0").source
+    source = surplus.drawing(
+        [graph], graph.find("aten.clone"), "aten.clone: expected 0"
+    ).digraph.source
 
     assert "aten.clone: expected 0" in source
     assert "! 2 ops in 1 graph" in source
@@ -281,7 +290,7 @@ def test_the_title_says_what_is_wrong_and_how_many_there_are():
 def test_graphs_without_surplus_ops_are_left_out(look):
     one, other = chain("forward", "sin"), chain("backward", "clone")
 
-    seen = look(surplus.to_dot([one, other], [other["n0"]]))
+    seen = look(surplus.drawing([one, other], [other["n0"]]).digraph)
 
     assert "backward (forward)" in seen.clusters
     assert not any("aten.sin" in text for text in seen.boxes)
@@ -292,7 +301,7 @@ def test_a_surplus_op_in_a_body_is_marked(look):
     call = Node("call", "call_function", "higher_order.wrap")
     graph = Graph((call,), name="forward", subgraphs=(body,))
 
-    seen = look(surplus.to_dot([graph], [body["n0"]]))
+    seen = look(surplus.drawing([graph], [body["n0"]]).digraph)
 
     assert "! aten.clone" in seen.boxes
 
@@ -300,7 +309,7 @@ def test_a_surplus_op_in_a_body_is_marked(look):
 def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(look):
     graph = chain("forward", *(["clone", "sin"] * 600))
 
-    digraph = surplus.to_dot([graph], graph.find("aten.clone"))
+    digraph = surplus.drawing([graph], graph.find("aten.clone")).digraph
 
     seen = look(digraph)
     assert seen.count <= 250
@@ -311,7 +320,7 @@ def test_more_surplus_ops_than_there_is_room_for_are_counted_in_their_groups(loo
 
 @pytest.mark.parametrize("graphs", [[], [chain("forward", "sin")]])
 def test_nothing_surplus_gives_an_empty_drawing_that_says_so(look, graphs):
-    digraph = surplus.to_dot(graphs, [])
+    digraph = surplus.drawing(graphs, []).digraph
 
     assert look(digraph).count == 0
     assert "! 0 ops in 0 graphs" in digraph.source

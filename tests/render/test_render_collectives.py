@@ -7,7 +7,7 @@ import pytest
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph import Node, Ref
 from pytest_torchgraph.render.look.op_categories import op_category
-from pytest_torchgraph.render.surplus import to_dot as surplus_dot
+from pytest_torchgraph.render.surplus import drawing as surplus_drawing
 from pytest_torchgraph.render.whole import to_dot
 
 TEXT = """torchgraph 1
@@ -124,7 +124,9 @@ def test_what_inductor_orders_later_is_not_said_to_overlap(look):
 def test_a_collective_too_many_has_its_group(look):
     subject = Graph.from_text(TEXT)
     (box,) = [
-        text for text in look(surplus_dot([subject], [subject["gather"]])).boxes if "!" in text
+        text
+        for text in look(surplus_drawing([subject], [subject["gather"]]).digraph).boxes
+        if "!" in text
     ]
     assert "all_gather_into_tensor" in box
     assert "over dp, 256 B" in box.split("\n")

@@ -107,7 +107,7 @@ def test_a_step_counts_graphs_as_often_as_they_ran(look):
     again = Graph.from_text(STEP.to_text())
     again = replace(again, name="eager_0", level="dispatch", eager=True, runs=3)
 
-    drawn = program.to_dot([STEP, again], heat="flops")
+    drawn = program.drawing([STEP, again], heat="flops").digraph
     seen = look(drawn)
 
     assert "share of all floating-point operations, 86.2 kFLOP" in drawn.source

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pytest_torchgraph.graph import Graph, Node, Ref, Source, TensorMeta
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.graph_break import GraphBreak
-from pytest_torchgraph.render import breaks, difference, surplus, whole
+from pytest_torchgraph.render import difference, surplus, whole
 from pytest_torchgraph.render.drawing import Drawing
 from pytest_torchgraph.render.output.rendering import draw
+from pytest_torchgraph.render.program import drawing_of_breaks
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
@@ -76,7 +77,7 @@ def edited(one: Graph) -> Graph:
 
 def of_breaks(text: str) -> Drawing:
     found = GraphBreak(text, text, text, text, 1, text, text, (), text, "0/0")
-    return breaks.drawing_of([graph(text), graph(text)], [found], ["0/0", "1/0"])
+    return drawing_of_breaks([graph(text), graph(text)], [found], ["0/0", "1/0"])
 
 
 PICTURES = {

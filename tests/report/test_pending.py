@@ -79,8 +79,8 @@ def test_what_an_update_would_store_is_left_and_nothing_else(
     result.stdout.fnmatch_lines(["review:  python -m pytest_torchgraph review out"])
     result.stdout.fnmatch_lines(["review:      python -m pytest_torchgraph review out"])
 
-    assert main(["accept", "--from=out", "--test=test_a.py::test_unreadable"]) == 0
-    assert main(["accept", "--from=out"]) == 1
+    assert main(["review", "--accept", "out", "--test=test_a.py::test_unreadable"]) == 0
+    assert main(["review", "--accept", "out"]) == 1
     accepted = files(pytester)
     for name in ("equal", "the_same_again[x]", "unreadable"):
         (home / f"test_{name}.tgraph").unlink()
@@ -119,7 +119,7 @@ def test_without_artifacts_it_is_left_in_the_cache_until_the_test_passes(
         stored.relative_to(pytester.path).as_posix(): None
     }
     project("-p", "no:cacheprovider", OP="relu")
-    assert main(["accept", "--from", str(cache)]) == 0
+    assert main(["review", "--accept", str(cache)]) == 0
     project().assert_outcomes(passed=1)
     assert not left(cache)
 
@@ -163,14 +163,14 @@ def test_with_releases_the_file_of_the_running_one_is_written_or_removed(
         run("--torchgraph-artifacts=out", RELEASE="2.15.0", OP=op).assert_outcomes(failed=1)
         assert left(pytester.path / "out")["test_x"]["target"] == own
         before = files(pytester)
-        assert main(["accept", "--from=out"]) == 0
+        assert main(["review", "--accept", "out"]) == 0
         assert files(pytester).keys() == expected
         assert files(pytester)[base] == before[base]
         run("--torchgraph-artifacts=out", RELEASE="2.15.0", OP=op).assert_outcomes(passed=1)
         assert not left(pytester.path / "out")
     run("--torchgraph-artifacts=out", RELEASE="2.14.0", OP="tanh").assert_outcomes(failed=1)
     capsys.readouterr()
-    assert main(["accept", "--from=out"]) == 1
+    assert main(["review", "--accept", "out"]) == 1
     assert "is not in torchgraph_releases" in capsys.readouterr().out
 
 
@@ -182,7 +182,7 @@ def test_each_process_of_torchrun_leaves_its_own(
     for process in processes:
         project("--torchgraph-artifacts=out", **process).assert_outcomes(failed=1)
     before = stored.read_bytes()
-    assert main(["accept", "--from=out"]) == 0
+    assert main(["review", "--accept", "out"]) == 0
     assert len(files(pytester)) == 3
     assert stored.read_bytes() == before
     for process in processes:

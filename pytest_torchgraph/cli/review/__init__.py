@@ -1,9 +1,7 @@
 """`review [DIR]`: go through the graphs that tests captured and that differ from the stored ones.
 
-What runs left in a directory, with its causes and their numbers, is read in `waiting`; `accepting`
-writes stored files and undoes it; `listing` prints the causes. In a terminal `session` knows what
-the keys do, `view` makes the lines of the screen, of texts that `details` has, and `terminal` is
-curses.
+`waiting` reads what runs left in a directory, with its causes and their numbers; `accepting` writes
+stored files; `listing` prints the causes, and `prompt` asks about them in a terminal.
 """
 
 from __future__ import annotations
@@ -32,9 +30,10 @@ def add_command(commands: Any) -> None:
         help="go through the graphs that differ, by cause, and accept them",
         description="Go through the graphs that tests captured and that are not stored: each cause "
         "once, with what it costs and where it is. Accepting one writes the stored files that "
-        "--torchgraph-update would have written, without running a test. What was not accepted "
-        "waits for the next review. Exit codes: 0 if nothing waits any more, 1 if something does, "
-        "2 for trouble.",
+        "--torchgraph-update would have written, without running a test. A file is written only if "
+        "it still is the one that was compared, and only if all of its causes are accepted. In no "
+        "terminal the causes are listed. Exit codes: 0 if nothing waits any more, 1 if something "
+        "does, 2 for trouble; with --accept 0 if all that was chosen is stored, else 2.",
     )
     parser.add_argument(
         "directories",
@@ -45,68 +44,89 @@ def add_command(commands: Any) -> None:
         "several; without it, what the last runs here left in pytest's cache",
     )
     parser.add_argument("--list", action="store_true", help="print the causes and their numbers")
-    add_root(parser)
-    add_format(parser)
-    parser.set_defaults(run=run)
-
-
-def add_root(parser: argparse.ArgumentParser) -> None:
-    """Declare `--root`."""
+    parser.add_argument("--accept", action="store_true", help="store the graphs without asking")
+    parser.add_argument(
+        "--cause",
+        metavar="N",
+        type=_numbers,
+        action="extend",
+        help="only this one, by its number in the list; several as 2,3",
+    )
+    parser.add_argument(
+        "--test",
+        metavar="ID",
+        action="append",
+        help="with --accept: only this test, or those of this file or directory; can be repeated",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --accept: say what would be written"
+    )
     parser.add_argument(
         "--root",
         type=Path,
         help="pytest's root directory in this checkout (default: the nearest directory, from here "
         "upwards, that has most of the test files)",
     )
+    add_format(parser)
+    parser.set_defaults(run=run)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of a cause, and no list as 2,3"
+        ) from None
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the causes, or go through them in the terminal.
+    """Print the causes, ask about them in the terminal, or store their graphs.
 
     Raises:
-        TorchGraphError: where nothing can be reviewed.
+        TorchGraphError: if nothing can be reviewed, and for a cause or a test that is not there.
         OSError: for a directory that is not there.
     """
     from .listing import data, listing, markdown, waits
     from .waiting import find_directories, read_waiting
 
+    if (options.test or options.dry_run) and not options.accept:
+        raise TorchGraphError("--test and --dry-run choose what --accept stores: give it as well")
+    if options.accept and (options.list or options.format != "text"):
+        raise TorchGraphError("--accept prints no list: leave out --list and --format")
     waiting = read_waiting(*find_directories(options.directories), root=options.root)
-    if options.format == "json":
+    waiting = waiting.choose(options.cause, options.test)
+    if options.accept:
+        stored = _store(waiting, dry_run=options.dry_run)
+        if not options.dry_run:
+            return SAME if stored else TROUBLE
+    elif options.format == "json":
         print_json(data(waiting))
     elif options.format == "markdown":
         print("\n".join(map(printable, markdown(waiting))))
-    elif options.list:
-        print("\n".join(map(printable, listing(waiting))))
-    elif waits(waiting.states()):
-        _go_through(waiting)
+    elif not options.list and waits(waiting.states()) and _in_terminal():
+        from .prompt import ask
+
+        ask(waiting)
     else:
-        lines = listing(waiting)
-        print("\n".join(map(printable, lines if waiting.unreadable else [next(lines)])))
+        print("\n".join(map(printable, listing(waiting))))
     if waiting.unreadable:
         return TROUBLE
     return DIFFERENT if waits(waiting.states()) else SAME
 
 
-def _go_through(waiting: Waiting) -> None:
-    from .listing import accept_command, heading
-    from .session import Session
+def _in_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
-    instead = (
-        f"`python -m pytest_torchgraph review --list {waiting.directory}` prints the causes, and "
-        f"`{accept_command(waiting, '--cause=N')}` accepts one"
-    )
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise TorchGraphError(f"review needs a terminal: {instead}")
-    try:
-        from .terminal import TerminalError, show
-    except ImportError as error:  # Python on Windows has no curses
-        raise TorchGraphError(f"review needs curses ({error}): {instead}") from None
-    session = Session(waiting)
-    try:
-        show(session)
-    except TerminalError as error:
-        raise TorchGraphError(f"{error}: {instead}") from None
-    print(session.summary())
-    print(heading(waiting, waiting.states()))
-    for problem in waiting.unreadable:
-        print(printable(f"! {problem}"))
+
+def _store(waiting: Waiting, *, dry_run: bool) -> bool:
+    """Store the chosen graphs; return True if all of them are stored, now or before."""
+    from .accepting import accept, outcome
+
+    accepted = accept(waiting, waiting.chosen, waiting.numbers, dry_run=dry_run)
+    problems = [*waiting.unreadable, *(why for _, why in accepted.outside)]
+    lines = [*outcome(accepted, dry_run=dry_run), *(f"! {problem}" for problem in problems)]
+    if not lines:
+        lines = ["nothing to write: all of it is stored already"]
+    print("\n".join(map(printable, lines)))
+    return not (problems or accepted.held or accepted.refused)

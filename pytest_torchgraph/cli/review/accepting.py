@@ -2,62 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...errors import OutsideRootError, TorchGraphError
 from ...snapshot.files import read_text, remove_file, write_text
-from ...snapshot.pending import digest
 from .waiting import Update, Waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A stored file that was written or removed.
-
-    Attributes:
-        path: the file.
-        before: its text before; None where there was none.
-        after: its text now; None where it was removed.
-        root: the directory in which it must be.
-    """
-
-    path: Path
-    before: str | None
-    after: str | None
-    root: Path
-
-    @property
-    def how(self) -> str:
-        """As the summary of an update calls it."""
-        if self.before is None:
-            return "created"
-        return "removed" if self.after is None else "updated"
-
-    def undo(self) -> None:
-        """Put the file back, if it still is what was written.
-
-        Raises:
-            TorchGraphError: if it is not, or cannot be written.
-        """
-        if digest(read_text(self.path)) != digest(self.after):
-            raise TorchGraphError(f"{self.path} has changed meanwhile, and stays as it is")
-        self._write(self.before)
-
-    def make(self) -> None:
-        """Write or remove the file.
-
-        Raises:
-            TorchGraphError: if that is not possible.
-        """
-        self._write(self.after)
-
-    def _write(self, text: str | None) -> None:
-        if text is None:
-            remove_file(self.path, root=self.root)
-        else:
-            write_text(self.path, text, root=self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +15,13 @@ class Accepted:
     """What came of accepting causes.
 
     Attributes:
-        written: the stored files that were written, or would be.
+        written: the updates that were made, or would be: "created", "updated" or "removed".
         held: the updates that wait for another cause, with the numbers of all such.
         refused: the updates that cannot be made or could not be written, with the reason.
         outside: those whose file leads outside the root directory, with the reason.
     """
 
-    written: tuple[tuple[Update, Written], ...]
+    written: tuple[tuple[Update, str], ...]
     held: tuple[tuple[Update, tuple[int, ...]], ...]
     refused: tuple[tuple[Update, str], ...]
     outside: tuple[tuple[Update, str], ...] = ()
@@ -93,7 +43,7 @@ def accept(
             None for all.
         dry_run: whether nothing is written.
     """
-    written: list[tuple[Update, Written]] = []
+    written: list[tuple[Update, str]] = []
     held: list[tuple[Update, tuple[int, ...]]] = []
     refused: list[tuple[Update, str]] = []
     outside: list[tuple[Update, str]] = []
@@ -109,11 +59,10 @@ def accept(
             held.append((update, tuple(sorted(others))))
         else:
             try:
-                before = read_text(update.path)
-                done = Written(update.path, before, update.saved.text, update.root)
+                how = _how(update)
                 if not dry_run:
-                    done.make()
-                written.append((update, done))
+                    _make(update)
+                written.append((update, how))
             except OutsideRootError as error:  # a link was made since the updates were read
                 outside.append((update, str(error)))
             except TorchGraphError as error:
@@ -121,12 +70,29 @@ def accept(
     return Accepted(tuple(written), tuple(held), tuple(refused), tuple(outside))
 
 
-def undo(written: Sequence[Written]) -> list[str]:
-    """Put files back; why some of them stay as they are."""
-    problems = []
-    for each in written:
-        try:
-            each.undo()
-        except TorchGraphError as error:
-            problems.append(str(error))
-    return problems
+def _how(update: Update) -> str:
+    if update.saved.text is None:
+        return "removed"
+    return "created" if read_text(update.path) is None else "updated"
+
+
+def _make(update: Update) -> None:
+    if update.saved.text is None:
+        remove_file(update.path, root=update.root)
+    else:
+        write_text(update.path, update.saved.text, root=update.root)
+
+
+def outcome(accepted: Accepted, *, dry_run: bool = False) -> Iterator[str]:
+    """Describe each update that was made, is held or was refused, one line each."""
+    for update, written in accepted.written:
+        how = f"would be {written}" if dry_run else written
+        yield f"{how}  {update.target}: {update.difference.headline}"
+    for update, others in accepted.held:
+        numbers = ", ".join(map(str, others))
+        yield (
+            f"waits  {update.target}: it has cause {numbers} as well, and is written whole: accept "
+            "that too, or take that edit out of the code and run the tests again"
+        )
+    for update, why in accepted.refused:
+        yield f"refused  {update.said(why)}"

@@ -1,4 +1,4 @@
-"""The causes of what waits, printed: with the numbers that `accept --cause` takes."""
+"""The causes of what waits, with the numbers that `--cause` takes: as text, Markdown, JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...words import counted
 from ..formats import markdown_code, markdown_table
 from .waiting import NumberedCause, State, Waiting
 
-ACCEPT = "python -m pytest_torchgraph accept"
+ACCEPT = "python -m pytest_torchgraph review --accept"
 
 
 def listing(waiting: Waiting) -> Iterator[str]:
@@ -26,7 +26,7 @@ def listing(waiting: Waiting) -> Iterator[str]:
         yield from (f"   {line}" for line in rest)
         if note := notes(waiting, cause, states):
             yield f"       {note}"
-    for update in waiting.updates:
+    for update in waiting.chosen:
         state, why = states[update.target]
         if state == "refused":
             yield f"!  {update.said(why)}"
@@ -67,6 +67,7 @@ def data(waiting: Waiting) -> dict[str, Any]:
                 "waiting": [name for name in cause.words.files if states[name][0] != "stored"],
             }
             for cause in waiting.causes
+            if waiting.numbers is None or cause.number in waiting.numbers
         ],
         "updates": [
             {
@@ -77,7 +78,7 @@ def data(waiting: Waiting) -> dict[str, Any]:
                 "why": states[update.target][1],
                 "causes": sorted(waiting.causes_by_target[update.target]),
             }
-            for update in waiting.updates
+            for update in waiting.chosen
         ],
         "unreadable": list(waiting.unreadable),
     }
@@ -122,15 +123,15 @@ def waits(states: dict[str, tuple[State, str]]) -> bool:
 
 
 def open_causes(waiting: Waiting, states: dict[str, tuple[State, str]]) -> list[NumberedCause]:
-    """The causes of which not everything is stored."""
+    """Return the chosen causes that have a file which is not stored yet."""
     return [
         cause
         for cause in waiting.causes
+        if waiting.numbers is None or cause.number in waiting.numbers
         if any(states[update.target][0] != "stored" for update in cause.updates)
     ]
 
 
 def accept_command(waiting: Waiting, *options: str) -> str:
-    """The command that accepts without asking."""
-    sources = [f"--from={directory}" for directory in waiting.directories]
-    return f"{ACCEPT} {shlex.join([*sources, *options])}"
+    """Return the command that stores without asking."""
+    return f"{ACCEPT} {shlex.join([*map(str, waiting.directories), *options])}"

@@ -85,7 +85,7 @@ class NumberedCause:
     """A cause of what waits.
 
     Attributes:
-        number: by which `accept --cause` knows it, from 1; the same as long as no run leaves other
+        number: by which `review --cause` knows it, from 1; the same as long as no run leaves other
             updates in the directory, whatever was accepted.
         words: the cause; its files are the stored files.
         items: what it was joined of, see `joined`.
@@ -106,11 +106,15 @@ class Waiting:
         directories: the directories.
         updates: the updates, by stored file.
         unreadable: why a file that a run left there cannot be used, one line for each.
+        numbers: the causes that were chosen; `None` for all.
+        files: the stored files of the chosen causes and tests; `None` for all.
     """
 
     directories: tuple[Path, ...]
     updates: tuple[Update, ...]
     unreadable: tuple[str, ...] = ()
+    numbers: frozenset[int] | None = None
+    files: frozenset[str] | None = None
 
     @property
     def directory(self) -> str:
@@ -145,9 +149,55 @@ class Waiting:
                 found.setdefault(update.target, set()).add(cause.number)
         return {target: frozenset(numbers) for target, numbers in found.items()}
 
+    @property
+    def chosen(self) -> tuple[Update, ...]:
+        """The updates of the chosen stored files."""
+        return tuple(u for u in self.updates if self.files is None or u.target in self.files)
+
     def states(self) -> dict[str, tuple[State, str]]:
-        """What has become of each update, by stored file."""
-        return {update.target: update.state() for update in self.updates}
+        """What has become of each chosen update, by stored file."""
+        return {update.target: update.state() for update in self.chosen}
+
+    def choose(self, causes: Sequence[int] | None, tests: Sequence[str] | None) -> Waiting:
+        """Keep the stored files that have one of the causes and are of one of the tests.
+
+        Args:
+            causes: the numbers of causes; `None` for all.
+            tests: ids of tests, test files or directories; `None` for all.
+
+        Raises:
+            TorchGraphError: for a number or a test without updates, and if no file has both.
+        """
+        if (causes is None and tests is None) or (self.unreadable and not self.updates):
+            return self
+        targets = {update.target for update in self.updates}
+        if causes is not None:
+            known = {cause.number: cause for cause in self.causes}
+            for number in causes:
+                if number not in known:
+                    raise TorchGraphError(
+                        f"there is no cause {number}: {self.directory} has 1 to {len(known)}, see "
+                        f"`python -m pytest_torchgraph review --list {self.directory}`"
+                    )
+            targets &= {name for number in causes for name in known[number].words.files}
+        if tests is not None:
+            found: set[str] = set()
+            for test in tests:
+                of_test = {u.target for u in self.updates if _is_of(u.saved.test, test)}
+                if not of_test:
+                    raise TorchGraphError(f"{self.directory} has nothing of a test {test}")
+                found |= of_test
+            targets &= found
+        if not targets:
+            raise TorchGraphError("no stored file has such a cause and is of such a test")
+        numbers = None if causes is None else frozenset(causes)
+        return replace(self, numbers=numbers, files=frozenset(targets))
+
+
+def _is_of(nodeid: str, test: str) -> bool:
+    """Return True if a test has this id, or is in the file or directory of this name."""
+    test = test.rstrip("/")
+    return nodeid == test or nodeid.startswith((f"{test}::", f"{test}/", f"{test}["))
 
 
 def find_directories(given: Sequence[Path]) -> tuple[Path, ...]:
@@ -262,7 +312,7 @@ def _why_none(directories: Sequence[Path]) -> str:
     if any(file for each in directories for file in each.rglob("*.received.tgraph")):
         return (
             f"{directory} has texts of graphs and no *{PENDING_SUFFIX}: an older release of "
-            "pytest-torchgraph wrote it. Run the tests again with this one; `compare` shows the "
+            "pytest-torchgraph wrote it. Run the tests again with this one; `diff` shows the "
             "causes all the same"
         )
     return (

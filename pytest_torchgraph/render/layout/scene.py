@@ -135,11 +135,6 @@ def graph_cluster(graph: Graph, number: int, before: int | None = None) -> Clust
     return (Segment("graph", f"{graph.name}{kind}", str(number)),)
 
 
-def plural(count: int, noun: str) -> str:
-    """A number of things, in words: `1 graph`, `2 graphs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def css_classes(names: Iterable[str]) -> str:
     """The `class` attribute of an SVG element: each name in lower case behind `tg-`."""
     return " ".join(f"tg-{re.sub('[^a-z]+', '-', name.lower())}" for name in names)

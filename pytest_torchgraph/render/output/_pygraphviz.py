@@ -1,4 +1,4 @@
-"""Draws one DOT file with pygraphviz, in a process of its own: `IN OUT FORMAT`.
+"""Draws one DOT file with pygraphviz, with the arguments of `dot`: `-TFORMAT -o OUT IN`.
 
 Graphviz is a C library with global state that has been seen to crash and to run for hours. In its
 own process it can be stopped, and cannot take a test run with it.
@@ -13,12 +13,12 @@ from pathlib import Path
 
 def main(arguments: Sequence[str]) -> int:
     """Draw file `IN` into file `OUT`."""
-    source, picture, kind = arguments
+    kind, _, picture, source = arguments
     import pygraphviz
 
     graph = pygraphviz.AGraph(string=Path(source).read_text("utf-8"), encoding="UTF-8")
     # Not `draw(picture)`: it opens the file in a way that Python before 3.11.3 cannot.
-    Path(picture).write_bytes(graph.draw(format=kind, prog="dot"))
+    Path(picture).write_bytes(graph.draw(format=kind.removeprefix("-T"), prog="dot"))
     return 0
 
 

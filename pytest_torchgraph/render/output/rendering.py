@@ -11,7 +11,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -132,11 +131,11 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
         if kind == "dot":
             os.replace(text, path)
             return None, problems
-        for renderer, command in _renderers(problems):
+        for renderer, command, missing in _renderers():
             picture = directory / f"{renderer}.{kind}"
-            problem = run(
-                command(text, picture, kind), directory, timeout, _environment()
-            ) or _flaw(picture, kind)
+            words = [*command, f"-T{kind}", "-o", str(picture), str(text)]
+            problem = missing if not command else run(words, directory, timeout, _environment())
+            problem = problem or _flaw(picture, kind)
             if not problem:
                 if kind == "svg":
                     from .style import add_dark
@@ -149,21 +148,17 @@ def write(source: str, path: Path, kind: str, timeout: float) -> tuple[Renderer 
     return None, problems
 
 
-def _renderers(
-    problems: list[str],
-) -> Iterator[tuple[Renderer, Callable[[Path, Path, str], list[str]]]]:
-    """The renderers that are installed, with their command lines; `problems` gets the others."""
-    executable = shutil.which("dot")
-    if executable is None:
-        problems.append("dot: not found on the PATH")
-    else:
-        dot = str(Path(executable).absolute())
-        yield "dot", lambda text, picture, kind: [dot, f"-T{kind}", "-o", str(picture), str(text)]
-    if not _has_pygraphviz():
-        problems.append("pygraphviz: not installed")
-    else:
-        start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
-        yield "pygraphviz", lambda text, picture, kind: [*start, str(text), str(picture), kind]
+def _renderers() -> tuple[tuple[Renderer, list[str], str], ...]:
+    """Return each renderer with the start of its command line, or with the reason for none.
+
+    All of them take the arguments of `dot`.
+    """
+    dot = shutil.which("dot")
+    start = [sys.executable, "-m", f"{__package__}._pygraphviz"]
+    return (
+        ("dot", [str(Path(dot).absolute())] if dot else [], "not found on the PATH"),
+        ("pygraphviz", start if _has_pygraphviz() else [], "not installed"),
+    )
 
 
 def _has_pygraphviz() -> bool:

@@ -1,4 +1,4 @@
-"""`accept --from=DIR` and `review --list`: without a terminal, without running a test."""
+"""`review --accept` and `review --list`: without a terminal, without running a test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_accepting_one_cause_of_three_in_40_files_changes_nothing_else(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     before = left.stored()
-    told = run("accept", f"--from={left.directory}", f"--cause={SECOND}", code=1)
+    told = run("review", "--accept", str(left.directory), f"--cause={SECOND}", code=2)
     new = {f"{HOME}/test_other[{k}][last].tgraph": None for k in range(2)}
     assert left.stored() == {**before, **{name: updated[name] for name in new}}
     assert told.splitlines() == [
@@ -54,21 +54,21 @@ def test_a_file_with_two_causes_is_written_once_both_are_accepted(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
     causes = [f"--cause={FIRST},{SECOND}", f"--cause={COUNTS}"]
-    run("accept", f"--from={left.directory}", *causes, code=0)
+    run("review", "--accept", str(left.directory), *causes, code=0)
     assert left.stored() == {k: v for k, v in updated.items() if "test_new" not in k}
 
 
 def test_what_is_stored_are_the_bytes_of_an_update(
     left: Left, updated: dict[str, bytes], run: Output
 ) -> None:
-    told = run("accept", f"--from={left.directory}", code=0)
+    told = run("review", "--accept", str(left.directory), code=0)
     assert left.stored() == updated
     assert told.count("updated  ") == 40
     assert f"created  {HOME}/test_new.tgraph: no graph is stored" in told
     folded = updated[f"{HOME}/test_net[35].tgraph"]
     assert b"each layer.* {" in folded
     assert b"detail ops" in updated[f"{HOME}/test_net[33].tgraph"]
-    told = run("accept", f"--from={left.directory}", code=0)
+    told = run("review", "--accept", str(left.directory), code=0)
     assert told == "nothing to write: all of it is stored already\n"
 
 
@@ -79,9 +79,9 @@ def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
 
     before = numbers()
     assert [len(before[k]) for k in (FIRST, SECOND, COUNTS, NEW)] == [37, 4, 1, 1]
-    run("accept", f"--from={left.directory}", f"--cause={FIRST}", code=1)
+    run("review", "--accept", str(left.directory), f"--cause={FIRST}", code=2)
     assert [len(numbers()[k]) for k in (FIRST, SECOND, COUNTS, NEW)] == [2, 4, 1, 1]
-    run("accept", f"--from={left.directory}", f"--cause={NEW}", code=0)
+    run("review", "--accept", str(left.directory), f"--cause={NEW}", code=0)
     listed = run("review", left.directory, "--list", code=1)
     assert listed.startswith(
         "3 causes in 5 stored graphs; 36 other graphs accepted already\n  1  ~ aten.g"
@@ -89,7 +89,7 @@ def test_numbers_stay_whatever_is_accepted(left: Left, run: Output) -> None:
     assert "(2 places, 2 files)\n" in listed.splitlines(keepends=True)[1]
     assert "35 of 37 files accepted already; 2 files also have cause 2" in listed
     assert "test_net[0].tgraph" not in listed
-    run("accept", f"--from={left.directory}", code=0)
+    run("review", "--accept", str(left.directory), code=0)
     assert run("review", left.directory, "--list", code=0).startswith("nothing waits")
     assert run("review", left.directory, code=0).startswith("nothing waits")
 
@@ -106,7 +106,7 @@ def test_the_causes_are_listed_with_their_numbers(left: Left, run: Output) -> No
         "0 -> 1  (1 place, 1 file)",
         "  4  ! no graph is stored for this comparison yet  (1 place, 1 file)",
     ]
-    assert f"accept --from={left.directory} --cause=N" in listed
+    assert f"review --accept {left.directory} --cause=N" in listed
     table = run("review", "--format=markdown", left.directory, code=1)
     assert "| 2 | `~ aten.log -> aten.abs` |" in table
 
@@ -127,14 +127,14 @@ def test_a_test_is_named_by_its_id(
     files: set[str],
 ) -> None:
     before = left.stored()
-    run("accept", f"--from={left.directory}", f"--test={test}", code=0)
+    run("review", "--accept", str(left.directory), f"--test={test}", code=0)
     stored = {name: updated[name] for name in (f"{HOME}/{each}.tgraph" for each in files)}
     assert left.stored() == {**before, **stored}
 
 
 def test_a_dry_run_writes_nothing(left: Left, run: Output) -> None:
     before = left.stored()
-    told = run("accept", f"--from={left.directory}", "--cause=4", "--dry-run", code=0)
+    told = run("review", "--accept", str(left.directory), "--cause=4", "--dry-run", code=1)
     assert told.startswith(f"would be created  {HOME}/test_new.tgraph: ")
     assert left.stored() == before
 
@@ -153,7 +153,7 @@ def test_what_means_nothing_is_trouble(
     left: Left, run: Output, options: list[str], problem: str
 ) -> None:
     before = left.stored()
-    told = run("accept", f"--from={left.directory}", *options, code=2)
+    told = run("review", "--accept", str(left.directory), *options, code=2)
     assert fnmatch(told.strip(), f"pytest_torchgraph: {problem}")
     assert left.stored() == before
 
@@ -162,7 +162,7 @@ def test_a_number_that_is_none_is_said_to_be_none(
     left: Left, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main(["accept", f"--from={left.directory}", "--cause=1,two"])
+        main(["review", "--accept", str(left.directory), "--cause=1,two"])
     assert "'1,two' is no number of a cause, and no list as 2,3" in capsys.readouterr().err
 
 
@@ -174,7 +174,7 @@ def test_a_stored_file_that_has_changed_since_is_refused(
     appeared = left.root / HOME / "test_new.tgraph"
     appeared.write_text(edited.read_text())
     before = left.stored()
-    told = run("accept", f"--from={left.directory}", "--cause=2", "--cause=4", code=1)
+    told = run("review", "--accept", str(left.directory), "--cause=2", "--cause=4", code=2)
     assert changed(before, left.stored()) == {f"{HOME}/test_other[1][last].tgraph"}
     for name in ("test_other[0][last]", "test_new"):
         assert (
@@ -187,14 +187,14 @@ def test_a_stored_file_that_has_changed_since_is_refused(
 def test_line_ends_of_windows_are_no_change(left: Left, run: Output) -> None:
     stored = left.root / HOME / "test_other[0][last].tgraph"
     stored.write_bytes(stored.read_bytes().replace(b"\n", b"\r\n"))
-    run("accept", f"--from={left.directory}", "--test=test_a.py::test_other[0]", code=0)
+    run("review", "--accept", str(left.directory), "--test=test_a.py::test_other[0]", code=0)
     assert b"aten.abs" in stored.read_bytes()
 
 
 def test_a_test_file_that_is_gone_is_refused(left: Left, run: Output) -> None:
     before = left.stored()
     (left.root / "test_a.py").unlink()
-    told = run("accept", f"--from={left.directory}", code=1)
+    told = run("review", "--accept", str(left.directory), code=2)
     assert told.count("there is no test_a.py any more") == 41
     assert left.stored() == before
 
@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_written_is_refused_and_the_others_are_written(
 ) -> None:
     path = left.root / HOME / "test_new.tgraph"
     path.mkdir()
-    told = run("accept", f"--from={left.directory}", code=1)
+    told = run("review", "--accept", str(left.directory), code=2)
     assert told.count("updated  ") == 40
     assert f"refused  {HOME}/test_new.tgraph: cannot read the stored graph" in told
 
@@ -220,7 +220,7 @@ def test_shards_are_read_together(left: Left, run: Output) -> None:
     assert "41 stored graphs" in run("review", "--list", left.directory, code=1)
     data = json.loads(again.read_text())
     again.write_text(json.dumps({**data, "text": data["text"].replace("abs", "neg")}))
-    told = run("accept", f"--from={left.directory}", "--cause=4", code=1)
+    told = run("review", "--accept", str(left.directory), "--cause=4", code=2)
     assert told.startswith(f"refused  {HOME}/test_new.tgraph: ")
     assert "have different graphs for it" in told
     assert not (left.root / HOME / "test_new.tgraph").exists()
@@ -233,9 +233,9 @@ def test_the_directories_of_shards_may_be_named_each(left: Left, run: Output) ->
     for k, file in enumerate(sorted(left.directory.glob("*.update.json"))):
         file.rename((one, other)[k % 2] / file.name)
     assert "41 stored graphs" in (listed := run("review", "--list", one, other, code=1))
-    assert f"accept --from={one} --from={other} --cause=N" in listed
+    assert f"review --accept {one} {other} --cause=N" in listed
     assert "41 stored graphs" in run("review", "--list", one, other, left.directory, code=1)
-    run("accept", f"--from={one}", f"--from={other}", code=0)
+    run("review", "--accept", one, other, code=0)
     assert run("review", "--list", one, other, code=0).startswith("nothing waits")
 
 
@@ -254,21 +254,21 @@ def test_the_root_is_found_from_below_or_named(
 ) -> None:
     (left.root / "docs").mkdir()
     monkeypatch.chdir(left.root / "docs")
-    run("accept", f"--from={left.directory}", "--cause=4", code=0)
+    run("review", "--accept", str(left.directory), "--cause=4", code=0)
     assert (left.root / HOME / "test_new.tgraph").exists()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    told = run("accept", f"--from={left.directory}", code=2)
+    told = run("review", "--accept", str(left.directory), code=2)
     assert "neither here nor in a directory above is any test file" in told
     assert not [*elsewhere.iterdir()]
-    run("accept", f"--from={left.directory}", f"--root={left.root}", code=0)
+    run("review", "--accept", str(left.directory), f"--root={left.root}", code=0)
 
 
 def test_a_directory_without_anything_that_waits_is_trouble(
     left: Left, run: Output, tmp_path: Path
 ) -> None:
-    for command in (["review"], ["review", "--list"], ["accept", "--from"]):
+    for command in (["review"], ["review", "--list"], ["review", "--accept"]):
         assert "No such file" in run(*command, tmp_path / "nowhere", code=2)
         assert "is a file" in run(*command, left.root / "test_a.py", code=2)
         empty = tmp_path / "empty"
@@ -310,7 +310,7 @@ def test_nothing_but_stored_graphs_of_the_checkout_is_written(
     file, data = saved(few)
     file.write_text(json.dumps({**data, "target": target, "digests": {target: None}}))
     before = set(few.root.parent.rglob("*"))
-    told = run("accept", f"--from={few.directory}", "--test=test_a.py::test_other", code=2)
+    told = run("review", "--accept", str(few.directory), "--test=test_a.py::test_other", code=2)
     assert f"{target!r} is no path of a stored graph below the root directory" in told
     assert set(few.root.parent.rglob("*")) == before
     others = json.loads(run("review", "--format=json", few.directory, code=2))
@@ -343,7 +343,7 @@ def test_a_broken_file_is_said_and_the_others_are_accepted(
     file, data = saved(few)
     torn = file.read_text()[:200]
     file.write_text(torn if change is None else json.dumps({**data, **change}))
-    told = run("accept", f"--from={few.directory}", code=2)
+    told = run("review", "--accept", str(few.directory), code=2)
     assert f"! {file}" in told
     assert problem in told
     assert told.count("updated  ") == 2
@@ -354,7 +354,7 @@ def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> 
     file, data = saved(few)
     data |= {"headline": "\x1b]0;title\x07", "refused": "\x1b[2J"}
     file.write_text(json.dumps(data))
-    told = run("accept", f"--from={few.directory}", code=1)
+    told = run("review", "--accept", str(few.directory), code=2)
     assert f"refused  {HOME}/test_new.tgraph: ?[2J\n" in told
     for form in ("text", "markdown"):
         listed = run("review", "--list", f"--format={form}", few.directory, code=1)
@@ -362,15 +362,44 @@ def test_texts_of_a_run_cannot_speak_to_the_terminal(few: Left, run: Output) -> 
         assert "\x1b" not in listed
 
 
-def test_review_needs_a_terminal_and_says_what_does_not(few: Left, run: Output) -> None:
+def test_review_without_a_terminal_lists(few: Left, run: Output) -> None:
     before = few.stored()
-    told = run("review", few.directory, code=2)
-    assert told.startswith("pytest_torchgraph: review needs a terminal: `python -m ")
-    assert f"accept --from={few.directory} --cause=N" in told
+    told = run("review", few.directory, code=1)
+    assert told == run("review", "--list", few.directory, code=1)
+    assert f"review --accept {few.directory} --cause=N" in told
     assert few.stored() == before
 
 
-@pytest.mark.parametrize("command", ["review", "accept"])
+def test_chosen_causes_are_listed_alone(left: Left, run: Output) -> None:
+    told = run("review", "--list", "--cause=2,4", left.directory, code=1)
+    assert [line[:3] for line in told.splitlines() if line[:3].strip().isdigit()] == ["  2", "  4"]
+    assert told.startswith("2 causes in 5 stored graphs\n")
+    data = json.loads(run("review", "--format=json", "--cause=4", left.directory, code=1))
+    assert [cause["number"] for cause in data["causes"]] == [4]
+    assert [update["causes"] for update in data["updates"]] == [[4]]
+    run("review", "--accept", left.directory, "--cause=4", code=0)
+    assert run("review", "--cause=4", left.directory, code=0).startswith("nothing waits")
+
+
+@pytest.mark.parametrize(
+    "options", [["--dry-run"], ["--test=test_a.py"], ["--accept", "--list"]], ids=" ".join
+)
+def test_options_that_do_not_belong_together_are_trouble(
+    few: Left, run: Output, options: list[str]
+) -> None:
+    assert "--accept" in run("review", few.directory, *options, code=2)
+    assert "updated" not in run("review", "--list", few.directory, code=1)
+
+
+def test_accept_of_the_last_release_stays(
+    left: Left, updated: dict[str, bytes], run: Output
+) -> None:
+    run("accept", f"--from={left.directory}", "--cause", "4", "--dry-run", code=1)
+    run("accept", "--from", left.directory, code=0)
+    assert left.stored() == updated
+
+
+@pytest.mark.parametrize("command", ["review", "diff"])
 def test_help_says_what_the_exit_codes_are(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,169 @@
+"""A review in a terminal: a question for each cause, as `git add -p` asks for each hunk.
+
+Only `input` and `print` are used, so it works in every terminal, on Windows as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import TorchGraphError
+from ...graph.diff.joining import some
+from ...graph.diff.words import cost_text
+from ...words import counted
+from ..formats import printable
+from .accepting import Accepted, accept
+from .listing import heading, notes, open_causes
+from .waiting import NumberedCause, State, Update, Waiting
+
+QUESTION = "store the graphs of this cause [y,n,d,o,q,?]? "
+HELP = """\
+y  store the graphs of this cause, and go on
+n  leave them for the next review, and go on
+d  show a graph of this cause: findings and text difference; again for the next graph
+o  open a picture of the difference of that graph
+q  quit; what was not stored waits for the next review
+A stored file is written whole. A file with two causes is written once both are accepted. A file
+that has changed since the test ran is never written: run the test again."""
+MAX_SOURCES = 3
+MAX_GRAPHS = 10
+"""How many graphs of a cause are listed before the question."""
+
+
+def ask(waiting: Waiting) -> None:
+    """Ask about each chosen cause that waits, and store the graphs of those that are accepted."""
+    accepted: set[int] = set()
+    stored = 0
+    causes = open_causes(waiting, waiting.states())
+    with suppress(KeyboardInterrupt, EOFError):
+        for place, cause in enumerate(causes, 1):
+            states = waiting.states()
+            if all(states[update.target][0] == "stored" for update in cause.updates):
+                continue  # with a cause that was accepted before
+            _print(["", f"cause {cause.number}, {place} of {len(causes)}"])
+            _print(_details(waiting, cause, states))
+            answer = _answer(cause)
+            if answer == "q":
+                break
+            if answer == "y":
+                accepted.add(cause.number)
+                done = accept(waiting, cause.updates, accepted)
+                stored += len(done.written)
+                _print(_outcome(done))
+    _print(["", f"{counted(stored, 'graph')} stored" if stored else "nothing was stored"])
+    _print([heading(waiting, waiting.states()), *(f"! {why}" for why in waiting.unreadable)])
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(printable(line))
+
+
+def _answer(cause: NumberedCause) -> str:
+    """Return y, n or q, after what d, o and ? show."""
+    shown = 0
+    while True:
+        answer = input(QUESTION).strip().lower()[:1]
+        if answer in ("y", "n", "q"):
+            return answer
+        if answer == "d":
+            number = shown % len(cause.updates)
+            _print([f"graph {number + 1} of {len(cause.updates)}"])
+            _print(_update_details(cause.updates[number]))
+            shown += 1
+        elif answer == "o":
+            _print([_open_picture(cause.updates[max(shown - 1, 0) % len(cause.updates)])])
+        else:
+            print(HELP)
+
+
+def _details(
+    waiting: Waiting, cause: NumberedCause, states: dict[str, tuple[State, str]]
+) -> Iterator[str]:
+    """Describe a cause, its cost, and its graphs."""
+    words = cause.words.to_json()
+    yield f"{words['sign']} {words['what']}"
+    parts = {
+        "in": words["where"],
+        "line": some(words["sources"], MAX_SOURCES),
+        "before": words["before"],
+        "after": words["after"],
+        "costs": cost_text(cause.words.cost),
+        "note": notes(waiting, cause, states),
+    }
+    yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
+    yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
+    for update in cause.updates[:MAX_GRAPHS]:
+        state, why = states[update.target]
+        others = sorted(waiting.causes_by_target[update.target] - {cause.number})
+        if state == "waits":
+            mark = f" (has cause {', '.join(map(str, others))} as well)" if others else ""
+        else:
+            mark = f" ({state}{': ' if why else ''}{why})"
+        yield f"  {update.saved.test}{mark}"
+    if (left := len(cause.updates) - MAX_GRAPHS) > 0:
+        yield f"  and {left} more"
+
+
+def _update_details(update: Update) -> Iterator[str]:
+    """Describe one stored graph: the problem, all changed nodes, the difference of the texts."""
+    difference = update.difference
+    yield from (f"test    {update.saved.test}", f"file    {update.target}", difference.headline)
+    yield from (*difference.details, "")
+    comparison = difference.comparison
+    for finding in comparison.diff.findings if comparison is not None else ():
+        size = sum(len(place.changes) + len(place.consequences) for place in finding.places)
+        yield from (*finding.to_text(limit=size).splitlines(), "")
+    yield from difference.text_lines()
+
+
+def _outcome(accepted: Accepted) -> Iterator[str]:
+    yield f"{counted(len(accepted.written), 'graph')} stored"
+    if accepted.held:
+        others = sorted({number for _, numbers in accepted.held for number in numbers})
+        yield f"{len(accepted.held)} waiting for cause {', '.join(map(str, others))} as well"
+    for update, why in (*accepted.refused, *accepted.outside):
+        yield f"refused  {update.said(why)}"
+
+
+def _open_picture(update: Update) -> str:
+    """Open a picture in the browser, and say so; or say where it is, or why there is none."""
+    try:
+        picture = _draw(update)
+    except (TorchGraphError, OSError) as error:
+        return f"no picture: {error}"
+    desktop = os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+    if not desktop and sys.platform not in ("darwin", "win32"):
+        return f"no desktop here, the picture is {picture}"
+    opened = webbrowser.open(picture.resolve().as_uri())
+    return f"opened {picture}" if opened else f"no browser found, the picture is {picture}"
+
+
+def _draw(update: Update) -> Path:
+    """Draw the difference of an update into a new directory, and return the SVG file.
+
+    The picture is drawn from the texts that were read: a picture among artifacts may come from
+    anybody, and a browser runs the scripts in it.
+
+    Raises:
+        TorchGraphError: if the update has no difference of graphs, or nothing can draw it.
+    """
+    from ...render.difference import drawing
+    from ...render.output.rendering import draw
+
+    comparison = update.difference.comparison
+    parts = () if comparison is None else comparison.parts or (comparison,)
+    diff = next(filter(None, (part.diff for part in parts)), None)
+    if diff is None:
+        raise TorchGraphError("no two graphs differ")
+    path = Path(tempfile.mkdtemp(prefix="torchgraph-")) / "difference.svg"
+    rendered = draw(drawing(diff).digraph, path)
+    if rendered.renderer is None:
+        raise TorchGraphError(rendered.note)
+    return rendered.path

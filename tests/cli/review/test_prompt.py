@@ -1,0 +1,165 @@
+"""What `review` asks and does in a terminal; one review runs in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import graphviz
+import pytest
+from cli.review.left import FIRST, HOME, Left
+
+from pytest_torchgraph.cli import review
+from pytest_torchgraph.cli.main import main
+from pytest_torchgraph.render.output.rendering import RenderResult
+
+OTHERS = [f"{HOME}/test_other[{k}][last].tgraph" for k in range(2)]
+BOTH = [f"{HOME}/test_net[{k}].tgraph" for k in (36, 37)]
+Answer = Callable[..., str]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Review a directory with answers, after which the terminal ends; what is printed."""
+
+    def answer(left: Left, *answers: str, code: int = 1, words: tuple[str, ...] = ()) -> str:
+        waiting = iter(answers)
+
+        def ask(question: str) -> str:
+            print(question, end="")
+            try:
+                return next(waiting)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr("builtins.input", ask)
+        monkeypatch.setattr(review, "_in_terminal", lambda: True)
+        assert main(["review", str(left.directory), *words]) == code
+        return capsys.readouterr().out
+
+    return answer
+
+
+def test_review_stores_the_cause_that_is_accepted(
+    left: Left, answer: Answer, updated: dict[str, bytes]
+) -> None:
+    before = left.stored()
+    told = answer(left, "n", "y", "q")
+    assert left.stored() == {**before, **{name: updated[name] for name in OTHERS}}
+    assert "cause 1, 1 of 4\n~ aten.gelu -> aten.relu\nin      " in told
+    assert f"2 graphs stored\n2 waiting for cause {FIRST} as well\n" in told
+    assert told.endswith(
+        "2 graphs stored\n4 causes in 39 stored graphs; 2 other graphs accepted already\n"
+    )
+
+
+def test_review_stores_a_file_with_two_causes_with_the_second(
+    left: Left, answer: Answer, updated: dict[str, bytes]
+) -> None:
+    before = left.stored()
+    answer(left, "y")
+    assert all(left.stored()[name] == before[name] for name in BOTH)
+    told = answer(left, "y", "y", "Yes", "y", code=0)
+    assert left.stored() == updated
+    assert told.endswith("nothing waits; 41 other graphs accepted already\n")
+
+
+def test_review_says_what_is_refused_and_stays(left: Left, answer: Answer) -> None:
+    for name in OTHERS:
+        (left.root / name).write_text("mine")
+    told = answer(left, "n", "y")
+    assert "0 graphs stored\n2 waiting for cause 1 as well\n" in told
+    assert told.count("is no longer the one that was compared: run the test\n") >= 2
+    assert told.count("refused  ") == 2
+    assert "nothing was stored\n" in told
+    assert all((left.root / name).read_text() == "mine" for name in OTHERS)
+
+
+def test_review_shows_the_graphs_of_a_cause_one_by_one(left: Left, answer: Answer) -> None:
+    told = answer(left, "d", "d", "d", "d", "d", words=("--cause=2",))
+    _, first, second, third, fourth, again = told.split("]? graph ")
+    assert first.partition("\n")[2] in again
+    assert fourth.startswith("4 of 4")
+    assert "2 edits: aten.gelu -> aten.relu, aten.log -> aten.abs" in first
+    assert "-  %layer.1/gelu" in first
+    assert second.startswith("2 of 4\ntest    test_a.py::test_net[37]")
+    assert third.startswith("3 of 4\ntest    test_a.py::test_other[0]")
+
+
+def test_review_shows_a_new_graph_as_it_will_be_stored(left: Left, answer: Answer) -> None:
+    told = answer(left, "d", words=("--cause=4",))
+    assert "%layer.0/abs = aten.abs.default(%x) : f32[2, 16]" in told
+    assert "cause 4, 1 of 1\n" in told
+
+
+@pytest.mark.parametrize("answers", [(), ("?",), ("what",), ("",)])
+def test_review_explains_its_answers_and_keeps_everything(
+    few: Left, answer: Answer, answers: tuple[str, ...]
+) -> None:
+    before = few.stored()
+    told = answer(few, *answers)
+    assert "store the graphs of this cause [y,n,d,o,q,?]? " in told
+    assert ("q  quit; what was not stored waits" in told) == bool(answers)
+    assert "\nnothing was stored\n2 causes in 3 stored graphs\n" in told
+    assert few.stored() == before
+
+
+def test_picture_is_drawn_from_the_texts_and_not_the_file_of_the_run(
+    few: Left, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    for file in few.directory.glob("*.update.json"):
+        file.with_name(file.name.replace(".update.json", ".svg")).write_text(script)
+    drawn: dict[Path, str] = {}
+    opened: list[str] = []
+
+    def draw(digraph: graphviz.Digraph, path: Path) -> RenderResult:
+        drawn[path] = digraph.source
+        return RenderResult(path, "dot", "")
+
+    monkeypatch.setattr("pytest_torchgraph.render.output.rendering.draw", draw)
+    monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
+    monkeypatch.setenv("BROWSER", "true")
+    told = answer(few, "o")
+    [(path, source)] = drawn.items()
+    assert f"opened {path}\n" in told
+    assert opened == [path.resolve().as_uri()]
+    assert path.suffix == ".svg"
+    assert few.directory not in path.parents
+    assert "abs" in source
+    assert "script" not in source
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert "no desktop here, the picture is " in answer(few, "o")
+    assert "no picture: no two graphs differ\n" in answer(few, "n", "o")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+@pytest.mark.parametrize("end", [b"q\n", b"\x04", b"\x03"], ids=["q", "control-d", "control-c"])
+def test_review_runs_in_a_pseudo_terminal(few: Left, updated: dict[str, bytes], end: bytes) -> None:
+    import pty
+
+    process, terminal = pty.fork()
+    if not process:
+        command = [sys.executable, "-m", "pytest_torchgraph", "review", str(few.directory)]
+        os.execve(sys.executable, command, {**os.environ, "TERM": "dumb"})
+    seen = b""
+    answers = [b"y\n", end]
+    while True:
+        try:
+            read = os.read(terminal, 4096)
+        except OSError:  # on Linux the end of the process
+            read = b""
+        if not read:
+            break
+        seen += read
+        if answers and seen.count(b"[y,n,d,o,q,?]? ") > 2 - len(answers):
+            os.write(terminal, answers.pop(0))
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 1, seen
+    assert b"2 graphs stored\r\n1 cause in 1 stored graph; 2 other graphs accepted" in seen
+    assert {name: few.stored()[name] for name in OTHERS} == {n: updated[n] for n in OTHERS}
