@@ -11,7 +11,7 @@ from ..ops.patterns import pattern_name, refuse_impossible
 from .census import Call, calls
 from .higher_order import HIGHER_ORDER, WRAPPERS, hides
 from .model import Graph, Node
-from .select import Selection
+from .select import Selection, tensors_of
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
@@ -27,7 +27,8 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
     Raises:
         CaptureError: if an op runs code that is in no graph.
         ValueError: if no node matches, and none could at the level of these graphs; where there
-            are compiled ones beside eager ones, at theirs.
+            are compiled ones beside eager ones, at theirs; and if `selected` asks for a dtype or a
+            device, and nothing that matches has a tensor.
     """
     found = find_calls(graphs, op, selected)
     return tuple({id(call.node): call.node for call in found}.values())
@@ -57,7 +58,21 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
         compiled = [graph for graph in graphs if not graph.eager]
         levels = (graph.level for graph in compiled or graphs)
         refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
+    if found and selected and (selected.dtype or selected.device):
+        _refuse_without_tensors(found, op, selected)
     return [call for call in found if call in selected] if selected else found
+
+
+def _refuse_without_tensors(found: Sequence[Call], op: Any, selected: Selection) -> None:
+    """Refuse to choose by dtype or device among calls that neither give nor write a tensor.
+
+    Raises:
+        ValueError: if no call has a tensor, so that none could ever be chosen.
+    """
+    if not any(tensors_of(call) for call in found):
+        raise ValueError(
+            f"{selected} can match no {pattern_name(op)}: it neither gives nor writes a tensor"
+        )
 
 
 def _names_wrappers(pattern: str) -> bool:
