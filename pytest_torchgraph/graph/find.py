@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import CaptureError
+from ..ops.collectives import calls_python
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
 from .census import Call, calls
 from .higher_order import HIGHER_ORDER, WRAPPERS, hides
 from .model import Graph, Node
 from .select import Selection, tensors_of
+
+_RECORDED = ": capture via 'aot' or 'dispatch', which record what it runs"
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
@@ -49,8 +52,10 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
     pattern = pattern_name(op)
     found = []
     for call in calls(graphs):
-        refuse_hidden(call)
-        if matches(call.op, pattern):
+        matched = matches(call.op, pattern)
+        if not (matched and calls_python(call.op)):  # it may be looked for itself
+            refuse_hidden(call)
+        if matched:
             found.append(call)
     if not found and ("getitem" in pattern or _names_wrappers(pattern)):
         found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
@@ -92,4 +97,5 @@ def refuse_hidden(call: Call) -> None:
         raise CaptureError(
             f"the ops that {call.op} runs are not in the graph: %{call.node.name}{where} calls "
             f"code that is not traced, so nothing can be said about the ops of {call.graph.name}"
+            f"{_RECORDED if calls_python(call.op) else ''}"
         )

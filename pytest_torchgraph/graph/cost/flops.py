@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import CaptureError
+from ...ops.collectives import calls_python
 from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.levels import FLOP_LEVELS
 from ..census import Homes, Move, move_path, runs
@@ -111,7 +112,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         found.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
     own = _of_node(graph, call) if counted else None
-    if own is None and not bodies and call.op not in _FREE:
+    if calls_python(call.op) or (own is None and not bodies and call.op not in _FREE):
         found.unknown[call.op] = 1
     if own:
         found.by_module[node.module] = own
