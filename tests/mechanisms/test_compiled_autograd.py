@@ -565,7 +565,7 @@ def test_ops_of_a_hook_are_unknown(kind: str) -> None:
         model.register_full_backward_pre_hook(lambda _, grads: (grads[0].tanh(),))
         called = "torch._dynamo._trace_wrapped_higher_order_op.self_invoke"
     made = capture(model, x, via="compiled_autograd")
-    assert made.count(called) == 1
+    assert made.count(called) >= 1
     said = rf"the ops that {called} runs are not in the graph: .* capture via 'aot' or 'dispatch'"
     with pytest.raises(CaptureError, match=said):
         made.assert_no_ops("aten.tanh")

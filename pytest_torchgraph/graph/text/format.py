@@ -158,6 +158,7 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
     return bool(graph.output) or any(
         (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
         or (graph.given and node.op in ALIAS_OPS)
+        or node.options is not None
         for each in graph.walk()
         for node in each.nodes
     )
@@ -278,7 +279,7 @@ def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None
         known.add(name)
     text = f"%{name} = {format_op(node.op)}"
     if node.kind in ("get_attr", "call_module"):
-        text += f"[{quote(node.target)}]"
+        text += f"[{', '.join(map(quote, filter(None, (node.target, node.options))))}]"
     if node.args or node.kwargs or node.is_call:
         arguments = [
             f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg)
