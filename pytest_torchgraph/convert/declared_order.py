@@ -3,8 +3,8 @@
 torch puts inputs in the order of their first use, by which `f(x, y)` and `f(y, x)` would be the
 same graph. Here they are in the order in which the user declared them:
 
-    inputs    declared ones as declared, then saved values as the forward computes them, then
-              tangents
+    inputs    declared ones as declared (tensors, then sizes, then numbers), then saved values as
+              the forward computes them, then tangents
     saved     inputs as declared, then values as they are computed
     outputs   new values of mutated inputs and gradients as the inputs are declared, then the
               others as torch has them

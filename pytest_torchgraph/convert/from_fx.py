@@ -33,6 +33,7 @@ from .canonical_names import CanonicalNames, NodeNamer
 from .constants import value_of_constant
 from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
+from .module_options import module_options
 from .process_groups import mark_names
 from .regions import Regions
 
@@ -276,6 +277,7 @@ class GraphConverter:
             target,
             effects,
             after,
+            self.options(node, op),
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:
@@ -293,6 +295,12 @@ class GraphConverter:
                 return "torch.nn.Module", target
             return class_name(type(called)), target
         return normalize.operator_name(node) or op_name(node.target), ""
+
+    def options(self, node: torch.fx.Node, op: str) -> str | None:
+        """`Node.options`."""
+        if node.op != "call_module" or op == GRAPH_MODULE or self.owner is None:
+            return None
+        return module_options(self.owner.get_submodule(str(node.target)))
 
     def value_of_constant(self, node: torch.fx.Node) -> tuple[Arg, ...]:
         """`Node.args` of a constant that the code made."""

@@ -5,7 +5,7 @@ A role is one of `graph.model.INPUT_OPS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ def dynamo_inputs(
     gm: torch.fx.GraphModule,
     example_inputs: list[Any],
     tensors: Mapping[int, tuple[str, str]],
+    numbers: Collection[str] = (),
 ) -> list[tuple[str, str]]:
     """(role, name) of each input of a Dynamo graph.
 
@@ -30,6 +31,7 @@ def dynamo_inputs(
         gm: the graph.
         example_inputs: the values that Dynamo hands to the backend, one for each placeholder.
         tensors: (role, name) of each tensor that is known, by its id.
+        numbers: the names of the numbers among the target's arguments.
     """
     named: list[tuple[str, str]] = []
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
@@ -39,9 +41,10 @@ def dynamo_inputs(
             grapharg = node.meta.get("grapharg")
             name = getattr(getattr(grapharg, "source", None), "name", None)
             name = name() if callable(name) else name  # a method before torch 2.11
-            if isinstance(example, int | torch.SymInt):
-                name = None
-            known = ("input", source_to_fqn(name) if name else "size")
+            name = source_to_fqn(name) if name else "size"
+            if isinstance(example, int | torch.SymInt) and name not in numbers:
+                name = "size"
+            known = ("input", name)
         named.append(known)
     return named
 

@@ -92,6 +92,12 @@ class OpCall:
         )
         return tuple(taken)
 
+    @property
+    def written(self) -> Result:
+        """The tensors that the call writes, as their memory was first seen."""
+        targets = [effect.target for effect in self.node.effects if effect.target is not None]
+        return tuple(self.graph.by_name[target.name].result for target in targets)
+
 
 def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCall]:
     """The calls of graphs and of the bodies that they run.

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import CaptureError
+from ..ops.collectives import calls_python
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
 from .census import OpCall, calls
 from .higher_order import HIGHER_ORDER, WRAPPERS, hides
 from .model import Graph, Node
-from .select import Selection
+from .select import Selection, tensors_of
+
+_RECORDED = ": capture via 'aot' or 'dispatch', which record what it runs"
 
 
 def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> tuple[Node, ...]:
@@ -27,7 +30,8 @@ def find(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) ->
     Raises:
         CaptureError: if an op runs code that is in no graph.
         ValueError: if no node matches, and none could at the level of these graphs; where there
-            are compiled ones beside eager ones, at theirs.
+            are compiled ones beside eager ones, at theirs; and if `selected` asks for a dtype or a
+            device, and nothing that matches has a tensor.
     """
     found = find_calls(graphs, op, selected)
     return tuple({id(call.node): call.node for call in found}.values())
@@ -48,8 +52,10 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
     pattern = pattern_name(op)
     found = []
     for call in calls(graphs):
-        refuse_hidden(call)
-        if matches(call.op, pattern):
+        matched = matches(call.op, pattern)
+        if not (matched and calls_python(call.op)):  # it may be looked for itself
+            refuse_hidden(call)
+        if matched:
             found.append(call)
     if not found and ("getitem" in pattern or _names_wrappers(pattern)):
         found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
@@ -57,7 +63,21 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
         compiled = [graph for graph in graphs if not graph.eager]
         levels = (graph.level for graph in compiled or graphs)
         refuse_impossible(op, levels, traced=any(graph.classes for graph in graphs))
+    if found and selected and (selected.dtype or selected.device):
+        _refuse_without_tensors(found, op, selected)
     return [call for call in found if call in selected] if selected else found
+
+
+def _refuse_without_tensors(found: Sequence[Call], op: Any, selected: Selection) -> None:
+    """Refuse to choose by dtype or device among calls that neither give nor write a tensor.
+
+    Raises:
+        ValueError: if no call has a tensor, so that none could ever be chosen.
+    """
+    if not any(tensors_of(call) for call in found):
+        raise ValueError(
+            f"{selected} can match no {pattern_name(op)}: it neither gives nor writes a tensor"
+        )
 
 
 def _names_wrappers(pattern: str) -> bool:
@@ -77,4 +97,5 @@ def refuse_hidden(call: OpCall) -> None:
         raise CaptureError(
             f"the ops that {call.op} runs are not in the graph: %{call.node.name}{where} calls "
             f"code that is not traced, so nothing can be said about the ops of {call.graph.name}"
+            f"{_RECORDED if calls_python(call.op) else ''}"
         )

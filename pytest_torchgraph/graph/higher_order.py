@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
+from ..ops.collectives import calls_python
 from .model import Arg, Atom, Node, Ref, SubgraphRef
 
 PREFIX = "higher_order."
@@ -163,7 +164,7 @@ def declared_arguments(kwargs: Mapping[str, Arg]) -> dict[str, Arg]:
 def hides(node: Node) -> bool:
     """Return True if a call runs ops that are in no graph, or may do so."""
     if not node.op.startswith(PREFIX):
-        return node.op in HIDING
+        return node.op in HIDING or calls_python(node.op)
     op = executed(node).op
     if not op.startswith(PREFIX):
         return False

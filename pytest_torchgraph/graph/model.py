@@ -171,6 +171,8 @@ class Node:
         effects: side effects, empty for a pure op.
         after: nodes that must have run before, where no argument says so: the last write to a
             storage that this node reads or writes.
+        options: of a call_module what its class was given where that is not the default, as
+            `"p=0.1"`; None where unknown.
     """
 
     name: str
@@ -184,6 +186,7 @@ class Node:
     target: str = ""
     effects: tuple[Effect, ...] = ()
     after: tuple[Ref, ...] = ()
+    options: str | None = None
 
     @property
     def refs(self) -> tuple[str, ...]:

@@ -17,9 +17,10 @@ class OpChecks:
     `dtype`, `module` and `device` choose among the ops, wherever a method takes them: those with a
     tensor result of this dtype (a `torch.dtype`, `"float32"` or `"f32"`), those in a module or
     below it (its path, or a glob: `"encoder.layer.*.attention"`), those with a result on a device
-    (`"cuda"`, `"cuda:1"`). A module in which no op was captured and an unknown dtype or device are
-    a `ValueError`, for such a check would always pass; a dtype or device that merely does not occur
-    counts 0.
+    (`"cuda"`, `"cuda:1"`). An op without a tensor result, as `_foreach_add_`, is chosen by what it
+    writes. A module in which no op was captured, an unknown dtype or device, and either for ops
+    without any tensor are a `ValueError`, for such a check would always pass; a dtype or device
+    that merely does not occur counts 0.
 
     `allow` is about watches, in which calls of compiled callables ran eagerly: regular expressions,
     searched in `"kind: reason"` of each `EagerCall`. All other such calls fail the method, because

@@ -26,9 +26,10 @@ class Selection:
     """What nodes have to be like; "" is anything.
 
     Attributes:
-        dtype: the name of a dtype, which any tensor result has.
+        dtype: the name of a dtype, which any tensor result has; of an op without one, as
+            `_foreach_add_`, any tensor that it writes.
         module: a glob for the path of a module, in which the node is or below.
-        device: a device, with or without an index, which any tensor result is on.
+        device: a device, with or without an index, which any such tensor is on.
     """
 
     dtype: str = ""
@@ -43,7 +44,7 @@ class Selection:
             return False
         if not self.dtype and not self.device:
             return True
-        return any(self._has(tensor) for tensor in tensors(call.result))
+        return any(self._has(tensor) for tensor in tensors_of(call))
 
     def times(self, call: OpCall) -> int:
         """How often a call that is chosen runs in the module."""
@@ -110,6 +111,11 @@ def tensors(result: Result) -> Iterator[TensorMeta]:
     elif isinstance(result, tuple):
         for each in result:
             yield from tensors(each)
+
+
+def tensors_of(call: Call) -> list[TensorMeta]:
+    """The tensors that a call gives, or those that it writes if it gives none."""
+    return [*tensors(call.result)] or [*tensors(call.written)]
 
 
 def nodes_of(graphs: Iterable[Graph]) -> Iterator[Node]:

@@ -69,6 +69,11 @@ _PYTHON_API = "torch.distributed."
 """Where the functions are that `torch.fx` leaves in a graph as they are called."""
 
 
+def calls_python(op: str) -> bool:
+    """Return True for an op that runs a hook, or the backward of an `autograd.Function`."""
+    return op == CALLS_FUNCTION or bool(_CALLS_PYTHON.match(op))
+
+
 def hides_collectives(op: str, *, dispatched: bool) -> bool:
     """Whether an op decides when it runs what it communicates.
 

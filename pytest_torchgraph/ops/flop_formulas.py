@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from .. import torch_private
+from . import registry
 from .qualified import op_name
 
 _CPU_ATTENTION = {
@@ -24,20 +25,22 @@ _FREE = frozenset(
     {"aten", "prims", "operator", "torch", "Tensor", "_c10d_functional", "c10d", "inductor"}
 )
 """Namespaces whose ops do no work of their own unless `_WORKING` names them."""
+_OF_TORCH = ("aten", "prims")
+"""Namespaces of which `_WORKING` has the names."""
 
 _WORKING = re.compile(
-    r"aten\.(_?linalg_(?!vector_norm)\w+|mkldnn_rnn\w*|_?fft_\w+|mv|addmv|dot|vdot|ger|addr|_int_mm|_?\w*(lstm|gru|rnn)\w*|"
-    r"_weight_int\w+|_cdist\w*|_pdist\w*|cdist|_trilinear|\w*grid_sampl\w*|cholesky\w*|"
-    r"triangular_solve|lu_\w+|ormqr|geqrf|_grouped_mm|_scaled_grouped_mm|_sparse\w*mm\w*|"
-    r"_transformer\w*|_native_multi_head\w*|_triton\w*|histogram\w*)_?\Z"
+    r"(?:\w*_)?(?:linalg(?!_vector_norm)|matrix_(?:exp|power)|multi_head|grid_sampl\w*|cslt_sparse|"
+    r"(?:hs|ss?p?add|s|add|badd|b)?b?mm|addbmm|matmul|gemm|einsum|tensordot|inner|dot|vdot|mv|addmv|"
+    r"ger|addr|linear|bilinear|trilinear|convolution|conv|conv\dd|attention|lstm|gru|rnn|cdist|pdist|"
+    r"svd|qr|lu|inv|inverse|pinverse|det|logdet|slogdet|cholesky|solve|spsolve|ormqr|orgqr|geqrf|"
+    r"lstsq|fft|stft|istft|cov|corrcoef|nuclear|transformer|triton|histogram\w*)(?:_\w*)?\Z"
 )
-"""Ops of ATen that do work, and that torch has no formula for."""
+"""Names of ops of ATen that do work. torch has formulas for a few of them."""
 
-_COMPOSED = re.compile(
-    r"aten\.(linear|matmul|einsum|tensordot|bilinear|inner|chain_matmul|conv\dd|conv_transpose\dd|"
-    r"scaled_dot_product_attention)\Z"
-)
-"""Composite ops that work, which graphs of `torch.export` keep whole: their parts are counted."""
+_PREPARING = re.compile(r"(?:\w*_)?(?:pack|prepack|reorder|slice)(?:_\w*)?\Z")
+"""Names of ops that do none, but lay out memory for one that works, or are a view."""
+
+_SPARSE = re.compile(r"smm|sspaddmm|\w*sparse")
 
 
 @cache
@@ -59,11 +62,20 @@ def formula_of(op: str) -> Any:
     packet = op.rpartition(".")[0] if op.count(".") == 2 else op
     attention = _CPU_ATTENTION.get(packet)
     formula = _formulas().get(packet if attention is None else f"aten.{attention}")
-    if formula is None and _COMPOSED.match(packet):
-        return _of_parts(op)
-    if formula is None and (op.partition(".")[0] not in _FREE or _WORKING.match(packet)):
+    if formula is None and packet.endswith("_"):  # in place, with the arguments of the other
+        formula = _formulas().get(packet.removesuffix("_"))
+    if formula is not None:
+        return formula
+    namespace, _, name = packet.partition(".")
+    if namespace not in _FREE:
         raise KeyError(op)
-    return formula
+    if namespace in _OF_TORCH and _WORKING.match(name) and not _PREPARING.match(name):
+        # A graph of torch.export keeps composite ops whole. Their parts depend on the layout of
+        # sparse operands, which a tensor of `without_memory` does not have.
+        if packet == op or _SPARSE.match(name) or not registry.is_composite(op):
+            raise KeyError(op)
+        return _of_parts(op)
+    return None
 
 
 def _of_parts(op: str) -> Any:

@@ -155,6 +155,11 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
 
 def _dispatched_problem(pattern: str, known: list[str], level: Level) -> str:
     """`_problem` at the levels at which only registered ops occur, of which some match."""
+    if level in ("aot", "post_grad") and all(map(registry.is_triton_op, known)):
+        return (
+            f"{pattern!r} cannot occur in a graph at level {level!r}: torch.compile takes ops of "
+            "torch.library.triton_op apart. Name what it runs: 'triton.<kernel>', or its ops"
+        )
     if level == "post_grad":  # inductor's passes may put composite and in-place ops in again
         return ""
     packet = ".".join(pattern.split(".")[:2])

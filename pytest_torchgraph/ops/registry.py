@@ -41,6 +41,11 @@ def is_composite(op: str) -> bool:
     return torch_private.is_composite(schema_name(op))
 
 
+def is_triton_op(op: str) -> bool:
+    """Return True for an op of `torch.library.triton_op`."""
+    return torch_private.is_triton_op(schema_name(op))
+
+
 def only_aliased_argument(op: str) -> int | None:
     """The position of the one argument that an op writes or returns a view of, by its schema.
 

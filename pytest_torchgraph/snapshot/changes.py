@@ -22,6 +22,8 @@ MOST = 3
 
 _CONSTANT = re.compile(r' +%\S+ = (?:constant|get_attr\[""\])\(')
 """A line with the value of a constant."""
+_OPTIONS = re.compile(r' = [\w.]+\["[^"]*"(?:, ".*")?\]\(%')
+"""A line with the call of a module."""
 
 MOST_OF_MESSAGE = 200
 """How many characters of an error's message are shown, so that it is one line."""
@@ -104,6 +106,7 @@ def extended(stored: str, text: str) -> str:
             for line in lines
         ),
         "the values of constants": any(map(_CONSTANT.match, lines)),
+        "the options of modules": any(map(_OPTIONS.search, lines)),
         "whose the graphs are": any(line.endswith(f" {GIVEN} {{") for line in lines),
     }
     said = [fact for fact, is_said in facts.items() if is_said]

@@ -56,7 +56,22 @@ _TO_HOST = {"Tensor.cpu"}
 """Methods that copy to the host; on a CPU run, where they copy nothing, they count as well."""
 _READING = {"aten.is_nonzero.default", "aten._linalg_check_errors.default", "Tensor.item"}
 _READING |= {"Tensor.tolist", "Tensor.numpy", "Tensor.__array__"}
+_READING |= {
+    f"aten.{name}.{ends}"
+    for name in ("linspace", "logspace")
+    for ends in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+}
 """Ops and methods that read values back, beside those with the tag `data_dependent_output`."""
+_COUNTING = {
+    "aten._coalesce.default",
+    "aten._to_sparse.default",
+    "aten._to_sparse.sparse_dim",
+    "aten._to_sparse_csr.default",
+    "aten._to_sparse_csc.default",
+    "aten._to_sparse_bsr.default",
+    "aten._to_sparse_bsc.default",
+}
+"""Untagged ops that count values to make a sparse tensor: no dense size of the result says so."""
 _BRANCHING = {"higher_order.cond", "higher_order.while_loop"}
 """Higher-order ops that read a condition back."""
 _UNTAGGED = {"aten._ctc_loss.default"}
@@ -100,6 +115,7 @@ def may_sync_or_copy(op: str) -> bool:
         or op == _LIFT_FRESH
         or op in _READING
         or op in _BRANCHING
+        or op in _COUNTING
         or bool(_tags(op))
     )
 
@@ -128,7 +144,7 @@ def sync_kind(call: SyncCall, known: frozenset[str] = frozenset()) -> str:
         return READS if op.endswith("while_loop") or _is_tensor(call.args[:1]) else ""
     if op == "aten.repeat_interleave.Tensor" and _argument(call, 1, "output_size") is not None:
         return ""
-    return SIZES if "sizes" in _tags(op) else _unbacked(call, known)
+    return SIZES if op in _COUNTING or "sizes" in _tags(op) else _unbacked(call, known)
 
 
 class Copy(NamedTuple):

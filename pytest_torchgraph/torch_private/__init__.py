@@ -97,6 +97,7 @@ from .observers import (
 )
 from .ops import (
     is_composite,
+    is_triton_op,
     name_of_custom_op,
     registered_ops,
     triton_constants,
@@ -163,6 +164,7 @@ __all__ = [
     "is_fake",
     "is_inline_wrapper",
     "is_mesh",
+    "is_triton_op",
     "last_compilation",
     "leaf_guards",
     "leave_alone",

@@ -23,6 +23,11 @@ def name_of_custom_op(op: Any) -> str:
     return str(op._opoverload.overloadpacket) if isinstance(op, get("custom_op")) else ""
 
 
+def is_triton_op(schema_name: str) -> bool:
+    """Return True for an op of `torch.library.triton_op`, which torch.compile takes apart."""
+    return schema_name in get("triton_ops")
+
+
 def triton_kernel_name(index: Any) -> str | None:
     """The name of the function of a Triton kernel, by its number in the table of this process.
 

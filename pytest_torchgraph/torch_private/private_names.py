@@ -218,6 +218,11 @@ NAMES = {
         "recording ops as they run",
     ),
     "higher_order_ops": PrivateName("torch._ops:_higher_order_ops", "2.0", "judging op patterns"),
+    "triton_ops": PrivateName(
+        "torch._library.triton:triton_ops_to_kernels",
+        "2.9",
+        "naming ops of torch.library.triton_op",
+    ),
     "triton_kernels": PrivateName(
         "torch._higher_order_ops.triton_kernel_wrap:kernel_side_table",
         "2.3",

@@ -63,7 +63,7 @@ def text(captured: Capture) -> str:
 
 def named(captured: Capture) -> list[str]:
     """What stands for the groups, in the order of the graphs."""
-    return re.findall(r'"([^"]*\d)"', text(captured))
+    return re.findall(r'"([^"=]*\d)"', text(captured))
 
 
 @pytest.mark.slow(

@@ -9,6 +9,8 @@ from subjects.models import SUBJECTS
 from torch.utils.flop_counter import FlopCounterMode
 
 from pytest_torchgraph import Aot, CaptureError, Graph, capture, load
+from pytest_torchgraph.ops import registry
+from pytest_torchgraph.ops.flop_formulas import formula_of
 
 ALIKE = ["transformer_block", "residual_cnn", "mlp_checkpointed", "graph_convolution"]
 """Subjects without attention on the CPU, which torch's counter leaves out."""
@@ -130,3 +132,62 @@ def test_a_part_of_a_composite_op_that_has_no_formula_is_named() -> None:
     assert made.op_counts["aten.matmul"] == 1
     with pytest.raises(CaptureError, match=r"torch has no formula for aten\.matmul\.default"):
         _ = made.flops
+
+
+@pytest.mark.parametrize("via", ["dispatch", "export"])
+@pytest.mark.parametrize(
+    ("function", "flops"),
+    [
+        (lambda x: x.clone().addmm_(x, x), 128),  # in place: the formula of addmm
+        (lambda x: torch.mm(x, x, out=torch.empty(4, 4)), 128),
+        (lambda x: torch.linalg.multi_dot([x, x, x]), 256),
+        (lambda x: torch.matrix_power(x, 3), 256),
+        (lambda x: torch.addbmm(x, x[None], x[None]), None),
+        (torch.det, None),
+        (torch.matrix_exp, None),
+        (lambda x: torch.stft(x.flatten(), 4, window=x[0], return_complex=True).real, None),
+    ],
+)
+def test_flops_of_products_in_other_forms(function: object, flops: int | None, via: str) -> None:
+    made = capture(function, torch.eye(4) + 1, via=via)
+    if flops is not None:
+        assert made.flops == flops
+        return
+    with pytest.raises(CaptureError, match="torch has no formula for aten"):
+        _ = made.flops
+
+
+def test_registered_ops_that_multiply_are_never_free() -> None:
+    """By a name that says so, and beside those that only lay out memory."""
+    names = {op.split(".")[1] for op in registry.registered() if op.startswith("aten.")}
+    multiplies = {
+        name
+        for name in names
+        if {"mm", "bmm", "addmm", "addbmm", "matmul", "convolution", "linear"} & {*name.split("_")}
+    }
+    free = {name for name in multiplies if is_free(f"aten.{name}")}
+    assert len(multiplies) > 30
+    assert free <= {
+        "_wrapped_linear_prepack",
+        "fbgemm_pack_gemm_matrix_fp16",
+    }
+
+
+def is_free(op: str) -> bool:
+    try:
+        return formula_of(op) is None
+    except KeyError:
+        return False
+
+
+def test_products_below_a_transform_of_an_exported_program_are_unknown() -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda row: row @ x)(torch.stack([x, x]))
+
+    assert capture(rows, torch.eye(4)).flops == 2 * 128
+    exported = capture(rows, torch.eye(4), via="export")
+    assert exported.count("aten.matmul") == 1
+    with pytest.raises(CaptureError, match=r"no formula for torch\._functorch.*_vmap_increment"):
+        _ = exported.flops
+    sums = capture(lambda x: torch.func.vmap(torch.sin)(x) @ x, torch.eye(4), via="export")
+    assert sums.flops == 128

@@ -139,3 +139,25 @@ def test_a_capture_takes_them_over_all_graphs() -> None:
     with pytest.raises(AssertionError, match=r"found 2\n"):
         made.assert_op_counts({"aten.addmm": 1})
     made.assert_op_counts({"aten.addmm": 1}, dtype="f32", device="cpu")
+
+
+def test_op_without_a_result_is_chosen_by_what_it_writes() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        torch._foreach_mul_([y], 2.0)
+        return y
+
+    made = capture(scaled, torch.ones(2), via="dispatch")
+    assert made.count("aten._foreach_mul_", dtype="f32", device="cpu") == 1
+    assert made.count("aten._foreach_mul_", dtype="f64") == 0
+    with pytest.raises(AssertionError, match=r"aten._foreach_mul_: found 1"):
+        made.assert_no_ops("aten._foreach_mul_", dtype="f32")
+
+
+def test_dtype_of_ops_without_any_tensor_is_an_error() -> None:
+    made = capture(lambda x: x * x.sum().item(), torch.ones(2), via="dispatch")
+    with pytest.raises(
+        ValueError, match=r"dtype float32 can match no aten._local_scalar_dense: it neither gives"
+    ):
+        made.assert_no_ops("aten._local_scalar_dense", dtype="f32")
+    assert made.count("aten.*", dtype="f32") == 2

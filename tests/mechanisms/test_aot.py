@@ -7,7 +7,7 @@ import torch
 from mechanisms.models import Norm, example, mlp
 from torch import Tensor, nn
 
-from pytest_torchgraph import Aot, CaptureError, capture
+from pytest_torchgraph import Aot, CaptureError, Dynamo, capture
 
 
 def test_forward_and_backward_are_split() -> None:
@@ -163,3 +163,37 @@ def test_the_live_graph_module_can_be_run() -> None:
 def test_an_lstm_is_an_error_that_says_so() -> None:
     with pytest.raises(CaptureError, match="Dynamo does not support RNN, GRU, or LSTM"):
         capture(nn.LSTM(4, 4), example(3, 2, 4))
+
+
+@pytest.mark.parametrize("mechanism", [Aot, Dynamo])
+@pytest.mark.parametrize("numbers", [(3, 5), (2.5, 3.5)])
+def test_numbers_among_the_arguments_are_in_the_order_of_the_declaration(
+    mechanism: type, numbers: tuple[float, float]
+) -> None:
+    x, via = torch.ones(4, 6), mechanism(dynamic=True)
+    made = capture(lambda x, n, m: x * n + m, x, *numbers, via=via)
+    swapped = capture(lambda x, n, m: x * m + n, x, *numbers, via=via)
+    renamed = capture(lambda y, a, b: y * a + b, x, *numbers, via=via)
+    assert [node.name for node in made.forward.inputs][-2:] == ["n", "m"]
+    assert made.forward != swapped.forward
+    assert made.forward == renamed.forward
+
+
+def test_op_of_triton_op_cannot_occur_in_a_compiled_graph() -> None:
+    @torch.library.triton_op("tests_aot::doubled", mutates_args={})
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 2
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return doubled(x).cos()
+
+    made = capture(step, torch.ones(4))
+    said = r"'tests_aot.doubled' cannot occur in a graph at level 'aot': torch.compile takes ops of"
+    with pytest.raises(ValueError, match=said):
+        made.assert_no_ops("tests_aot.doubled")
+    with pytest.raises(ValueError, match=said):
+        made.assert_no_pattern("tests_aot.doubled -> aten.cos")
+    made.assert_op_counts({"aten.sin": 1, "aten.mul": 1, "aten.cos": 1}, exact=True)
+    for via in ("dispatch", "dynamo", "export"):
+        with pytest.raises(AssertionError, match=r"tests_aot\.doubled: found 1"):
+            capture(step, torch.ones(4), via=via).assert_no_ops("tests_aot.doubled")

@@ -553,3 +553,26 @@ def test_an_op_of_autograd_is_a_pattern_and_a_misspelt_one_is_refused() -> None:
         captured.assert_no_ops(ACCUMULATE)
     with pytest.raises(ValueError, match="cannot occur"):
         captured.backward.assert_no_ops("torch.nn.functional.relu")
+
+
+@pytest.mark.parametrize("kind", ["tensor", "module"])
+def test_ops_of_a_hook_are_unknown(kind: str) -> None:
+    model, x = nn.Linear(4, 4), torch.ones(2, 4, requires_grad=True)
+    if kind == "tensor":
+        model.weight.register_hook(torch.tanh)
+        called = "torch._dynamo.external_utils.call_hook"
+    else:
+        model.register_full_backward_pre_hook(lambda _, grads: (grads[0].tanh(),))
+        called = "torch._dynamo._trace_wrapped_higher_order_op.self_invoke"
+    made = capture(model, x, via="compiled_autograd")
+    assert made.count(called) >= 1
+    said = rf"the ops that {called} runs are not in the graph: .* capture via 'aot' or 'dispatch'"
+    with pytest.raises(CaptureError, match=said):
+        made.assert_no_ops("aten.tanh")
+    with pytest.raises(CaptureError, match=said):
+        made.assert_no_pattern("aten.mm ~> aten.tanh")
+    with pytest.raises(CaptureError, match=called):
+        _ = made.flops
+    for via in ("aot", "dispatch"):
+        with pytest.raises(AssertionError, match=r"aten\.tanh: found 1"):
+            capture(model, x, via=via).assert_no_ops("aten.tanh")

@@ -70,6 +70,51 @@ def test_a_write_to_an_input_stays_though_nothing_reads_it() -> None:
     assert "!mutates %x" in graph.to_text()
 
 
+def write_through_view(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[0].add_(1)
+    return y
+
+
+def write_through_list(x: Tensor) -> Tensor:
+    y = x.clone()
+    torch._foreach_mul_([y], 2.0)
+    return y
+
+
+def write_to_gradient(x: Tensor) -> Tensor:
+    loss = x.sin().sum()
+    loss.backward()
+    torch._foreach_mul_([x.grad], 0.5)  # as clip_grad_norm_ does
+    return loss.detach()
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (write_through_view, "aten.add_"),
+        (write_through_list, "aten._foreach_mul_"),
+        (write_to_gradient, "aten._foreach_mul_"),
+    ],
+)
+def test_write_that_only_the_returned_value_holds_stays(function: object, op: str) -> None:
+    graph = run(function, example(2, 4).requires_grad_(function is write_to_gradient)).forward
+    (write,) = graph.find(op)
+    assert [ref.name for ref in graph.nodes[-1].after] == [write.name]
+    with pytest.raises(AssertionError, match=f"{op}: found 1"):
+        graph.assert_no_ops(op)
+    assert Graph.from_text(graph.to_text()) == graph
+
+
+def test_write_to_another_part_of_the_returned_value_differs() -> None:
+    def write_to_second_row(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[1].add_(1)
+        return y
+
+    assert run(write_through_view, example(2, 4)) != run(write_to_second_row, example(2, 4))
+
+
 def test_a_write_to_a_dead_local_is_dead_code() -> None:
     def dead(x: Tensor) -> Tensor:
         x.clone().add_(1)

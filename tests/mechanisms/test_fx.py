@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from mechanisms.models import example, mlp
 from torch import Tensor, fx, nn
 
-from pytest_torchgraph import CaptureError, Fx, capture, from_fx
+from pytest_torchgraph import Capture, CaptureError, Fx, capture, diff, from_fx, load
 
 
 class Six(nn.Module):
@@ -166,3 +168,68 @@ def test_the_graph_runs_for_the_output_and_its_backward() -> None:
     captured.assert_graph_count(forward=1, backward=0)
     module = captured.fx(captured.forward)
     torch.testing.assert_close(module(example(4, 8)), captured.output)
+
+
+OPTIONS = [
+    (nn.Dropout(0.1), nn.Dropout(0.2), "p=0.1"),
+    (nn.LayerNorm(4, eps=1e-3), nn.LayerNorm(4), "normalized_shape=4, eps=0.001"),
+    (nn.Softmax(0), nn.Softmax(1), "dim=0"),
+    (nn.ReLU(inplace=True), nn.ReLU(), "inplace=True"),
+    (nn.Linear(4, 4, bias=False), nn.Linear(4, 4), "in_features=4, out_features=4, bias=False"),
+    (nn.BatchNorm1d(4).eval(), nn.BatchNorm1d(4), "num_features=4, eval"),
+    (nn.LSTM(4, 4, num_layers=2), nn.LSTM(4, 4), "input_size=4, hidden_size=4, num_layers=2"),
+    (
+        nn.Conv1d(4, 4, 3, padding=1, padding_mode="circular"),
+        nn.Conv1d(4, 4, 3, padding=1),
+        "in_channels=4, out_channels=4, kernel_size=3, padding=1, padding_mode='circular'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("module", "other", "said"), OPTIONS, ids=lambda value: str(value)[:12])
+def test_options_of_a_module_are_compared(
+    module: nn.Module, other: nn.Module, said: str, tmp_path: Path
+) -> None:
+    def made(last: nn.Module) -> Capture:
+        return capture(nn.Sequential(nn.Tanh(), last), torch.ones(4, 4), via="fx", backward=False)
+
+    first, second = made(module), made(other)
+    (node,) = first.forward.find(f"torch.nn.{type(module).__name__}")
+    assert node.options is not None
+    assert node.options.endswith(said)
+    assert first != second
+    assert first == made(module)
+    (finding,) = diff(first, second).findings
+    assert said in str(diff(first, second))
+    assert finding.before.op == finding.after.op  # type: ignore[union-attr]
+    stored = tmp_path / "made.tgraph"
+    stored.write_text(first.to_text())
+    assert load(stored) == first
+    assert load(stored) != second
+    stored.write_text(re.sub(r'", ".*"\]\(', '"](', first.to_text()).replace("graph 4", "graph 1"))
+    assert load(stored) == first  # of an older release, which does not say it
+    assert load(stored) == second
+
+
+def test_dtype_of_the_parameters_of_a_module_is_compared() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    graph = from_fx(fx.symbolic_trace(model))
+    half = from_fx(fx.symbolic_trace(model.half()))
+    assert graph != half
+    assert half.nodes[1].options == "in_features=4, out_features=4, torch.float16"
+
+
+def test_options_of_an_own_class_are_unknown() -> None:
+    class Tracer(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, Own)
+
+    class Own(nn.Module):
+        calls = 3
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    made = capture(nn.Sequential(Own()), torch.ones(2), via=Fx(tracer=Tracer()))
+    assert [node.options for node in made.forward.nodes] == [None] * 3
+    assert made.to_text().startswith("torchgraph 1\n")

@@ -65,6 +65,24 @@ def test_each_is_found_on_its_line(name: str, via: str) -> None:
     seen.assert_no_syncs(allow=rf"{name}: ")
 
 
+@pytest.mark.parametrize(
+    ("function", "op", "via"),
+    [
+        (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor", "dispatch"),
+        (lambda x: torch.linspace(0, x.max(), 4), "aten.linspace.Scalar_Tensor", "aot"),
+        (lambda x: torch.logspace(x.min(), x.max(), 4), "aten.logspace.Tensor_Tensor", "dispatch"),
+        (lambda x: x.to_sparse().to_dense() * 2, "aten._to_sparse.default", "dispatch"),
+    ],
+)
+def test_op_without_torchs_tag_that_reads_a_value_is_found(
+    function: Callable[[Tensor], Tensor], op: str, via: str
+) -> None:
+    seen = capture(function, example(), via=via)
+    assert op in [sync.op for sync in seen.syncs]
+    with pytest.raises(AssertionError, match=op):
+        seen.assert_no_syncs()
+
+
 @pytest.mark.slow(
     "further cases; a few are in every run", unless=["*dispatch", "indexed-aot", "one_layer-dynamo"]
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import CaptureError
+from ...ops.collectives import calls_python
 from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.levels import FLOP_LEVELS
 from ..census import Homes, Move, move_path, runs
@@ -21,6 +22,15 @@ from ..sizes import advice
 
 _FREE = PLAIN - {"higher_order.inline_asm_elementwise"}
 """Higher-order ops without a body that do no work."""
+
+_TRANSFORMS = {
+    f"torch._functorch.predispatch._{name}_increment_nesting": (
+        f"torch._functorch.predispatch._{name}_decrement_nesting"
+    )
+    for name in ("vmap", "jvp")
+}
+"""Where a transform begins and ends in an exported program. The ops between have the shapes of one
+row, or compute no tangent yet: how much they do is decided later."""
 
 
 @dataclass
@@ -69,9 +79,18 @@ def flops_of(graph: Graph) -> Flops:
         )
     found = Flops()
     homes = Homes(graph)
+    transforms: list[str] = []
     for node in graph.nodes:
-        if node.is_call:
-            found.add(flops_of_call(graph, node, homes))
+        if not node.is_call:
+            continue
+        if node.op in _TRANSFORMS:
+            transforms.append(node.op)
+        elif transforms and node.op == _TRANSFORMS[transforms[-1]]:
+            transforms.pop()
+        flops = flops_of_call(graph, node, homes)
+        if flops.total and transforms:
+            found.unknown[transforms[-1]] = 1
+        found.add(flops)
     return found
 
 
@@ -93,7 +112,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
         found.unknown[name] = 1
     counted = KINDS.get(call.op) in (None, "attention")
     own = _of_node(graph, call) if counted else None
-    if own is None and not bodies and call.op not in _FREE:
+    if calls_python(call.op) or (own is None and not bodies and call.op not in _FREE):
         found.unknown[call.op] = 1
     if own:
         found.by_module[node.module] = own

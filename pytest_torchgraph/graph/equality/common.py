@@ -31,6 +31,8 @@ def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
         a, b = replace(a, output=None), replace(b, output=None)
     if _has_values(a) != _has_values(b):
         a, b = _without_values(a), _without_values(b)
+    if _has_options(a) != _has_options(b):
+        a, b = _without_options(a), _without_options(b)
     if (a.saver is None) != (b.saver is None):
         a, b = replace(a, saver=None), replace(b, saver=None)
     elif a.saver is not None and b.saver is not None:
@@ -93,6 +95,17 @@ def _without_values(graph: Graph) -> Graph:
         replace(node, args=()) if is_constant(node) and node.args else node for node in graph.nodes
     )
     return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_values, graph.subgraphs)))
+
+
+def _has_options(graph: Graph) -> bool:
+    return any(node.options is not None for each in graph.walk() for node in each.nodes)
+
+
+def _without_options(graph: Graph) -> Graph:
+    nodes = tuple(
+        replace(node, options=None) if node.options is not None else node for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes, subgraphs=tuple(map(_without_options, graph.subgraphs)))
 
 
 def as_captured(graph: Graph) -> Graph:

@@ -123,6 +123,7 @@ class NumberedGraph:
         ]
         effects = "".join(f"!{effect.kind}" for effect in node.effects)
         target = quote(node.target) if node.target else ""
+        target += quote(node.options) if node.options else ""
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
 
     def _chain(self, node: Node, i: int, heads: dict[str, int]) -> Iterator[int]:

@@ -46,7 +46,8 @@ RANKS_VERSION = 3
 """The version of a text with the graphs of several ranks, see `ranks`; older releases refuse it."""
 FACTS_VERSION = 4
 """The version of a text that says what a target returned, how often a compiled graph ran, the value
-of a constant, or that the user handed a graph over; older releases refuse it."""
+of a constant, what modules were made with, or that the user handed a graph over; older releases
+refuse it."""
 LONG_RETURN = 3
 """The most values of a return that stand on one line.
 
@@ -189,6 +190,7 @@ def _has_facts(graph: Graph, detail: Detail) -> bool:
     return bool(graph.output) or any(
         (bool(node.args) and (node.kind == "get_attr" or node.op == "constant"))
         or (graph.given and node.op in ALIAS_OPS)
+        or node.options is not None
         for each in graph.walk()
         for node in each.nodes
     )
@@ -309,7 +311,8 @@ def format_node(node: Node, *, full: bool = False, plain: set[str] | None = None
         known.add(name)
     text = f"%{name} = {format_op(node.op)}"
     if node.kind in ("get_attr", "call_module"):
-        text += f"[{quote(node.target)}]"
+        options = f", {quote(node.options)}" if node.options else ""
+        text += f"[{quote(node.target)}{options}]"
     if node.args or node.kwargs or node.is_call:
         arguments = [
             f"%{arg.name}" if type(arg) is Ref and arg.name in known else format_arg(arg)

@@ -12,6 +12,11 @@ from .values import WORD, ValueReader
 class NodeReader(ValueReader):
     """Reads nodes. Each method begins at its element and stops behind it."""
 
+    @property
+    def has_facts(self) -> bool:
+        """True if the version can say what modules were made with."""
+        raise NotImplementedError
+
     def output(self) -> Node:
         """Read the output node, behind the word `return`."""
         value = self.long_return() if self.text[self.pos :] == "[" else self.value()
@@ -26,9 +31,11 @@ class NodeReader(ValueReader):
         name = self.name()
         self.expect(" = ")
         op = self.op()
-        target = None
+        target = options = None
         if self.skip("["):
             target = self.string()
+            known = "" if self.has_facts else None
+            options = self.string() if self.skip(", ") else known
             self.expect("]")
         called = self.at("(")
         args, kwargs = self.arguments() if called else ((), {})
@@ -47,8 +54,21 @@ class NodeReader(ValueReader):
             self.fail(f"{op!r} {'needs a' if target is None else 'takes no'} target in brackets")
         if kind.startswith("call_") and not called:
             self.fail(f"expected '(' after {op!r}")
+        if kind != "call_module":
+            options = None
         return Node(
-            name, kind, op, args, kwargs, result, module, None, target or "", effects, after
+            name,
+            kind,
+            op,
+            args,
+            kwargs,
+            result,
+            module,
+            None,
+            target or "",
+            effects,
+            after,
+            options,
         )
 
     def long_return(self) -> tuple[Arg, ...]:

@@ -4,7 +4,8 @@ r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a
     origin    = "via" word | "torch" release | "detail" word, separated by ", "
     graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
                 { graph | node | output | save } "}" NL
-    node      = "%" name "=" op [ '["' target '"]' ] [ "(" args ")" ] [ ":" result ] suffix NL
+    node      = "%" name "=" op [ "[" string [", " string] "]" ] [ "(" args ")" ] [ ":" result ]
+                suffix NL
               | "return" value suffix NL
               | "return [" NL { value "," NL } "]" suffix NL
     output    = "output" name "=" value NL
@@ -17,8 +18,8 @@ runs, from 2. Version 2 differs from version 1 in that it may have such graphs, 
 repeated modules may be written once, which `expand` undoes before anything here is read.
 
 Version 3 has the graphs of several ranks, see `ranks`. Version 4 has `output` lines, `given`
-graphs, runs of compiled graphs (0, or from 2) and the values of constants. A graph of an older
-version does not say any of these, which is not the same as none.
+graphs, runs of compiled graphs (0, or from 2), the values of constants and the options of modules.
+A graph of an older version does not say any of these, which is not the same as none.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
 of nodes.

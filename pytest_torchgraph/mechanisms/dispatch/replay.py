@@ -36,15 +36,17 @@ class DispatchReplay(Replay):
             self.add(record)
         returned = [self.draft_of(value) for value in outputs]
         keep_dead = self.keep_dead
+        writes = self.writes_after()
         if grads is None:
-            return [Section(self, 0, returned, keep_dead=keep_dead).graph("inference")]
+            section = Section(self, 0, returned, writes=writes, keep_dead=keep_dead)
+            return [section.graph("inference")]
         self.section = 1
         for record in self.backward:
             self.add(record)
         results = [self.draft_of(value) for value in grads]
-        section = Section(self, 1, results, keep_dead=keep_dead)
+        section = Section(self, 1, results, writes=self.writes_after(), keep_dead=keep_dead)
         saved = section.outside()
-        forward = Section(self, 0, returned, saved, keep_dead=keep_dead)
+        forward = Section(self, 0, returned, saved, writes=writes, keep_dead=keep_dead)
         graph = forward.graph("forward")
         section.known = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()

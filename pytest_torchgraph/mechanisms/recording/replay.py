@@ -232,6 +232,18 @@ class Replay:
         found += [(kind, -1) for kind in schema.kinds(record.op, record.args, record.kwargs)]
         draft.effects = tuple(dict.fromkeys(found))
 
+    def writes_after(self) -> dict[int, tuple[int, ...]]:
+        """For each draft the last writes to its memory after it was made, as of now."""
+        if not self.storages.written:
+            return {}
+        writes: dict[int, tuple[int, ...]] = {}
+        for value, number in self.current.items():
+            if value not in self.parts:
+                after = self.storages.after([(number, self.recorder.storage_of[value])])
+                if after:
+                    writes[number] = after
+        return writes
+
     def facts_of(self, op: Any) -> schema.SchemaFacts:
         """The facts of an op, from now on in `facts`, by its id: hashing an op takes longer."""
         known = self.facts[id(op)] = schema.facts(op)

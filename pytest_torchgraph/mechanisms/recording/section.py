@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...convert.canonical_names import NodeNamer
@@ -19,6 +19,7 @@ class Section:
         section: their section.
         returned: the drafts that the graph returns.
         saved: those that it keeps for a backward.
+        writes: for each draft the last writes to its memory that it is no result of.
         keep_dead: whether ops live whose results nothing uses.
 
     Attributes:
@@ -34,6 +35,7 @@ class Section:
         returned: Sequence[int],
         saved: Sequence[int] = (),
         *,
+        writes: Mapping[int, Sequence[int]] | None = None,
         keep_dead: bool = False,
     ):
         self.replay = replay
@@ -41,6 +43,15 @@ class Section:
         self.section = section
         self.returned = returned
         self.saved = saved
+        # Whoever reads a result after the run reads what was written to its memory meanwhile.
+        self.after = tuple(
+            dict.fromkeys(
+                number
+                for result in (*returned, *saved)
+                for number in (writes or {}).get(result, ())
+                if self.drafts[number].section == section
+            )
+        )
         self.keep_dead = keep_dead
         self.known: dict[int, str] = {}
         self.reserved: Iterable[str] = ()
@@ -50,7 +61,7 @@ class Section:
 
     def find_live(self) -> set[int]:
         """The drafts that the results, or an effect that lasts, need."""
-        todo = [*self.returned, *self.saved]
+        todo = [*self.returned, *self.saved, *self.after]
         for i in self.replay.of_section.get(self.section, ()):
             draft = self.drafts[i]
             if self.keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
@@ -116,7 +127,8 @@ class Section:
                 nodes.append(self.node(i, namer))
         returned = tuple(self.refs[i] for i in self.returned)
         value: Arg = returned[0] if len(returned) == 1 else returned
-        nodes.append(Node("output", "output", "output", (value,)))
+        after = tuple(self.refs[i] for i in self.after)
+        nodes.append(Node("output", "output", "output", (value,), after=after))
         saved = tuple(self.refs[i] for i in self.saved)
         groups = self.replay.canon.ranks_of_groups()
         return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)

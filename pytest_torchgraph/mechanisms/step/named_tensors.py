@@ -27,6 +27,9 @@ class NamedTensors:
         all_modules: every module with its path, each once.
         all_parameters: every parameter with its name, each once.
         all_buffers: every buffer, each once.
+        inputs: each tensor among the arguments, with its name.
+        numbers: the names of the numbers among the arguments.
+        generators: the random generators among them.
     """
 
     def __init__(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
@@ -35,10 +38,13 @@ class NamedTensors:
         self.older = {id(tensor): weakref.ref(tensor) for tensor in reached.computed}
         self.modules: dict[int, str] = {}
         self.tensors: dict[int, tuple[str, str]] = {}
-        self.inputs: list[tuple[str, torch.Tensor]] = list(_inputs(target, args, kwargs))
+        leaves = list(_inputs(target, args, kwargs))
+        self.inputs: list[tuple[str, torch.Tensor]] = [
+            (name, leaf) for name, leaf in leaves if isinstance(leaf, torch.Tensor)
+        ]
+        self.numbers = [name for name, leaf in leaves if isinstance(leaf, int | float)]
         self.look()
-        leaves = pytree.tree_leaves((args, kwargs))
-        self.generators = [leaf for leaf in leaves if isinstance(leaf, torch.Generator)]
+        self.generators = [leaf for _, leaf in leaves if isinstance(leaf, torch.Generator)]
 
     def look(self) -> None:
         """Walk over all modules, again where they may be others than before."""
@@ -109,9 +115,12 @@ class NamedTensors:
         return list(found.values())
 
     def ranks(self) -> dict[str, int]:
-        """The order of inputs of a graph, by name."""
+        """The order of inputs of a graph, by name: tensors, then sizes, then numbers."""
         order = self.order()
-        return {name: order[key] for key, (_, name) in self.tensors.items()}
+        ranks = {name: order[key] for key, (_, name) in self.tensors.items()}
+        for position, name in enumerate(self.numbers, len(ranks) + len(self.numbers) + 1):
+            ranks.setdefault(name, position)
+        return ranks
 
     def order(self) -> dict[int, int]:
         """The order of inputs of a graph: arguments, then parameters and buffers as declared."""
@@ -228,8 +237,8 @@ def _reachable(function: Any) -> Iterator[tuple[str, Any]]:
 
 def _inputs(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors among the arguments, named by parameter and place: `x`, `batch.ids`, `xs.0`."""
+) -> Iterator[tuple[str, Any]]:
+    """The leaves of the arguments, named by parameter and place: `x`, `batch.ids`, `xs.0`."""
     names: dict[str, Any] = {}
     try:
         signature = inspect.signature(callable_of(target))
@@ -244,8 +253,7 @@ def _inputs(
         names = {**{f"args.{i}": arg for i, arg in enumerate(args)}, **kwargs}
     for name, value in names.items():
         for path, leaf in pytree.tree_flatten_with_path(value)[0]:
-            if isinstance(leaf, torch.Tensor):
-                yield ".".join([name, *(_key(key) for key in path)]), leaf
+            yield ".".join([name, *(_key(key) for key in path)]), leaf
 
 
 def _key(key: Any) -> str:

@@ -36,7 +36,7 @@ class Frame:
         named: NamedTensors,
         canon: CanonicalNames,
     ):
-        self.inputs = dynamo_inputs(gm, example_inputs, named.tensors)
+        self.inputs = dynamo_inputs(gm, example_inputs, named.tensors, named.numbers)
         self._placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
         self._named = named
         self._canon = canon
