@@ -143,12 +143,14 @@ def test_leaves_that_are_equal_pass() -> None:
             "object": object(),
             "function": lambda: None,
             "array": np.array([1.0, float("nan")]),
-            "objects": np.array([object, None]),
             "set": {1, 2},
         }
 
-    for via in ("dispatch", "aot"):
-        capture(target, torch.ones(3), via=via).assert_matches_eager()
+    def with_objects(x: Tensor) -> Any:  # Dynamo of torch 2.15 gives such an array up
+        return {**target(x), "objects": np.array([object, None])}
+
+    capture(with_objects, torch.ones(3), via="dispatch").assert_matches_eager()
+    capture(target, torch.ones(3), via="aot").assert_matches_eager()
 
 
 class Statistics(nn.Module):
