@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..errors import OutsideRootError
+from ..graph.diff.described import source_text
 from ..settings import config as settings
 from ..settings.paths import inside
 from ..snapshot import PENDING
 from ..snapshot.changes import brief
-from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
+from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, place_key
 from . import artifacts
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def save_pending(
             paths = map(str, pending.digests)
             mismatch = next((mismatches[path] for path in paths if path in mismatches), None)
             problem_line = headline(mismatch) if mismatch else " ".join(pending.problem.split())
-            content = _saved(item, pending).to_json(
+            content = _saved(item, pending, mismatch).to_json(
                 problem_line, pending.refused or settings.rerun_command(item, UPDATE)
             )
             artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
@@ -75,9 +76,15 @@ def save_pending(
     return problem
 
 
-def _saved(item: pytest.Item, pending: PendingUpdate) -> SavedUpdate:
+def _saved(item: pytest.Item, pending: PendingUpdate, mismatch: Mismatch | None) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
+    sources = {
+        place_key(place): source
+        for finding in (mismatch.findings if mismatch else ())
+        for place in finding.places
+        if (source := source_text(place.changes[0].node))
+    }
     return SavedUpdate(
         test=item.nodeid,
         target=paths[pending.target] or str(pending.target),
@@ -85,6 +92,7 @@ def _saved(item: pytest.Item, pending: PendingUpdate) -> SavedUpdate:
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
+        sources=sources,
     )
 
 

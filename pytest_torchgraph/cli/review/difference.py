@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 
 from ...errors import GraphFormatError, TorchGraphError
-from ...graph.diff.described import Described, described, problem_described
+from ...graph.diff.described import Described, described, problem_described, shortened
+from ...graph.diff.findings import Finding
 from ...graph.diff.identity import Identity
 from ...report.comparisons import NOT_STORED, headline
 from ...snapshot.compare import Mismatch, compare, differing, read_stored
-from ...snapshot.pending import SavedUpdate, digest
+from ...snapshot.pending import SavedUpdate, digest, place_key
 from ...snapshot.subject import read_subject
 
 SAME_GRAPHS = "equal graphs, in a text with other names, lines, strides or devices"
@@ -114,7 +115,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
             parts = tuple(differing(old, subject, detail))
             made = Mismatch("", saved.target, subject, problem, details, old, parts=parts)
     try:
-        findings = [described(finding) for finding in made.findings]
+        findings = [_with_source(finding, saved) for finding in made.findings]
     except TorchGraphError as error:
         findings, details = [], (*details, f"what differs could not be found out: {error}")
     # Equal problems may be of different edits: op counts are in the details alone.
@@ -126,6 +127,13 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
         made,
         (stored, new),
     )
+
+
+def _with_source(finding: Finding, saved: SavedUpdate) -> Described:
+    """Describe a finding, with the line of code that the run gave for the same change."""
+    source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
+    shown = f"{shortened(source)} (says the run)" if source else ""
+    return replace(described(finding), source=shown)
 
 
 def _without_graphs(problem: str) -> Difference:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..cost.cost import UNKNOWN, Cost, sum_of
+from ..model import Node
 from ..text.format import format_node
 from .abridged import abridged
 from .causes import Cause, same_edits
@@ -117,7 +118,6 @@ class CauseInWords:
 
 def described(finding: Finding) -> Described:
     """A finding in words, of bounded size."""
-    source = finding.source
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
     before, after, _ = sides(finding)
@@ -126,12 +126,18 @@ def described(finding: Finding) -> Described:
         what=shortened(edit_name(finding)),
         modules=tuple(modules)[:MAX_MODULES] if simple else (),
         places=len(finding.places),
-        source=shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else "",
+        source=source_text(finding.changes[0].node),
         before=shortened(format_node(before)) if simple and before else "",
         after=shortened(format_node(after)) if simple and after else "",
         identity=finding.identity,
         cost=finding.cost,
     )
+
+
+def source_text(node: Node) -> str:
+    """The user's line of a node in words, of bounded size; "" if it is unknown."""
+    source = node.source
+    return shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 
 
 def problem_described(problem: str) -> Described:
