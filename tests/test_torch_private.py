@@ -18,6 +18,9 @@ from packaging.version import Version
 from torch._logging import trace_structured
 
 from pytest_torchgraph import CaptureError, TorchGraphError, capture, torch_private, watch
+from pytest_torchgraph.audit.read import facts_of
+from pytest_torchgraph.marker import problems_of
+from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.torch_private import observers
 from pytest_torchgraph.watching.observe.hub import RUN_WHILE_COMPILING
 
@@ -58,11 +61,26 @@ def test_precompiled_code_is_noticed(tmp_path: Path) -> None:
         for via in ("dispatch", "aot"):
             with pytest.raises(CaptureError, match=r"code of torch\.compiler\.precompile ran at "):
                 capture(lambda x: loaded(model, x.sin()), x, via=via)
-    called: list[str] = []
-    with torch_private.on_precompiled_call(lambda: called.append("call")), torch.no_grad():
+    called: list[object] = []
+    with torch_private.on_precompiled_call(called.append), torch.no_grad():
         loaded(model, x)
     loaded(model, x)
-    assert called == ["call"]
+    assert called == [loaded]
+    function = torch.compile(lambda x: x.sin(), backend="aot_eager")
+    with watch() as seen, torch.no_grad():
+        loaded(model, function(x))
+    (call,) = seen.eager_calls
+    assert str(call) == (
+        "PrecompiledModule: its call ran unseen: torch.compiler.precompile compiled it, and no "
+        "graph of it is known"
+    )
+    with pytest.raises(AssertionError, match=r"ran unseen: torch\.compiler\.precompile"):
+        seen.assert_no_ops("aten.mm")
+    seen.assert_no_ops("aten.mm", allow="precompile")
+    ((_, problem),) = problems_of(seen, Limits())
+    assert "ran unseen: torch.compiler.precompile" in str(problem)
+    facts = facts_of(seen.watched)  # type: ignore[arg-type]
+    assert [cause.kind for cause in facts.causes] == ["eager"]
 
 
 @pytest.mark.slow(

@@ -68,7 +68,7 @@ def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = No
     return [call for call in found if call in selected] if selected else found
 
 
-def _refuse_without_tensors(found: Sequence[Call], op: Any, selected: Selection) -> None:
+def _refuse_without_tensors(found: Sequence[OpCall], op: Any, selected: Selection) -> None:
     """Refuse to choose by dtype or device among calls that neither give nor write a tensor.
 
     Raises:

@@ -113,7 +113,7 @@ def tensors(result: Result) -> Iterator[TensorMeta]:
             yield from tensors(each)
 
 
-def tensors_of(call: Call) -> list[TensorMeta]:
+def tensors_of(call: OpCall) -> list[TensorMeta]:
     """The tensors that a call gives, or those that it writes if it gives none."""
     return [*tensors(call.result)] or [*tensors(call.written)]
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..errors import OutsideRootError
+from ..graph.diff.joining import source_text
 from ..settings import config as settings
 from ..settings.paths import inside
 from ..snapshot.changes import brief
-from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate
+from ..snapshot.pending import OUTSIDE, PENDING_SUFFIX, SavedUpdate, place_key
 from . import artifacts
 from .comparisons import headline
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..snapshot import Record
+    from ..snapshot.compare import Comparison
     from ..snapshot.pending import PendingUpdate
 
 UPDATE = "--torchgraph-update"
@@ -63,7 +65,7 @@ def save_pending(
             paths = map(str, pending.digests)
             comparison = next((record.failed[p] for p in paths if p in record.failed), None)
             said = headline(comparison) if comparison else " ".join(pending.problem.split())
-            content = _saved(item, pending).to_json(
+            content = _saved(item, pending, comparison).to_json(
                 said, pending.refused or settings.rerun_command(item, UPDATE)
             )
             artifacts.path(item, name, PENDING_SUFFIX).write_text(content, encoding="utf-8")
@@ -72,9 +74,17 @@ def save_pending(
     return problem
 
 
-def _saved(item: pytest.Item, pending: PendingUpdate) -> SavedUpdate:
+def _saved(
+    item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
+) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
+    sources = {
+        place_key(place): source
+        for finding in (comparison.diff.findings if comparison else ())
+        for place in finding.places
+        if (source := source_text(place.changes[0].node))
+    }
     return SavedUpdate(
         test=item.nodeid,
         target=paths[pending.target] or str(pending.target),
@@ -82,6 +92,7 @@ def _saved(item: pytest.Item, pending: PendingUpdate) -> SavedUpdate:
         stored=pending.stored,
         digests={name: pending.digests[path] for path in pending.digests if (name := paths[path])},
         refused=pending.refused or ("" if may_write else OUTSIDE),
+        sources=sources,
     )
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from ..errors import GraphFormatError, TorchGraphError
+from ..graph.diff.findings import Place
+from ..graph.text.format import format_node
 from . import SUFFIX
 from .compare import read_stored
 from .files import read_bytes, read_text
@@ -23,7 +25,8 @@ PENDING_SUFFIX = ".update.json"
 VERSION = 2
 """Counted up where the JSON changes so that an older release cannot read it.
 
-Version 1 has no `stored`, and the run's own words about the difference, which are not read.
+Version 1 has no `stored` and no `sources`, and it has the run's own words about the difference,
+which are not read.
 """
 UNREAD = ("headline", "details", "accept", "difference")
 """The keys of a file that are for people: a review computes its words from the texts."""
@@ -66,6 +69,9 @@ class SavedUpdate:
         target, text, stored, refused: as of `PendingUpdate`; without a text and with `refused`,
             what would be written is not known.
         digests: as of `PendingUpdate`.
+        sources: the line of the user's code of each place of a finding that has one, by
+            `place_key`: a stored text has none. A review shows it as the run's word, and computes
+            everything else.
     """
 
     test: str
@@ -74,6 +80,7 @@ class SavedUpdate:
     digests: Mapping[str, str | None]
     refused: str
     stored: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, headline: str, accept: str) -> str:
         """Return the content of a file; characters that are not ASCII are escaped.
@@ -138,6 +145,8 @@ class SavedUpdate:
         if not all(isinstance(text, str | None) for text in (self.text, self.stored)):
             raise ValueError("the graphs are missing")
         digest(self.stored)  # which may have bytes that are not UTF-8, and no other surrogates
+        for source in self.sources.values():
+            source.encode()
         for name, found in self.digests.items():
             if not isinstance(found, str | None):
                 raise ValueError(f"{name!r} has no digest")
@@ -205,6 +214,13 @@ def _is_stored_graph(name: str) -> bool:
         and path.suffix == f".{SUFFIX}"
         and "\\" not in name
     )
+
+
+def place_key(place: Place) -> str:
+    """Return a digest of the primary change of a place: its graph, and its nodes as text."""
+    change = place.changes[0]
+    nodes = [node and format_node(node) for node in (change.before, change.after)]
+    return str(digest(json.dumps([place.graph, *nodes])))[:16]
 
 
 def digest(text: str | None) -> str | None:

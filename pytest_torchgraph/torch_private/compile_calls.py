@@ -35,8 +35,8 @@ def on_compile_call(called: Callable[[FrameType], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_precompiled_call(called: Callable[[], None]) -> Iterator[None]:
-    """Call `called()` for each call of what `torch.compiler.precompile.load` gave.
+def on_precompiled_call(called: Callable[[Any], None]) -> Iterator[None]:
+    """Call `called(module)` for each call of a module from `torch.compiler.precompile.load`.
 
     Does nothing before torch 2.15, which has no such code.
     """
@@ -46,9 +46,9 @@ def on_precompiled_call(called: Callable[[], None]) -> Iterator[None]:
     original = get("precompiled_call")
 
     @functools.wraps(original)
-    def entered(*args: Any, **kwargs: Any) -> Any:
-        called()
-        return original(*args, **kwargs)
+    def entered(self: Any, *args: Any, **kwargs: Any) -> Any:
+        called(self)
+        return original(self, *args, **kwargs)
 
     if "torch._dynamo" in sys.modules:
         leave_function_alone(entered)

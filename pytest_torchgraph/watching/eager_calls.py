@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..convert.source_lines import is_user_file, relative
 from .observe.callables import CallKind, CompiledCallable, EagerCause
+from .observe.why_eager import PRECOMPILED
 from .recompiles import Recompile
 
 _IN_TORCH = "skipfiles"
@@ -22,7 +23,8 @@ class EagerCall:
         file, line: where it begins; the file as in `GraphBreak`; "" and 0 if it has no code.
         kind: "stance" (`torch.compiler.set_stance`), "limit" (a recompile limit), "disabled"
             (`torch.compiler.disable` or `torch._dynamo.config.disable`), "skipped" (Dynamo gave the
-            frame up, or a mode, a transform or a trace was active) or "backend" (it raised under
+            frame up, or a mode, a transform or a trace was active; also a call of what
+            `torch.compiler.precompile` made, which runs unseen) or "backend" (it raised under
             `torch._dynamo.config.suppress_errors`).
         reason: Dynamo's words, or ours.
         count: how many calls.
@@ -41,7 +43,8 @@ class EagerCall:
         known = self.file and not self.file.startswith("<")
         place = f" ({self.file}:{self.line})" if known else ""
         times = f"{self.count} of {self.calls} calls" if self.calls > 1 else "its call"
-        return f"{self.function}{place}: {times} ran eagerly: {self.reason}"
+        how = "unseen" if self.reason == PRECOMPILED else "eagerly"
+        return f"{self.function}{place}: {times} ran {how}: {self.reason}"
 
 
 def eager_calls_of(

@@ -140,15 +140,16 @@ def test_leaves_that_are_equal_pass() -> None:
         return {
             "y": [x.sin(), (1, 2.5, float("nan"), "a", None, torch.int8, x.shape)],
             "held": Held(x.cos(), "a"),
-            "object": object(),
             "function": lambda: None,
             "array": np.array([1.0, float("nan")]),
-            "objects": np.array([object, None]),
             "set": {1, 2},
         }
 
-    for via in ("dispatch", "aot"):
-        capture(target, torch.ones(3), via=via).assert_matches_eager()
+    def with_objects(x: Tensor) -> Any:  # torch 2.15's Dynamo gives both up
+        return {**target(x), "object": object(), "objects": np.array([object, None])}
+
+    capture(with_objects, torch.ones(3), via="dispatch").assert_matches_eager()
+    capture(target, torch.ones(3), via="aot").assert_matches_eager()
 
 
 class Statistics(nn.Module):

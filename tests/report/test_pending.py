@@ -188,3 +188,26 @@ def test_each_process_of_torchrun_leaves_its_own(
     for process in processes:
         project("--torchgraph-artifacts=out", **process).assert_outcomes(passed=1)
     assert not [*(pytester.path / "out").glob("*.update.json")]
+
+
+def test_the_lines_of_code_are_left_for_a_review(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        """
+        import os
+
+        import torch
+
+        def model(x):
+            return x.cos() if "EDIT" in os.environ else x.sin()
+
+        def test_model(graph_capture, graph_snapshot):
+            assert graph_capture(model, torch.ones(2), via="fx") == graph_snapshot
+        """
+    )
+    run("--torchgraph-update").assert_outcomes(passed=1)
+    monkeypatch.setenv("EDIT", "1")
+    run("--torchgraph-artifacts=left").assert_outcomes(failed=1)
+    (line,) = left(pytester.path / "left")["test_model"]["sources"].values()
+    assert line.endswith('.py:6: return x.cos() if "EDIT" in os.environ else x.sin()')

@@ -8,10 +8,10 @@ from difflib import unified_diff
 
 from ...errors import GraphFormatError, TorchGraphError
 from ...graph.diff.findings import Finding
-from ...graph.diff.joining import problem_found
+from ...graph.diff.joining import problem_found, shortened
 from ...report.comparisons import NOT_STORED, headline
 from ...snapshot.compare import Comparison, compare, read_stored
-from ...snapshot.pending import SavedUpdate, digest
+from ...snapshot.pending import SavedUpdate, digest, place_key
 
 SAME_GRAPHS = "equal graphs, in a text with other names, lines, strides or devices"
 
@@ -111,7 +111,7 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
             if old.header.detail != detail:
                 details = (f"detail {detail!r}, was {old.header.detail!r}", *details)
     try:
-        findings = made.diff.findings
+        findings = tuple(_with_source(finding, saved) for finding in made.diff.findings)
     except TorchGraphError as error:
         findings, details = (), (*details, f"what differs could not be found out: {error}")
     # Equal problems may be of different edits: op counts are in the details alone.
@@ -123,6 +123,13 @@ def _compared(saved: SavedUpdate, stored: str | None, new: str) -> Difference:
         made,
         (stored, new),
     )
+
+
+def _with_source(finding: Finding, saved: SavedUpdate) -> Finding:
+    """Return a finding with the line of code that the run gave for the same change."""
+    source = " ".join(saved.sources.get(place_key(finding.places[0]), "").split())
+    shown = [f"{shortened(source)} (says the run)"] if source else []
+    return replace(finding, data={**finding.to_json(), "sources": shown})
 
 
 def _without_graphs(problem: str) -> Difference:

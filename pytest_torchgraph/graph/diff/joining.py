@@ -14,6 +14,7 @@ from typing import Any
 
 from ...words import counted
 from ..cost.cost import sum_of
+from ..model import Node
 from ..text.format import format_node
 from .findings import Finding, GraphDiff, Identity
 from .paths import abridged
@@ -31,7 +32,7 @@ MAX_FILES = 3
 
 def finding_data(finding: Finding) -> dict[str, Any]:
     """Return the plain data of a finding, of bounded size; see `Finding.to_json`."""
-    source = finding.source
+    source = source_text(finding.changes[0].node)
     modules = dict.fromkeys(place.module for place in finding.places if place.module)
     simple = not finding.summary
     before, after, _ = sides(finding)
@@ -41,13 +42,19 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         modules=[*modules][:MAX_MODULES] if simple else [],
         places=len(finding.places),
         cost=asdict(finding.cost),
-        sources=[shortened(f"{source}: {source.code.strip()}".rstrip(": "))] if source else [],
+        sources=[source] if source else [],
         before=shortened(format_node(before)) if simple and before else "",
         after=shortened(format_node(after)) if simple and after else "",
         files=[*finding.files],
         ranks=None if finding.ranks is None else [*finding.ranks],
         identity=asdict(finding.identity),
     )
+
+
+def source_text(node: Node) -> str:
+    """The user's line of a node in words, of bounded size; "" if it is unknown."""
+    source = node.source
+    return shortened(f"{source}: {source.code.strip()}".rstrip(": ")) if source else ""
 
 
 def _data(**data: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ... import torch_private
 from ...convert.effects import schema
 from ...convert.source_lines import Line, is_user_file
 from ...ops.views import KNOWN_NAMESPACES
-from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode
+from ..recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
 from ..step.saved_state import SavedState
 
@@ -160,6 +160,8 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def read(self, method: str, tensor: Any) -> None:
         """Record a method that reads a tensor and dispatches no op; what leads to it stays."""
         self.hand_over(method)
+        if method in HANDS_OVER:  # numpy may write into the memory that it is given
+            self._saved.before_write(tensor)
         op = sys.intern(f"Tensor.{method}")
         if op in schema.READING and isinstance(tensor, torch.Tensor):
             if self._hooks is not None:

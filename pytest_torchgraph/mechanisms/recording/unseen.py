@@ -68,7 +68,7 @@ def threads_started(
 def precompiled_noted(recorder: RecordingMode) -> Iterator[None]:
     """Note where the target calls what `torch.compiler.precompile.load` gave."""
 
-    def note() -> None:
+    def note(module: Any) -> None:
         recorder.precompiled.append(line_of_target())
 
     with torch_private.on_precompiled_call(note):

@@ -15,7 +15,8 @@ CallKind = Literal["stance", "limit", "disabled", "skipped", "backend"]
 - `stance`: `torch.compiler.set_stance` asked for it.
 - `limit`: Dynamo had compiled the code as often as its recompile limits allow.
 - `disabled`: `torch.compiler.disable` or `torch._dynamo.config.disable`.
-- `skipped`: Dynamo gave the frame up, or a mode, a transform or a trace is active.
+- `skipped`: Dynamo gave the frame up, or a mode, a transform or a trace is active, or
+  `torch.compiler.precompile` made it, so that Dynamo is not asked.
 - `backend`: the backend raised, and `torch._dynamo.config.suppress_errors` is set.
 """
 

@@ -39,6 +39,7 @@ from .events import (
 from .executions import Executions
 from .recorder import EventRecorder, State
 from .structured_trace import NAMES, NAMES_WITHOUT_GRAPHS, read
+from .why_eager import PRECOMPILED
 
 _PACKAGE = __package__.partition(".")[0]
 RUN_WHILE_COMPILING = (f"{_PACKAGE}.watching", f"{_PACKAGE}.convert")
@@ -146,6 +147,7 @@ class Hub:
                 stack.enter_context(torch_private.on_skip(self._callables.skipped))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_traced_call(self._traced))
+            stack.enter_context(torch_private.on_precompiled_call(self._precompiled))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_break_stack(self._at_break))
             stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
@@ -210,6 +212,12 @@ class Hub:
 
     def _traced(self, call: Any) -> None:
         self._callables.traced(call, "torch.export is tracing: torch.compile steps aside")
+
+    def _precompiled(self, module: Any) -> None:
+        try:
+            self._callables.traced(module, PRECOMPILED)
+        except Exception as error:  # ours, in the middle of a call of the user's
+            self._failed(error)
 
     def _at_break(self, frames: Iterable[Any], module: str) -> None:
         """Keep the stack and the module of the break that Dynamo is about to report."""

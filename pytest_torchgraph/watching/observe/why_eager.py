@@ -17,6 +17,8 @@ _BACKEND_FAILED = "BackendCompilerFailed"
 _NO_TENSOR_OPS = ("No ops traced for the FX graph", "no tensor-related objects found in frame")
 """Dynamo's reasons for leaving a frame alone in which there is nothing to compile."""
 _DISABLED = "torch.compiler.disable"
+PRECOMPILED = "torch.compiler.precompile compiled it, and no graph of it is known"
+"""The reason of a call of a precompiled module: it ran compiled code, but not Dynamo's."""
 _NO_GRAPH = "Dynamo compiled no graph of it"
 _NEVER_LOOKED_AT = (
     "Dynamo did not even look at it. Its code was marked as skipped earlier in this process, by a "

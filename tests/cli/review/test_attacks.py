@@ -18,6 +18,7 @@ from pytest_torchgraph.cli.review import accepting, prompt
 from pytest_torchgraph.cli.review.waiting import read_waiting
 from pytest_torchgraph.graph.diff.joining import problem_found
 from pytest_torchgraph.snapshot import files
+from pytest_torchgraph.snapshot.pending import place_key
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and FIFOs need rights on Windows")
 pytestmark = posix
@@ -493,3 +494,37 @@ def test_artifact_that_cannot_be_read_says_so_without_escapes_in_its_name(
         assert code == 2
         assert "\x1b" not in said
         assert "\x07" not in said
+
+
+def source_of(place: Place, new: str) -> dict[str, str]:
+    """The sources of an artifact that changes RELU to `new`, with a hostile line."""
+    place.leave("good", GOOD, RELU, new)
+    (update,) = read_waiting(place.artifacts).updates
+    assert update.difference.mismatch is not None
+    (finding,) = update.difference.mismatch.findings
+    return {place_key(finding.places[0]): "model.py:1: x = y\x1b[2J|`<b>\n# accepted"}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_line_of_code_is_shown_as_the_runs_word_for_the_same_change_alone(
+    same: bool, place: Place, run: Run
+) -> None:
+    sources = source_of(place, GELU if same else graph_text("abs"))
+    place.leave("good", GOOD, RELU, GELU, torchgraph_update=2, stored=RELU, sources=sources)
+    code, said = run("review", place.artifacts, "--list")
+    assert code == 1
+    assert ("model.py:1: x = y?[2J|`<b> # accepted (says the run)" in said) is same
+    assert ("model.py" in said) is same
+    assert "aten.relu -> aten.gelu" in said
+    _, said = run("review", place.artifacts, "--format=markdown")
+    assert len([line for line in said.splitlines() if line.startswith("| 1 |")]) == 1
+    assert "\x1b" not in said
+    assert ("(says the run)" in said) is same
+
+
+@pytest.mark.parametrize("sources", [[], "text", {"a": 1}, {"a": "\ud800"}, None])
+def test_an_artifact_with_other_sources_is_refused(sources: Any, place: Place, run: Run) -> None:
+    place.leave("good", GOOD, RELU, GELU, torchgraph_update=2, stored=RELU, sources=sources)
+    code, said = run("review", place.artifacts, "--list")
+    assert code == 2
+    assert "good.update.json is not a whole file of a run" in said
