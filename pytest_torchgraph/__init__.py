@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .errors import TorchGraphError as TorchGraphError
     from .graph.collectives import Collective as Collective
     from .graph.cost.cost import Cost as Cost
+    from .graph.cost.recomputed import Recomputed as Recomputed
     from .graph.diff.causes import Cause as Cause
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import Finding as Finding
@@ -66,6 +67,7 @@ _NAMES = {
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
+    "graph.cost.recomputed": ("Recomputed",),
     "graph.collectives": ("Collective",),
     "graph.diff.causes": ("Cause",),
     "graph.diff.findings": ("Change", "Finding", "GraphDiff", "Place"),

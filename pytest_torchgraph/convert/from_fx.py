@@ -34,6 +34,7 @@ from .constants import value_of_constant
 from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
 from .process_groups import mark_names
+from .recomputed_nodes import Copies
 from .regions import Regions
 
 
@@ -176,6 +177,7 @@ class GraphConverter:
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
         self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
+        self._copies = Copies(naming.forward.fx) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         """The converted graph; to be called once."""
@@ -276,6 +278,7 @@ class GraphConverter:
             target,
             effects,
             after,
+            "" if self._copies is None else self._copies.by(node),
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:

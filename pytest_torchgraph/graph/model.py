@@ -34,6 +34,8 @@ NodeKind: TypeAlias = Literal[
 GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
 EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
 """See `Effect`."""
+RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "formula", ""]
+"""Why a backward runs an op; see `pytest_torchgraph.graph.cost.recomputed`."""
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 """How much a text says; see `Graph.to_text`."""
 
@@ -171,6 +173,8 @@ class Node:
         effects: side effects, empty for a pure op.
         after: nodes that must have run before, where no argument says so: the last write to a
             storage that this node reads or writes.
+        by: in a backward, why the op runs: "formula" for autograd's own; "" in other graphs and
+            where it is not known. Neither compared nor stored.
     """
 
     name: str
@@ -184,6 +188,7 @@ class Node:
     target: str = ""
     effects: tuple[Effect, ...] = ()
     after: tuple[Ref, ...] = ()
+    by: RecomputedBy = ""
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -239,6 +244,9 @@ class Graph(OpChecks):
             the graph. They are neither compared nor stored, and none are known of a loaded file.
         own_modules: the modules whose class is not torch's own, by path, where the capture knows
             them. They are neither compared nor stored.
+        whole: of a backward via "dispatch", the same graph with the ops too whose results nothing
+            uses, such as those that end a region which a checkpoint computes again; None without
+            any. Neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -257,6 +265,7 @@ class Graph(OpChecks):
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
+    whole: Graph | None = None
 
     # -- reading ---------------------------------------------------------------------------------
 

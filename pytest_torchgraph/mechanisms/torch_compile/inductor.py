@@ -12,7 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch.fx
 
 from ... import torch_private
+from ...convert import rng_states
 from ...convert.canonical_names import CanonicalNames
+from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied
 from ...graph.model import Graph, GraphKind
 from ...graph.schedule import ScheduledCall
@@ -87,6 +89,7 @@ class Inductor:
             schedules=functools.partial(
                 _schedules, recorder.written, len(recorder.made), dict(canon.groups)
             ),
+            levels={"aot": recorder.at_aot()},
             islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
@@ -131,6 +134,7 @@ class _Recorder:
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
         self.current: tuple[Frame, GraphKind] | None = None
+        self.before: list[tuple[Made, Frame, GraphKind, torch.fx.GraphModule]] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
@@ -138,8 +142,10 @@ class _Recorder:
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             before, known = self.current, len(self.made)
-            self.current = (frame, _kind(kwargs))
-            unchanged = None if self.options.codegen else copied(gm)
+            unchanged, kind = copied(gm), _kind(kwargs)
+            (output,) = unchanged.graph.find_nodes(op="output")
+            output.meta["desc"] = rng_states.descriptions_of(output)  # known only meanwhile
+            self.current = (frame, kind)
             try:
                 with self.islands.aside():
                     compiled = inner(gm, inputs, *args, **kwargs)
@@ -148,7 +154,8 @@ class _Recorder:
             if len(self.made) == known:
                 return compiled
             made = self.made[known]
-            if unchanged is not None:
+            self.before.append((made, frame, kind, unchanged))
+            if not self.options.codegen:
                 compiled = PostGradRun(made.converted, unchanged)
                 self.runs.append(compiled)
             return made.recorded(compiled, self.islands)
@@ -198,6 +205,14 @@ class _Recorder:
                 yield
             finally:
                 sys.setrecursionlimit(recursion)
+
+    def at_aot(self) -> list[Converted]:
+        """The graphs as AOTAutograd handed them over, before inductor's passes."""
+        found = []
+        for made, frame, kind, module in self.before:
+            before = Made(frame.lowered(module, kind, "aot"), made.runs)
+            found.append(before.counted)
+        return found
 
     def draws(self) -> bool:
         """True where a graph draws random numbers by inductor's own generator."""
