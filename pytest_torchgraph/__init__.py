@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .errors import TorchGraphError as TorchGraphError
     from .graph.collectives import Collective as Collective
     from .graph.cost.cost import Cost as Cost
+    from .graph.cost.recomputed import Recomputed as Recomputed
     from .graph.diff.findings import Change as Change
     from .graph.diff.findings import FilesDiff as FilesDiff
     from .graph.diff.findings import Finding as Finding
@@ -64,6 +65,7 @@ _NAMES = {
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
+    "graph.cost.recomputed": ("Recomputed",),
     "graph.collectives": ("Collective",),
     "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),

@@ -16,6 +16,7 @@ from .contents import Contents
 
 if TYPE_CHECKING:
     from ..graph.cost.cost import Cost
+    from ..graph.cost.recomputed import Recomputed
     from ..graph.cost.step import Received
     from ..graph.graph_break import GraphBreak
     from ..graph.model import Graph
@@ -45,6 +46,11 @@ class Observed:
 
         def _need_whole(self) -> None:
             """Refuse a watch that has no graph, or in which graphs broke."""
+            ...
+
+        @property
+        def _split(self) -> tuple[Graph, ...]:
+            """The graphs of the step as autograd or AOTAutograd made them."""
             ...
 
         @property
@@ -231,6 +237,38 @@ class Observed:
 
         self._need_whole()
         return peak_bytes(self.program, self._received)
+
+    @property
+    def recomputed(self) -> tuple[Recomputed, ...]:
+        """The ops of the forward that the backward runs again, by checkpointing for instance.
+
+        One entry for each op of the forward; `Recomputed.times` says how often, and `by` why. Views
+        and values that depend on constants alone are left out. Via "inductor" it is what
+        AOTAutograd's graphs say, before inductor's passes.
+
+        That a recomputed dropout draws what the forward drew is taken for granted:
+        `checkpoint(..., preserve_rng_state=False)` looks the same here. `assert_matches_eager`
+        sees it.
+
+        Raises:
+            CaptureError: for a step without a backward; via "dynamo", "fx" and "export", whose
+                graphs have none; of a stored capture via "inductor"; and as `flops`.
+        """
+        from ..graph.cost.recomputed import recomputed
+
+        self._need_whole()
+        return recomputed(self._split, self._received)
+
+    @property
+    def recomputed_flops(self) -> int:
+        """The FLOPs of what the backward computes again, without autograd's own formulas.
+
+        Raises:
+            CaptureError: as `recomputed` and `flops`.
+        """
+        from ..checks.recomputation import flops_of
+
+        return flops_of(self.recomputed)
 
     def cost_table(self, depth: int | None = None) -> str:
         """What the step costs as a table: a row for each module, with all that is below it.

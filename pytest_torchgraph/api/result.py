@@ -423,6 +423,14 @@ class Capture(Assertions, Observed):
             need_no_gaps(self, self._eager_is_recorded, "what it costs")
 
     @property
+    def _split(self) -> tuple[Graph, ...]:
+        """`program`, with the graphs of AOTAutograd in place of those that were made of them."""
+        contents = self._contents
+        at_aot = any(graph.level in ("post_grad", "compiled_autograd") for graph in contents.graphs)
+        known = at_aot and contents.at("aot")
+        return contents.program_at("aot") if known else self.program
+
+    @property
     def _comparison(self) -> EagerComparison | None:
         return self._contents.comparison
 

@@ -5,7 +5,7 @@ Each is done by a function of the module beside this one that is about its subje
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import device_of
@@ -117,6 +117,7 @@ class Assertions(OpChecks):
         saved_bytes: Any = None,
         peak_bytes: Any = None,
         unknown: str = "fail",
+        recomputed_flops: Any = None,
     ) -> None:
         """Assert that the step costs no more than this.
 
@@ -128,6 +129,8 @@ class Assertions(OpChecks):
                 mapping of these by device type.
             unknown: "fail", or "ignore" to count nothing for ops that do work and have no formula;
                 some op must have been counted.
+            recomputed_flops: those of what the backward computes again, as the others, or
+                `"10%"` of the forward's FLOPs; see `Capture.recomputed`.
 
         Raises:
             AssertionError: with what it costs, the modules that compute most, and the ops of which
@@ -142,22 +145,115 @@ class Assertions(OpChecks):
             raise ValueError(f'unknown={unknown!r} is neither "fail" nor "ignore"')
         from ..graph.cost import flops as flops_of
         from ..graph.cost import peak, step
-        from . import budget
+        from . import budget, recomputation
 
         compilation.need_graphs(self)
         eager.need_no_gaps(self, self._eager_is_recorded, "what it costs")
         graphs = self.program
         budget.assert_budget(
             graphs,
-            {"flops": flops, "saved_bytes": saved_bytes, "peak_bytes": peak_bytes},
+            {
+                "flops": flops,
+                "saved_bytes": saved_bytes,
+                "peak_bytes": peak_bytes,
+                "recomputed_flops": recomputation.limit_in_flops(recomputed_flops, graphs),
+            },
             {
                 "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
                 "saved_bytes": lambda: step.saved_bytes(graphs, self._received),
                 "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
+                "recomputed_flops": lambda: recomputation.flops_of(self.recomputed),
             },
             device_of(graphs, self.device),
             self._received,
         )
+
+    def assert_recomputed(
+        self: Subject,
+        expected: Mapping[Any, Any],
+        module: str | None = None,
+        exact: bool = False,
+    ) -> None:
+        """Assert how often the backward runs ops of the forward again; see `Capture.recomputed`.
+
+        Args:
+            expected: from an op to its count, as in `assert_op_counts`.
+            module: looks only at ops of this module, or below it: its path, or a glob.
+            exact: whether every op that is computed again must be matched by a pattern.
+
+        Raises:
+            AssertionError: with what is computed again, by what, with modules and lines.
+            CaptureError: see `Capture.recomputed`.
+            TypeError: with nothing to check.
+            ValueError: for an op pattern that can match nothing, and for a module without any op.
+        """
+        __tracebackhide__ = True
+        from . import recomputation
+
+        compilation.need_graphs(self)
+        graphs = self._split
+        device = device_of(graphs, self.device)
+        recomputation.assert_recomputed(graphs, self.recomputed, expected, module, exact, device)
+
+    def assert_not_recomputed(self: Subject, *ops: Any, module: str | None = None) -> None:
+        """Assert that the backward runs none of these ops of the forward again.
+
+        Args:
+            ops: patterns as in `assert_op_counts`; without any, all ops of `module`.
+            module: see `assert_recomputed`.
+
+        Raises:
+            AssertionError: with what is computed again, its share of the forward's FLOPs, by what,
+                modules and lines, and what is kept there; and if the forward runs none of the ops.
+            CaptureError, ValueError: see `assert_recomputed`.
+            TypeError: with neither an op nor a module.
+        """
+        __tracebackhide__ = True
+        from . import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_not_recomputed(
+            self._split, self.recomputed, self._received, ops, module
+        )
+
+    def assert_saved(self: Subject, *ops: Any, module: str | None = None) -> None:
+        """Assert that every result of these ops is kept for the backward, itself or by a view.
+
+        Args:
+            ops, module: see `assert_not_recomputed`. Of an op with several results, those count
+                that anything uses.
+
+        Raises:
+            AssertionError: with each result that is not kept; and if the forward runs none of the
+                ops.
+            CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
+        """
+        __tracebackhide__ = True
+        from . import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_saved(self._split, self._received, ops, module)
+
+    def assert_not_saved(
+        self: Subject, *ops: Any, module: str | None = None, max_bytes: int = 0
+    ) -> None:
+        """Assert that results of these ops are not kept for the backward.
+
+        Args:
+            ops, module: see `assert_not_recomputed`.
+            max_bytes: how many bytes all of them together may keep.
+
+        Raises:
+            AssertionError: with each result that is kept and its bytes; and if the forward runs
+                none of the ops.
+            CaptureError, TypeError, ValueError: see `assert_not_recomputed`; and for a size that is
+                a symbol.
+        """
+        __tracebackhide__ = True
+        from . import recomputation
+
+        compilation.need_graphs(self)
+        recomputation.assert_not_saved(self._split, self._received, ops, module, max_bytes)
 
     def assert_distinct_graphs(self: Subject, count: int) -> None:
         """Assert how many of the graphs are not equal to one another.

@@ -11,6 +11,7 @@ from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
 from ..graph.cost.by_node import flops_by_node
 from ..graph.cost.flops import why_none_counted
+from ..graph.cost.recomputed import Recomputed, recomputed
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
 from ..graph.diff.paths import abridged, is_index
@@ -22,7 +23,7 @@ MOST = 5
 
 _WHERE_MORE = "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
 
-Figure = Literal["flops", "saved_bytes", "peak_bytes"]
+Figure = Literal["flops", "saved_bytes", "peak_bytes", "recomputed_flops"]
 
 
 def assert_budget(
@@ -44,7 +45,10 @@ def assert_budget(
     __tracebackhide__ = True
     limits = {name: limit for name, limit in asked.items() if limit is not None}
     if not limits:
-        raise TypeError("assert_budget() checks nothing: pass flops, saved_bytes or peak_bytes")
+        raise TypeError(
+            "assert_budget() checks nothing: pass flops, saved_bytes, "
+            "peak_bytes or recomputed_flops"
+        )
     wrong: list[str] = []
     unknown: list[CaptureError] = []
     for name, limit in limits.items():
@@ -63,7 +67,12 @@ def assert_budget(
             wrong.append("  saved_bytes: nothing is kept, because no graph has a backward")
         if found < low or (high is not None and found > high):
             wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
-            largest = _most_flops(graphs) if name == "flops" else _most_saved(graphs, received)
+            if name == "recomputed_flops":
+                largest = _most_recomputed(graphs, received)
+            elif name == "flops":
+                largest = _most_flops(graphs)
+            else:
+                largest = _most_saved(graphs, received)
             if name == "peak_bytes":
                 in_all = saved_bytes(graphs, received)
                 wrong.append(f"      of what is kept for the backward, {in_all} bytes in all:")
@@ -156,3 +165,21 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
             yield f"{'':>20}{source}: {source.code}"
     if rest := largest[MOST:]:
         yield f"{sum(size for _, size in rest):>12} saved  by {counted(len(rest), 'more op')}"
+
+
+def _most_recomputed(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
+    """The ops of which most is computed again, with modules and lines."""
+    found: dict[tuple[str, Source | None], list[Recomputed]] = {}
+    for each in recomputed(graphs, received):
+        if each.counts and each.cost.flops:
+            found.setdefault((each.op, each.original.source), []).append(each)
+    sizes = {key: sum(each.cost.flops or 0 for each in same) for key, same in found.items()}
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    for (op, source), size in largest[:MOST]:
+        modules = dict.fromkeys(each.original.module for each in found[op, source])
+        where = abridged(filter(None, modules)) or "(no module)"
+        yield f"{size:>12} again  {where}: {op}"
+        if source is not None:
+            yield f"{'':>20}{source}: {source.code}"
+    if rest := largest[MOST:]:
+        yield f"{sum(size for _, size in rest):>12} again  by {counted(len(rest), 'more op')}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..graph.cost.recomputed import Recomputed
 from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
@@ -146,6 +147,16 @@ class Subject(Protocol):
     @property
     def _received(self) -> Received:
         """Which inputs of compiled forward graphs other graphs of the step made."""
+        ...
+
+    @property
+    def _split(self) -> tuple[Graph, ...]:
+        """The graphs of the step as autograd or AOTAutograd made them."""
+        ...
+
+    @property
+    def recomputed(self) -> tuple[Recomputed, ...]:
+        """What the backward computes again."""
         ...
 
     @property

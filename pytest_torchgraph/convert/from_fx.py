@@ -35,6 +35,7 @@ from .declared_order import DeclaredOrder, original_value
 from .effects.tracker import EffectTracker
 from .module_options import module_options
 from .process_groups import mark_names
+from .recomputed_nodes import Copies
 from .regions import Regions
 
 
@@ -177,6 +178,7 @@ class GraphConverter:
         self._order = DeclaredOrder(naming.inputs, naming.ranks, naming.dynamo)
         self._regions = Regions(self.fx, naming.inputs)
         self._backward = BackwardModules(naming.forward) if naming.forward else None
+        self._copies = Copies(naming.forward.fx) if naming.forward else None
 
     def run(self, name: str, kind: GraphKind, level: Level) -> Converted:
         """The converted graph; to be called once."""
@@ -278,6 +280,7 @@ class GraphConverter:
             effects,
             after,
             self.options(node, op),
+            "" if self._copies is None else self._copies.by(node),
         )
 
     def op(self, node: torch.fx.Node) -> tuple[str, str]:

@@ -61,6 +61,11 @@ def is_state(node: torch.fx.Node) -> bool:
     return isinstance(made_by, torch.fx.Node) and str(made_by.target) == _KEEPING
 
 
+def restores(node: torch.fx.Node) -> bool:
+    """Return True for an op that runs with a state that the forward kept."""
+    return str(node.target) in _RUNNING[1:]
+
+
 def names_in_backward(forward: torch.fx.Graph, backward: torch.fx.Graph) -> dict[str, str]:
     """The forward's names of the inputs of a backward that are states, by their own."""
     (output,) = forward.find_nodes(op="output")

@@ -34,6 +34,8 @@ NodeKind: TypeAlias = Literal[
 GraphKind: TypeAlias = Literal["forward", "backward", "inference", "joint"]
 EffectKind: TypeAlias = Literal["mutates", "random", "communicates", "syncs", "opaque"]
 """See `Effect`."""
+RecomputedBy: TypeAlias = Literal["checkpoint", "partitioner", "function", "formula", ""]
+"""Why a backward runs an op; see `pytest_torchgraph.graph.cost.recomputed`."""
 Detail: TypeAlias = Literal["ops", "dataflow", "full"]
 """How much a text says; see `Graph.to_text`."""
 
@@ -173,6 +175,8 @@ class Node:
             storage that this node reads or writes.
         options: of a call_module what its class was given where that is not the default, as
             `"p=0.1"`; None where unknown.
+        by: in a backward, why the op runs: "formula" for autograd's own; "" in other graphs and
+            where it is not known. Neither compared nor stored.
     """
 
     name: str
@@ -187,6 +191,7 @@ class Node:
     effects: tuple[Effect, ...] = ()
     after: tuple[Ref, ...] = ()
     options: str | None = None
+    by: RecomputedBy = ""
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -242,6 +247,9 @@ class Graph(OpChecks):
             the graph. They are neither compared nor stored, and none are known of a loaded file.
         own_modules: the modules whose class is not torch's own, by path, where the capture knows
             them. They are neither compared nor stored.
+        whole: of a backward via "dispatch", the same graph with the ops too whose results nothing
+            uses, such as those that end a region which a checkpoint computes again; None without
+            any. Neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]
@@ -260,6 +268,7 @@ class Graph(OpChecks):
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     own_modules: Mapping[str, OwnModule] = field(default_factory=dict)
+    whole: Graph | None = None
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -74,9 +74,7 @@ def save_pending(
     return problem
 
 
-def _saved(
-    item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None
-) -> SavedUpdate:
+def _saved(item: pytest.Item, pending: PendingUpdate, comparison: Comparison | None) -> SavedUpdate:
     paths = {path: _below_root(item.config, path) for path in (pending.target, *pending.digests)}
     may_write = all(paths.values())
     sources = {

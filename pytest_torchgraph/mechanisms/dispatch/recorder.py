@@ -13,6 +13,7 @@ import torch
 from ... import torch_private
 from ...convert.effects import schema
 from ...convert.source_lines import Line, is_user_file
+from ...graph.model import RecomputedBy
 from ...ops.views import KNOWN_NAMESPACES
 from ..recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode
 from ..step.named_tensors import NamedTensors
@@ -174,16 +175,17 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         stack = self._stack
         if self.records is self.forward:
             path, sequence, line = (stack[-1] if stack else 0), self._sequence(), self._line()
+            by: RecomputedBy = ""
             if self.is_packing():
                 sequence = self.records[-1].sequence if self.records else self._begin
         else:
             node = self._autograd_node()
             path = stack[-1] if stack else -1
             sequence = self.sequence_of(node)
-            line = None
+            line, by = None, self.by(node, bool(stack))
             if path == -1 and sequence >= LEAF:
                 path = self.number_of_owner(node)
-        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line))
+        self.records.append(OpRecord(func, encoded, named, result, path, sequence, line, by))
 
     def _may_write(self, func: Any) -> bool:
         """True for an op that writes to an argument, or is a custom one, which may not say so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...convert import source_lines
 from ...convert.canonical_names import CanonicalNames
@@ -50,7 +51,10 @@ class DispatchReplay(Replay):
         graph = forward.graph("forward")
         section.known = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
-        return [graph, section.graph("backward")]
+        backward = section.graph("backward")
+        known = {i: name for i, name in forward.names.items() if i not in section.known}
+        section.known.update(known)
+        return [graph, replace(backward, whole=section.whole(backward))]
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Module path and source of an op; in the backward those of the forward op it is for."""

@@ -218,6 +218,8 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         record = EagerRecord(func, encoded, named, self.encode(output, True), path, sequence, line)
         record.backward = backward = self._backward or node is not None
         record.by_engine = func is LIFT
+        if backward:
+            record.by = self.by(node, in_module)
         record.passes_on = False
         if line is None and node is not None and not in_module:
             at_graph = sequence >= LEAF or type(node).__name__ == _AOT_NODE

@@ -15,10 +15,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from ... import torch_private
 from ...convert.constants import value_of_constant
 from ...convert.source_lines import Line, is_user_file, line_of
+from ...graph.model import RecomputedBy
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
 from .constants import read, tensors_inside
@@ -36,6 +38,9 @@ LEAF = 2**63
 _WRITE, _WRITTEN = "CopySlices", "AsStridedBackward0"
 """Names of the autograd nodes of a write into a view: of the base, and of the view behind it."""
 
+_REENTRANT = "CheckpointFunctionBackward"
+"""Name of the autograd node of a reentrant checkpoint."""
+_grad_is_enabled = torch.is_grad_enabled
 _PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout))
 """Types of arguments that hold no tensor."""
 _STRIDED = torch.strided
@@ -59,9 +64,10 @@ class OpRecord:
         sequence: in the forward the sequence number after this op, in the backward that of the
             autograd node that ran it.
         line: the user's line that called it, None in the backward.
+        by: see `Node.by`.
     """
 
-    __slots__ = ("args", "kwargs", "line", "op", "output", "path", "sequence")
+    __slots__ = ("args", "by", "kwargs", "line", "op", "output", "path", "sequence")
 
     def __init__(
         self,
@@ -72,7 +78,9 @@ class OpRecord:
         path: int,
         sequence: int,
         line: Line | None,
+        by: RecomputedBy = "",
     ):
+        self.by = by
         self.op = op
         self.args = args
         self.kwargs = kwargs
@@ -195,6 +203,22 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
             if type(base).__name__ == _WRITE and base._sequence_nr() == number - 1:
                 return number - 2
         return number
+
+    def by(self, node: Any, in_module: bool) -> RecomputedBy:
+        """Why an op of the backward runs; see `Node.by`.
+
+        A checkpoint runs the forward again with grad mode on, autograd's formulas run without it.
+        A reentrant checkpoint inside of another one runs its forward without it, too.
+
+        Args:
+            node: the autograd node that runs the op.
+            in_module: True if a module is being called.
+        """
+        if in_module or _grad_is_enabled():
+            return "checkpoint"
+        if not isinstance(node, BackwardCFunction):
+            return "formula"
+        return "checkpoint" if type(node).__name__ == _REENTRANT else "function"
 
     def is_packing(self) -> bool:
         """Whether what runs packs a tensor that another op saves, which has made its node already.

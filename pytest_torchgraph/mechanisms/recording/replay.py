@@ -11,7 +11,7 @@ from ...convert.constants import rounded
 from ...convert.effects import schema
 from ...convert.effects.aliasing import Storages
 from ...convert.process_groups import mark_names
-from ...graph.model import EffectKind, NodeKind, Source, TensorMeta
+from ...graph.model import EffectKind, NodeKind, RecomputedBy, Source, TensorMeta
 from ...ops.qualified import op_name
 from .mode import OpRecord, RecordingMode, Value
 
@@ -34,6 +34,7 @@ class Draft:
     projects: tuple[int, int] | None = None
     section: int = 0
     place: tuple[int, ...] = ()
+    by: RecomputedBy = ""
 
 
 _MARKS_PENDING = "_c10d_functional._wrap_tensor_autograd.default"
@@ -213,6 +214,7 @@ class Replay:
             source,
             after=after,
             operands=numbers,
+            by=record.by,
         )
         if self.scalar_operands:
             numbers += self.scalar_operands

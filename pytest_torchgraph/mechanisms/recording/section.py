@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...convert.canonical_names import NodeNamer
 from ...graph.model import Arg, Effect, EffectKind, Graph, GraphKind, Node, Ref
 from ...graph.module_paths import module_of
+from ...ops.views import is_view
 from .replay import Operand, Replay
 
 
@@ -52,19 +54,18 @@ class Section:
                 if self.drafts[number].section == section
             )
         )
-        self.keep_dead = keep_dead
         self.known: dict[int, str] = {}
         self.reserved: Iterable[str] = ()
         self.names: dict[int, str] = {}
         self.refs: dict[int, Ref] = {}
-        self.live = self.find_live()
+        self.live = self.find_live(keep_dead)
 
-    def find_live(self) -> set[int]:
-        """The drafts that the results, or an effect that lasts, need."""
+    def find_live(self, keep_dead: bool) -> set[int]:
+        """The drafts that the results, or an effect that lasts, need; or all."""
         todo = [*self.returned, *self.saved, *self.after]
         for i in self.replay.of_section.get(self.section, ()):
             draft = self.drafts[i]
-            if self.keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
+            if keep_dead or (draft.effects and any(map(self.lasts, draft.effects))):
                 todo.append(i)
         live: set[int] = set()
         while todo:
@@ -104,22 +105,13 @@ class Section:
     def graph(self, kind: GraphKind) -> Graph:
         """The graph, its inputs first."""
         numbers = self.in_order(self.live)
-        inputs = [
-            i
-            for i in numbers
-            if self.drafts[i].section != self.section or self.drafts[i].kind == "placeholder"
-        ]
+        inputs = [i for i in numbers if self._is_input(i)]
         ranks = {"saved": 1, "tangent": 2}
         inputs.sort(key=lambda i: ranks.get(self.role(i), 0 if kind != "backward" else 1))
         namer = NodeNamer()
-        nodes: list[Node] = []
+        nodes = []
         for i in inputs:
-            wanted = self.known.get(i) or self.drafts[i].wanted
-            role, name = self.role(i), self.call(i, namer.claim(wanted))
-            path = module_of(name) if role == "saved" else ""
-            draft = self.drafts[i]
-            args = draft.args if role == "constant" else ()
-            nodes.append(Node(name, "placeholder", role, args, {}, draft.result, path))
+            nodes.append(self.input(i, namer.claim(self.known.get(i) or self.drafts[i].wanted)))
         namer.reserve(self.reserved)
         skip = set(inputs)
         for i in numbers:
@@ -132,6 +124,41 @@ class Section:
         saved = tuple(self.refs[i] for i in self.saved)
         groups = self.replay.canon.ranks_of_groups()
         return Graph(tuple(nodes), kind, kind, "dispatch", saved, groups=groups)
+
+    def whole(self, graph: Graph) -> Graph | None:
+        """`Graph.whole` of the graph of this section."""
+        every = self.in_order(self.find_live(True))
+        left_out = [i for i in every if i not in self.live and not self._is_input(i)]
+        if all(is_view(self.drafts[i].op) for i in left_out):
+            return None
+        namer = NodeNamer()
+        namer.reserve((*graph.by_name, *self.reserved))
+        inputs: list[Node] = []
+        computed: list[Node] = []
+        for i in every:
+            if i in self.live:
+                node = graph.by_name[self.names[i]]
+            else:
+                if self._is_input(i):  # under the name that it has in the forward, if it has one
+                    name = self.known.get(i) or namer.claim(self.drafts[i].wanted)
+                    node = self.input(i, name)
+                else:
+                    node = self.node(i, namer)
+            (inputs if node.kind == "placeholder" else computed).append(node)
+        return replace(graph, nodes=(*inputs, *computed, graph.nodes[-1]))
+
+    def _is_input(self, i: int) -> bool:
+        draft = self.drafts[i]
+        return draft.section != self.section or draft.kind == "placeholder"
+
+    def input(self, i: int, name: str) -> Node:
+        """The node of a draft that comes from outside, under a name."""
+        role = self.role(i)
+        self.call(i, name)
+        path = module_of(name) if role == "saved" else ""
+        draft = self.drafts[i]
+        args = draft.args if role == "constant" else ()
+        return Node(name, "placeholder", role, args, {}, draft.result, path)
 
     def role(self, i: int) -> str:
         """The role of an input."""
@@ -166,6 +193,7 @@ class Section:
             "",
             found,
             tuple([self.refs[number] for number in draft.after]),
+            by=draft.by,
         )
 
     def call(self, i: int, name: str) -> str:

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 
 from ... import torch_private
-from ...convert import node_meta, source_lines
+from ...convert import node_meta, rng_states, source_lines
 from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted
 from ...convert.graph_modules import copied, runnable
@@ -92,6 +92,7 @@ class Inductor:
             schedules=functools.partial(
                 _schedules, recorder.written, len(recorder.made), dict(canon.groups)
             ),
+            levels={"aot": recorder.at_aot()},
             islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
@@ -136,6 +137,7 @@ class _InductorRecorder:
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
         self.current: tuple[Frame, GraphKind] | None = None
+        self.before: list[tuple[Made, Frame, GraphKind, torch.fx.GraphModule]] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         frame = Frame(gm, example_inputs, self.named, self.canon)
@@ -143,8 +145,10 @@ class _InductorRecorder:
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             before, known = self.current, len(self.made)
-            self.current = (frame, _kind(kwargs))
-            unchanged = None if self.options.codegen else copied(gm)
+            unchanged, kind = copied(gm), _kind(kwargs)
+            (output,) = unchanged.graph.find_nodes(op="output")
+            output.meta["desc"] = rng_states.descriptions_of(output)  # known only meanwhile
+            self.current = (frame, kind)
             try:
                 with self.islands.aside():
                     compiled = inner(gm, inputs, *args, **kwargs)
@@ -153,7 +157,8 @@ class _InductorRecorder:
             if len(self.made) == known:
                 return compiled
             made = self.made[known]
-            if unchanged is not None:
+            self.before.append((made, frame, kind, unchanged))
+            if not self.options.codegen:
                 compiled = PostGradRun(made.converted, unchanged)
                 self.runs.append(compiled)
             return made.recorded(compiled, self.islands)
@@ -203,6 +208,14 @@ class _InductorRecorder:
                 yield
             finally:
                 sys.setrecursionlimit(recursion)
+
+    def at_aot(self) -> list[Converted]:
+        """The graphs as AOTAutograd handed them over, before inductor's passes."""
+        found = []
+        for made, frame, kind, module in self.before:
+            before = Made(frame.lowered(module, kind, "aot"), made.runs)
+            found.append(before.counted)
+        return found
 
     def draws(self) -> bool:
         """True where a graph draws random numbers by inductor's own generator."""

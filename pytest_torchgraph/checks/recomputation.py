@@ -1,0 +1,328 @@
+"""Assertions on what a backward computes again, and on what a forward keeps for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import CaptureError
+from ..graph.census import calls
+from ..graph.checks import bounds, format_bounds, need_a_limit
+from ..graph.cost.flops import total
+from ..graph.cost.recomputed import Recomputed, need_backward
+from ..graph.cost.saved import producer_of
+from ..graph.cost.step import Kept, Received, StepStorages, kept
+from ..graph.diff.paths import abridged
+from ..graph.find import find_calls
+from ..graph.higher_order import executed
+from ..graph.model import Graph, Node
+from ..graph.select import inside, selection
+from ..ops.names import matches
+from ..ops.patterns import pattern_name
+from ..words import amount, counted
+
+MOST = 8
+"""How many places a failure lists."""
+
+_BY = {
+    "checkpoint": "a checkpoint",
+    "partitioner": "torch.compile's partitioner",
+    "function": "the backward of an autograd.Function",
+    "": "(a file does not say what recomputes it)",
+}
+_NO_REASONS = (
+    "The capture was read from a file, which does not tell autograd's own formulas from a "
+    "checkpoint: every entry counts."
+)
+
+
+def assert_recomputed(
+    graphs: Sequence[Graph],
+    entries: Sequence[Recomputed],
+    expected: Mapping[Any, Any],
+    module: str | None,
+    exact: bool,
+    device: str,
+) -> None:
+    """See `Capture.assert_recomputed`."""
+    __tracebackhide__ = True
+    if not isinstance(expected, Mapping):
+        raise TypeError(f"expected a mapping from op to count, not {type(expected).__name__}")
+    if not expected and not exact:
+        raise TypeError("assert_recomputed({}) checks nothing: name at least one op")
+    limits = {op: bounds(count, device) for op, count in expected.items()}
+    if not exact:
+        need_a_limit("assert_recomputed", limits.values())
+    there = _chosen(graphs, entries, module)
+    wrong: list[str] = []
+    for op, (low, high) in limits.items():
+        _need_possible(graphs, op)
+        found = [each for each in there if matches(each.op, pattern_name(op))]
+        count = _times(found)
+        if count < low or (high is not None and count > high):
+            wrong.append(
+                f"  {pattern_name(op)}: expected {format_bounds(low, high)}, found {count}"
+            )
+            wrong += _places(found)
+    if exact:
+        patterns = [pattern_name(op) for op in expected]
+        others = [each for each in there if not any(matches(each.op, p) for p in patterns)]
+        if others:
+            wrong.append(f"  matched by no pattern (exact=True): {_times(others)}")
+            wrong += _places(others)
+    if wrong:
+        title = f"what the backward computes again differs{_in(module)}:"
+        counts = Counter({each.op: 0 for each in there})
+        for each in there:
+            counts[each.op] += each.times
+        listed = [f"  {count:4} {op}" for op, count in counts.most_common()] or ["  nothing"]
+        lines = [title, *wrong, "recomputed:", *listed, *_notes(entries)]
+        raise AssertionError("\n".join(lines))
+
+
+def assert_not_recomputed(
+    graphs: Sequence[Graph],
+    entries: Sequence[Recomputed],
+    received: Received,
+    ops: Sequence[Any],
+    module: str | None,
+) -> None:
+    """See `Capture.assert_not_recomputed`."""
+    __tracebackhide__ = True
+    _need_ops("assert_not_recomputed", ops, module)
+    _need_some(graphs, ops, module, "so nothing of it could be computed again")
+    patterns = [pattern_name(op) for op in ops] or ["*"]
+    found = [
+        each
+        for each in _chosen(graphs, entries, module)
+        if any(matches(each.op, pattern) for pattern in patterns)
+    ]
+    if found:
+        named = f"none of {', '.join(patterns)}" if ops else "nothing"
+        first = f"the backward computes again what it should not{_in(module)}: expected {named}, "
+        lines = [f"{first}found {_times(found)}{_share(found, graphs)}", *_places(found)]
+        modules = {each.original.module for each in found}
+        there = Counter(_op(each) for each in kept(graphs, received) if each.node.module in modules)
+        listed = [f"{op} ({count} times)" if count > 1 else op for op, count in there.most_common()]
+        lines.append(f"  kept for the backward there: {', '.join(listed[:MOST]) or 'nothing'}")
+        if any(each.by == "checkpoint" for each in found):
+            lines.append(
+                "  To keep an op, name it in "
+                "torch.utils.checkpoint.create_selective_checkpoint_contexts."
+            )
+        raise AssertionError("\n".join([*lines, *_notes(entries)]))
+
+
+def assert_saved(
+    graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
+) -> None:
+    """See `Capture.assert_saved`."""
+    __tracebackhide__ = True
+    _need_ops("assert_saved", ops, module)
+    need_backward(graphs)
+    _need_some(graphs, ops, module, "so none of it is saved")
+    storages = StepStorages(graphs, received)
+    saved = {(id(each.graph), each.node.name) for each in kept(graphs, received)}
+    missing = []
+    for graph, node in _results(graphs, ops, module):
+        maker, owner = storages.bases(graph)[node.name]
+        if (id(maker), owner.name) not in saved:
+            missing.append(node)
+    if missing:
+        named = ", ".join(map(pattern_name, ops)) or "every op"
+        lines = [
+            f"not saved for the backward{_in(module)}: expected every result of {named}, "
+            f"{counted(len(missing), 'result')} not kept:",
+            *_lines((node, node.op, 1, "") for node in missing),
+        ]
+        raise AssertionError("\n".join(lines))
+
+
+def assert_not_saved(
+    graphs: Sequence[Graph],
+    received: Received,
+    ops: Sequence[Any],
+    module: str | None,
+    max_bytes: int,
+) -> None:
+    """See `Capture.assert_not_saved`."""
+    __tracebackhide__ = True
+    _need_ops("assert_not_saved", ops, module)
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        raise ValueError(f"max_bytes={max_bytes!r} is no number of bytes")
+    need_backward(graphs)
+    _need_some(graphs, ops, module, "so nothing of it could be saved")
+    storages = StepStorages(graphs, received)
+    results = set()
+    for graph, node in _results(graphs, ops, module):
+        maker, owner = storages.bases(graph)[node.name]
+        results.add((id(maker), owner.name))
+    found = [each for each in kept(graphs, received) if (id(each.graph), each.node.name) in results]
+    size = sum(each.bytes for each in found)
+    if size > max_bytes:
+        named = ", ".join(map(pattern_name, ops)) or "any op"
+        largest = sorted(found, key=lambda each: -each.bytes)
+        lines = [
+            f"saved for the backward{_in(module)}: results of {named} keep {amount(size, 'B')}, "
+            f"expected at most {amount(max_bytes, 'B')}:",
+            *_lines((each.node, _op(each), 1, amount(each.bytes, "B")) for each in largest),
+        ]
+        raise AssertionError("\n".join(lines))
+
+
+def flops_of(entries: Iterable[Recomputed]) -> int:
+    """The FLOPs of all that is computed again, without autograd's formulas.
+
+    Raises:
+        CaptureError: if those of an op are not known.
+    """
+    found = 0
+    for each in entries:
+        if each.counts:
+            if each.cost.flops is None:
+                raise CaptureError(
+                    f"the FLOPs of what is computed again are not known: torch has no formula for "
+                    f"{each.op}, or a size of %{each.node.name} is a symbol"
+                )
+            found += each.cost.flops
+    return found
+
+
+def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
+    """A limit in which a percentage, as `"10%"`, is that share of the forward's FLOPs.
+
+    Raises:
+        ValueError: for a text that is no percentage.
+    """
+    if isinstance(limit, tuple | list):
+        return type(limit)(limit_in_flops(each, graphs) for each in limit)
+    if isinstance(limit, Mapping):
+        return {device: limit_in_flops(each, graphs) for device, each in limit.items()}
+    if not isinstance(limit, str):
+        return limit
+    try:
+        share = float(limit.removesuffix("%")) if limit.endswith("%") else -1.0
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise ValueError(f'{limit!r} is no share: write "10%", or a number of FLOPs')
+    return int(_of_forward(graphs) * share / 100)
+
+
+# -- choosing --------------------------------------------------------------------------------------
+
+
+def _forwards(graphs: Sequence[Graph]) -> list[Graph]:
+    return [graph for graph in graphs if graph.kind != "backward"]
+
+
+def _of_forward(graphs: Sequence[Graph]) -> int:
+    return total(_forwards(graphs), times_run=True, unknown="ignore")
+
+
+def _chosen(
+    graphs: Sequence[Graph], entries: Sequence[Recomputed], module: str | None
+) -> list[Recomputed]:
+    """The entries that count, of a module."""
+    chosen = selection(_forwards(graphs), None, module)
+    return [
+        each
+        for each in entries
+        if each.counts and (not chosen.module or inside(each.original.module, chosen.module))
+    ]
+
+
+def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
+    if not ops and module is None:
+        raise TypeError(f"{name}() checks nothing: name an op, or a module")
+
+
+def _need_possible(graphs: Sequence[Graph], op: Any) -> None:
+    """Refuse a pattern that could match nothing, with a `ValueError`."""
+    find_calls(_forwards(graphs), op)
+
+
+def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, so: str) -> None:
+    """Fail if none of the ops runs in the forward: then nothing would be checked."""
+    __tracebackhide__ = True
+    chosen = selection(_forwards(graphs), None, module)
+    runs = [find_calls(_forwards(graphs), op, chosen) for op in ops]  # refuses impossible patterns
+    if ops and not any(runs):
+        named = ", ".join(map(pattern_name, ops))
+        raise AssertionError(f"the forward runs no {named}{_in(module)}, {so}")
+
+
+def _results(
+    graphs: Sequence[Graph], ops: Sequence[Any], module: str | None
+) -> Iterator[tuple[Graph, Node]]:
+    """The values that calls of the forward give; of several results those that anything uses."""
+    chosen = selection(_forwards(graphs), None, module)
+    patterns = [pattern_name(op) for op in ops] or ["*"]
+    for graph in _forwards(graphs):
+        wanted = {
+            call.node.name
+            for call in calls([graph])
+            if call.graph is graph
+            and (not chosen or call in chosen)
+            and any(matches(call.op, pattern) for pattern in patterns)
+        }
+        several = {producer.name for node in graph.nodes if (producer := producer_of(graph, node))}
+        for node in graph.nodes:
+            producer = producer_of(graph, node) if node.is_call else None
+            if producer is not None:
+                if producer.name in wanted:
+                    yield graph, node
+            elif node.name in wanted and node.name not in several:
+                yield graph, node
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _times(entries: Iterable[Recomputed]) -> int:
+    return sum(each.times for each in entries)
+
+
+def _in(module: str | None) -> str:
+    return "" if module is None else f" (in module {module!r})"
+
+
+def _op(each: Kept) -> str:
+    return executed(producer_of(each.graph, each.node) or each.node).op
+
+
+def _share(found: Sequence[Recomputed], graphs: Sequence[Graph]) -> str:
+    flops = sum(each.cost.flops or 0 for each in found)
+    forward = _of_forward(graphs)
+    if not flops or not forward:
+        return ""
+    return f" ({amount(flops, 'FLOP')}, {flops / forward:.1%} of the forward's)"
+
+
+def _notes(entries: Sequence[Recomputed]) -> list[str]:
+    return [_NO_REASONS] if any(each.by == "" for each in entries) else []
+
+
+def _places(found: Sequence[Recomputed]) -> list[str]:
+    return _lines((each.original, each.op, each.times, f"by {_BY[each.by]}") for each in found)
+
+
+def _lines(places: Iterable[tuple[Node, str, int, str]]) -> list[str]:
+    """A line for each op of one line of source, with the modules that it runs in."""
+    times: Counter[tuple[str, str, str]] = Counter()
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for node, op, count, note in places:
+        source = f"  {node.source}: {node.source.code}" if node.source is not None else ""
+        key = (op, source, note)
+        times[key] += count
+        modules.setdefault(key, []).append(node.module)
+    lines = []
+    for key, paths in modules.items():
+        op, source, note = key
+        where = abridged(dict.fromkeys(filter(None, paths))) or "(no module)"
+        often = f" ({times[key]} times)" if times[key] > 1 else ""
+        lines.append(f"      {where}: {op}{often}{source}{f'  {note}' if note else ''}")
+    if len(lines) > MOST:
+        lines[MOST:] = [f"      ... and {counted(len(lines) - MOST, 'more place')}"]
+    return lines

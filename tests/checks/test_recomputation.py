@@ -1,0 +1,361 @@
+"""What a backward computes again, against counts that share nothing with the package."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+import pytest_torchgraph as tg
+from pytest_torchgraph import Capture, CaptureError, GraphCapture
+from pytest_torchgraph.ops.views import shared_argument
+
+aten = torch.ops.aten
+ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
+PRODUCTS = [aten.mm.default, aten.addmm.default]
+
+
+class Block(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        self.mlp = nn.Sequential(
+            nn.Linear(16, 32), nn.GELU(), nn.Dropout(dropout), nn.Linear(32, 16)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = (
+            t.unflatten(-1, (2, 8)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        mixed = functional.scaled_dot_product_attention(*heads)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.mlp(x)
+
+
+class Model(nn.Module):
+    """Two blocks, each run by `call`."""
+
+    def __init__(self, call: Callable[[nn.Module, Tensor], Tensor], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(dropout) for _ in range(2))
+        self.call = call
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = self.call(block, x)
+        return x
+
+
+def keeping(*ops: Any) -> Any:
+    return functools.partial(create_selective_checkpoint_contexts, [*ops])
+
+
+def plain(block: nn.Module, x: Tensor) -> Tensor:
+    return block(x)  # type: ignore[no-any-return]
+
+
+def again(block: Callable[[Tensor], Tensor], x: Tensor, **options: Any) -> Tensor:
+    return checkpoint(block, x, **{"use_reentrant": False, **options})  # type: ignore[no-any-return]
+
+
+def twice(block: nn.Module, x: Tensor) -> Tensor:
+    return again(lambda y: again(block, y, use_reentrant=True), x, use_reentrant=True)
+
+
+HOW = {
+    "plain": plain,
+    "every block": again,
+    "reentrant": functools.partial(again, use_reentrant=True),
+    "twice": twice,
+    "attention again": functools.partial(again, context_fn=keeping(*PRODUCTS)),
+    "attention kept": functools.partial(again, context_fn=keeping(*PRODUCTS, ATTENTION)),
+}
+
+
+def step(how: str, dropout: float = 0.0) -> tuple[Model, Tensor]:
+    torch.manual_seed(0)
+    return Model(HOW[how], dropout), torch.linspace(-1, 1, 160).reshape(2, 5, 16).requires_grad_()
+
+
+@functools.cache
+def captured(how: str, via: str, dropout: float = 0.0) -> Capture:
+    model, x = step(how, dropout)
+    mechanisms = {"min_cut": tg.Aot(partition="min_cut"), "inductor": tg.Inductor(codegen=False)}
+    return tg.capture(model, x, via=mechanisms.get(via, via))
+
+
+def counted(capture: Capture) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for each in capture.recomputed:
+        if each.by != "formula":
+            counts[each.op] += each.times
+    return counts
+
+
+class _Ops(TorchDispatchMode):
+    """Counts ops that run in a backward while a module is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.depth = 0
+        self.in_backward = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        if self.in_backward and self.depth and not _is_view(name):
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _is_view(name: str) -> bool:
+    return shared_argument(name) is not None and not name.rpartition(".")[0].endswith("_")
+
+
+def in_eager(how: str, dropout: float = 0.0) -> Counter[str]:
+    model, x = step(how, dropout)
+    ops = _Ops()
+
+    def enter(*_: Any) -> None:
+        ops.depth += 1
+
+    def leave(*_: Any) -> None:
+        ops.depth -= 1
+
+    for block in model.blocks:
+        block.register_forward_pre_hook(enter)
+        block.register_forward_hook(leave, always_call=True)
+    with ops:
+        y = model(x)
+        ops.in_backward = True
+        y.sum().backward()
+    return ops.counts
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("how", HOW)
+def test_an_eager_backward_runs_these_ops_again(how: str, dropout: float) -> None:
+    found = counted(captured(how, "dispatch", dropout))
+    assert found == in_eager(how, dropout)
+    assert bool(found) is (how != "plain")
+
+
+def test_what_is_computed_again_twice_says_so() -> None:
+    capture = captured("twice", "dispatch")
+    assert {each.times for each in capture.recomputed} == {2}
+    with pytest.raises(AssertionError, match=r"aten.gelu: expected 2, found 4\n.*blocks.\{0, 1\}"):
+        capture.assert_recomputed({"aten.gelu": 2})
+
+
+def _copies(how: str, partition: str) -> Counter[str]:
+    """The nodes of AOT's backward that are copies of forward nodes, by their names in torch."""
+    from functorch.compile import (
+        default_partition,
+        make_boxed_func,
+        min_cut_rematerialization_partition,
+    )
+    from torch._dynamo.backends.common import aot_autograd
+
+    counts: Counter[str] = Counter()
+    cut = min_cut_rematerialization_partition if partition == "min_cut" else default_partition
+
+    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        forward, backward = cut(joint, *args, **kwargs)
+        names = {node.name for node in forward.graph.nodes}
+        for node in backward.graph.nodes:
+            if node.op != "call_function":
+                continue
+            name = str(node.target)
+            restored = name.startswith("run_with_rng_state")
+            stem = node.name.removesuffix("_recomputed").removesuffix("_recompute")
+            if restored:
+                name = str(node.args[1])
+            if (restored or stem in names) and "getitem" not in name and not _is_view(name):
+                counts[name] += 1
+        return forward, backward
+
+    def compiled(gm: torch.fx.GraphModule, _: Any) -> Any:
+        return make_boxed_func(gm.forward)
+
+    model, x = step(how)
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=compiled, bw_compiler=compiled, partition_fn=split)
+    torch.compile(model, backend=backend)(x).sum().backward()
+    torch._dynamo.reset()
+    return counts
+
+
+@pytest.mark.slow("each way of checkpointing", unless=["attention again-aot", "plain-aot"])
+@pytest.mark.parametrize("via", ["aot", "min_cut"])
+@pytest.mark.parametrize("how", [how for how in HOW if how != "twice"])
+def test_a_compiled_backward_runs_these_ops_again(how: str, via: str) -> None:
+    capture = captured(how, via)
+    assert counted(capture) == _copies(how, via)
+    assert all(each.by == "checkpoint" for each in capture.recomputed)
+
+
+@pytest.mark.slow("a compilation each", unless=["0.0"])
+@pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
+def test_what_the_partitioner_computes_again_is_called_so(budget: float) -> None:
+    with torch._functorch.config.patch(activation_memory_budget=budget):
+        model, x = step("plain")
+        capture = tg.capture(model, x, via=tg.Aot(partition="min_cut"))
+        assert counted(capture) == _copies("plain", "min_cut")
+    assert {each.by for each in capture.recomputed} == (set() if budget == 1 else {"partitioner"})
+
+
+def test_inductor_computes_again_what_aot_autograd_says() -> None:
+    capture = captured("attention again", "inductor")
+    capture.assert_recomputed({"aten._scaled_dot_product*": 2})
+    capture.assert_saved("aten.addmm", module="blocks.*.qkv")
+    assert capture.recomputed_flops == captured("attention again", "aot").recomputed_flops
+
+
+def test_a_stored_capture_says_the_same_but_not_by_what(tmp_path: Any) -> None:
+    capture = captured("attention again", "dispatch")
+    file = tmp_path / "step.tgraph"
+    file.write_text(capture.to_text())
+    read = tg.load(file)
+    assert counted(read) == counted(capture)
+    assert {each.by for each in read.recomputed} == {""}
+    with pytest.raises(AssertionError, match="does not tell autograd's own formulas"):
+        read.assert_not_recomputed("aten._scaled_dot_product*")
+
+
+class _Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.sigmoid(x @ weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        y = torch.sigmoid(x @ weight)
+        grad = grad * y * (1 - y)
+        return grad @ weight.t(), x.t() @ grad
+
+
+def test_a_backward_of_the_users_that_computes_again_is_called_so(
+    graph_capture: GraphCapture,
+) -> None:
+    x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8, requires_grad=True)
+    capture = graph_capture(lambda x, w: _Again.apply(x, w), x, weight, via="dispatch")
+    assert [(each.op, each.by) for each in capture.recomputed] == [
+        ("aten.mm.default", "function"),
+        ("aten.sigmoid.default", "function"),
+    ]
+    assert capture.recomputed_flops == 2 * 4 * 8 * 8
+    with pytest.raises(AssertionError, match=r"aten\.mm.*by the backward of an autograd\.Function"):
+        capture.assert_not_recomputed("aten.mm")
+
+
+def test_a_formula_of_autograds_is_listed_and_does_not_count(graph_capture: GraphCapture) -> None:
+    x = torch.ones(4, requires_grad=True)
+    capture = graph_capture(lambda x: x / (x + 1), x, via="dispatch")
+    assert [(each.op, each.by) for each in capture.recomputed] == [("aten.div.Tensor", "formula")]
+    capture.assert_not_recomputed("aten.div")
+    capture.assert_recomputed({}, exact=True)
+    assert capture.recomputed_flops == 0
+
+
+def test_ops_left_out_of_a_policy_are_named_with_module_line_and_share() -> None:
+    capture = captured("attention again", "dispatch")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_not_recomputed("aten._scaled_dot_product*")
+    message = str(failure.value)
+    assert "found 2 (6.4 kFLOP, 7.2% of the forward's)" in message
+    assert "blocks.{0, 1}: aten._scaled_dot_product_flash_attention_for_cpu" in message
+    assert "test_recomputation.py:" in message
+    assert "by a checkpoint" in message
+    captured("attention kept", "dispatch").assert_not_recomputed("aten._scaled_dot_product*")
+
+
+def test_counts_of_recomputed_ops_fail_with_what_there_is() -> None:
+    capture = captured("every block", "dispatch")
+    capture.assert_recomputed({"aten.addmm": (1, None), "aten.gelu": 2})
+    capture.assert_recomputed({"aten.gelu": 1}, module="blocks.1")
+    with pytest.raises(AssertionError, match=r"aten\.gelu: expected 3, found 2"):
+        capture.assert_recomputed({"aten.gelu": 3})
+    with pytest.raises(AssertionError, match=r"matched by no pattern \(exact=True\)"):
+        capture.assert_recomputed({"aten.gelu": 2}, exact=True)
+    with pytest.raises(TypeError, match="checks nothing"):
+        capture.assert_recomputed({})
+    with pytest.raises(ValueError, match=r"blocks\.7"):
+        capture.assert_recomputed({"aten.gelu": 2}, module="blocks.7")
+
+
+def test_saved_results_are_told_from_others() -> None:
+    capture = captured("attention again", "dispatch")
+    capture.assert_saved("aten.addmm", module="blocks.*.qkv")
+    capture.assert_not_saved("aten.gelu")
+    capture.assert_not_saved("aten.addmm", max_bytes=10_000)
+    with pytest.raises(AssertionError, match=r"every result of aten\.gelu, 2 results not kept"):
+        capture.assert_saved("aten.gelu")
+    with pytest.raises(AssertionError, match=r"keep 3\.8 kB, expected at most 0 B"):
+        capture.assert_not_saved("aten.addmm", module="blocks.*.qkv")
+
+
+def test_an_op_that_does_not_run_proves_nothing() -> None:
+    capture = captured("every block", "dispatch")
+    for check in (capture.assert_not_recomputed, capture.assert_saved, capture.assert_not_saved):
+        with pytest.raises(AssertionError, match=r"the forward runs no aten\.bmm"):
+            check("aten.bmm")
+        with pytest.raises(TypeError, match="checks nothing"):
+            check()
+
+
+def test_a_budget_is_a_share_of_the_forwards_flops() -> None:
+    capture = captured("attention again", "dispatch")
+    capture.assert_budget(recomputed_flops="10%")
+    with pytest.raises(AssertionError, match=r"recomputed_flops: expected at most 883, found 6400"):
+        capture.assert_budget(recomputed_flops="1%")
+    with pytest.raises(ValueError, match="10%"):
+        capture.assert_budget(recomputed_flops="much")
+
+
+def test_a_result_that_leaves_its_checkpoint_is_saved(graph_capture: GraphCapture) -> None:
+    first, second = nn.Linear(8, 32), nn.Linear(32, 8)
+
+    def leak(x: Tensor) -> Tensor:
+        return again(lambda y: second(first(y).relu()), x).tanh().mul(x)
+
+    capture = graph_capture(leak, torch.ones(4, 8, requires_grad=True), via="dispatch")
+    capture.assert_not_saved("aten.relu")
+    with pytest.raises(AssertionError, match=r"results of aten\.tanh keep 128 B"):
+        capture.assert_not_saved("aten.tanh")
+
+
+def _no_backward(capture: Capture) -> Iterator[Callable[[], object]]:
+    yield lambda: capture.recomputed
+    yield lambda: capture.recomputed_flops
+    yield lambda: capture.assert_recomputed({"aten.sin": 1})
+    yield lambda: capture.assert_not_recomputed("aten.sin")
+    yield lambda: capture.assert_saved("aten.sin")
+    yield lambda: capture.assert_not_saved("aten.sin")
+    yield lambda: capture.assert_budget(recomputed_flops=0)
+
+
+def test_without_a_backward_nothing_is_known(graph_capture: GraphCapture) -> None:
+    capture = graph_capture(torch.sin, torch.ones(2), via="dispatch")
+    for ask in _no_backward(capture):
+        with pytest.raises(CaptureError, match="no backward ran"):
+            ask()
+
+
+def test_via_a_mechanism_without_a_backward_graph_the_others_are_named(
+    graph_capture: GraphCapture,
+) -> None:
+    capture = graph_capture(torch.sin, torch.ones(2, requires_grad=True), via="dynamo")
+    with pytest.raises(CaptureError, match="capture via 'aot', 'inductor' or 'dispatch'"):
+        _ = capture.recomputed
