@@ -210,7 +210,7 @@ def _diff_paths(before: Path, after: Path) -> GraphDiff:
     if before.is_dir():
         return _diff_directories(_files(before), _files(after), f"in {before}, nor in {after}")
     name = after.name
-    pair = _compare_files(before, after, {})
+    pair = _compare_files(before, after)
     findings = tuple(replace(finding, files=(name,)) for finding in pair.diff.findings)
     files = replace(_files_diff({name: pair}), compared=(name,), of_directories=False)
     return replace(pair.diff, findings=findings, files=files)
@@ -249,7 +249,7 @@ def _diff_directories(
     unreadable: dict[str, str] = {}
     for name in [name for name in files if name in others]:
         try:
-            pairs[name] = _without_graphs(_compare_files(files[name], others[name], known))
+            pairs[name] = _compare_files(files[name], others[name], known)
         except GraphFormatError as error:
             unreadable[name] = str(error)
         except OSError as error:
@@ -288,18 +288,23 @@ def _shown(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _compare_files(before: Path, after: Path, known: dict[tuple[str, str], _Pair]) -> _Pair:
+def _compare_files(
+    before: Path, after: Path, known: dict[tuple[str, str], _Pair] | None = None
+) -> _Pair:
     """Compare two files.
 
     Args:
         before, after: the files.
-        known: texts that were compared, for tests that store the same graphs; updated.
+        known: of directories, the texts that were compared: many tests may store the same graphs;
+            updated.
     """
     texts = read_text(before), read_text(after)
     if _is_document(texts[0]) and _comparable_text(texts[0]) == _comparable_text(texts[1]):
         return _Pair()
+    if known is None:
+        return _compare_texts(texts, before, after)
     if texts not in known:
-        known[texts] = _compare_texts(texts, before, after)
+        known[texts] = _without_graphs(_compare_texts(texts, before, after))
     return known[texts]
 
 
