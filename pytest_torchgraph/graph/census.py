@@ -10,18 +10,20 @@ runs a body.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..ops.names import OpCounts
 from .higher_order import (
     CONTROL_DEPS,
+    HIDING,
     KINDS,
     PREFIX,
     SAVING_STATE,
     body_names,
     executed,
+    hides,
     leaves,
     ops_named,
     refs,
@@ -93,6 +95,36 @@ class Call:
         return tuple(taken)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCalls:
+    """The counted calls of one graph, without its bodies; see `Graph.own_calls`.
+
+    A graph has few ops and thousands of calls. By op, a question about ops does not walk them all.
+
+    Attributes:
+        numbers: the positions of the nodes that call each op, by op.
+        hiding: the first call that runs code which is in no graph, with its op; None if no call
+            does.
+    """
+
+    numbers: Mapping[str, Sequence[int]]
+    hiding: tuple[Node, str] | None
+
+
+def own_calls(graph: Graph) -> OwnCalls:
+    """`Graph.own_calls`."""
+    numbers: dict[str, list[int]] = {}
+    hiding: tuple[Node, str] | None = None
+    for number, node, op in _ops(graph):
+        if op in numbers:
+            numbers[op].append(number)
+        else:
+            numbers[op] = [number]
+        if hiding is None and (node.op in HIDING or node.op.startswith(PREFIX)) and hides(node):
+            hiding = node, op
+    return OwnCalls(numbers, hiding)
+
+
 def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]:
     """The calls of graphs and of the bodies that they run.
 
@@ -106,8 +138,29 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[Call]
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
-            for node, op in _ops(graph, uncounted):
+            for _, node, op in _ops(graph, uncounted):
                 yield Call(node, graph, op, times, contexts)
+
+
+def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Iterator[Call]:
+    """Those of the `calls` whose op is wanted."""
+    for top in graphs:
+        for graph, contexts in _run(top, {(): 1}):
+            by_op = graph.own_calls.numbers
+            ops = [op for op in by_op if is_wanted(op)]
+            times = sum(contexts.values())
+            found = [(number, op) for op in ops for number in by_op[op]]
+            for number, op in sorted(found):
+                yield Call(graph.nodes[number], graph, op, times, contexts)
+
+
+def first_hiding(graphs: Iterable[Graph]) -> tuple[Graph, Node, str] | None:
+    """The first call that runs code which is in no graph, with its graph and op; None if none."""
+    for top in graphs:
+        for graph, _ in _run(top, {(): 1}):
+            if graph.own_calls.hiding is not None:
+                return graph, *graph.own_calls.hiding
+    return None
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:
@@ -116,29 +169,29 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
-            for op, count in Counter(op for _, op in _ops(graph)).items():
-                counts[op] += count * times
+            for op, numbers in graph.own_calls.numbers.items():
+                counts[op] += len(numbers) * times
     return OpCounts(counts)
 
 
-def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[Node, str]]:
-    """The calls of a graph, each with the op that it counts as."""
-    for node in graph.nodes:
+def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
+    """The calls of a graph, each with its position and the op that it counts as."""
+    for number, node in enumerate(graph.nodes):
         op = node.op
         if not node.is_call:
             continue
         if op == "operator.getitem" and not uncounted and projects(graph, node):
             continue
         if not op.startswith(PREFIX):
-            yield node, op
+            yield number, node, op
             continue
         op = executed(node).op
         if uncounted and op != node.op:
-            yield node, node.op
+            yield number, node, node.op
         if op != CONTROL_DEPS or uncounted:
-            yield node, op
+            yield number, node, op
         for name in ops_named(node):
-            yield node, name
+            yield number, node, name
 
 
 def _run(
@@ -168,11 +221,11 @@ def _bodies(
 
 def projects(graph: Graph, node: Node) -> bool:
     """`model.is_projection`, for a node whose producer is still to be found."""
-    return (
-        node.op == "operator.getitem"
-        and bool(node.refs)
-        and is_projection(node, graph.by_name.get(node.refs[0]))
-    )
+    if node.op != "operator.getitem" or not node.args:
+        return False
+    first = node.args[0]
+    name = first.name if type(first) is Ref else next(iter(node.refs), None)
+    return name is not None and is_projection(node, graph.by_name.get(name))
 
 
 # -- bodies ----------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 from ..errors import CaptureError
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
-from .census import Call, calls
-from .higher_order import HIGHER_ORDER, WRAPPERS, hides
+from .census import Call, calls, calls_of, first_hiding
+from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
 from .select import Selection
 
@@ -46,11 +46,8 @@ def times(found: Sequence[Call], selected: Selection | None = None) -> int:
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[Call]:
     """The calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
-    found = []
-    for call in calls(graphs):
-        refuse_hidden(call)
-        if matches(call.op, pattern):
-            found.append(call)
+    refuse_hidden(graphs)
+    found = list(calls_of(graphs, lambda op: matches(op, pattern)))
     if not found and ("getitem" in pattern or _names_wrappers(pattern)):
         found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
     if not found:
@@ -66,15 +63,17 @@ def _names_wrappers(pattern: str) -> bool:
     return bool(names) and names <= WRAPPERS
 
 
-def refuse_hidden(call: Call) -> None:
-    """Refuse a call that runs code which is in no graph.
+def refuse_hidden(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs with a call that runs code which is in no graph.
 
     Raises:
         CaptureError: with the op and the place.
     """
-    if hides(call.node):
-        where = f" ({call.node.source})" if call.node.source is not None else ""
+    hiding = first_hiding(graphs)
+    if hiding is not None:
+        graph, node, op = hiding
+        where = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the ops that {call.op} runs are not in the graph: %{call.node.name}{where} calls "
-            f"code that is not traced, so nothing can be said about the ops of {call.graph.name}"
+            f"the ops that {op} runs are not in the graph: %{node.name}{where} calls "
+            f"code that is not traced, so nothing can be said about the ops of {graph.name}"
         )
