@@ -10,18 +10,20 @@ runs a body.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..ops.names import OpCounts
 from .higher_order import (
     CONTROL_DEPS,
+    HIDING,
     KINDS,
     PREFIX,
     SAVING_STATE,
     body_names,
     executed,
+    hides,
     leaves,
     ops_named,
     refs,
@@ -99,6 +101,37 @@ class OpCall:
         return tuple(self.graph.by_name[target.name].result for target in targets)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCalls:
+    """The counted calls of one graph, without its bodies; see `Graph.own_calls`.
+
+    A graph has few ops and thousands of calls. By op, a question about ops does not walk them all.
+
+    Attributes:
+        numbers: the positions of the nodes that call each op, by op.
+        hiding: for each op that runs code which is in no graph, the first call.
+    """
+
+    numbers: Mapping[str, Sequence[int]]
+    hiding: Mapping[str, Node]
+
+
+def own_calls(graph: Graph) -> OwnCalls:
+    """`Graph.own_calls`."""
+    numbers: dict[str, list[int]] = {}
+    hiding: dict[str, Node] = {}
+    for number, node, op in _ops(graph):
+        is_new = op not in numbers
+        if is_new:
+            numbers[op] = [number]
+        else:
+            numbers[op].append(number)
+        # Of a higher-order op it depends on the arguments, of any other on the op alone.
+        if (is_new or node.op.startswith(PREFIX)) and hides(node):
+            hiding.setdefault(op, node)
+    return OwnCalls(numbers, hiding)
+
+
 def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCall]:
     """The calls of graphs and of the bodies that they run.
 
@@ -112,8 +145,28 @@ def calls(graphs: Iterable[Graph], *, uncounted: bool = False) -> Iterator[OpCal
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
-            for node, op in _ops(graph, uncounted):
+            for _, node, op in _ops(graph, uncounted):
                 yield OpCall(node, graph, op, times, contexts)
+
+
+def calls_of(graphs: Iterable[Graph], is_wanted: Callable[[str], bool]) -> Iterator[OpCall]:
+    """Those of the `calls` whose op is wanted."""
+    for top in graphs:
+        for graph, contexts in _run(top, {(): 1}):
+            by_op = graph.own_calls.numbers
+            ops = [op for op in by_op if is_wanted(op)]
+            times = sum(contexts.values())
+            found = [(number, op) for op in ops for number in by_op[op]]
+            for number, op in sorted(found):
+                yield OpCall(graph.nodes[number], graph, op, times, contexts)
+
+
+def hiding_calls(graphs: Iterable[Graph]) -> Iterator[tuple[Graph, Node, str]]:
+    """For each op that runs code which is in no graph the first call, with its graph and op."""
+    for top in graphs:
+        for graph, _ in _run(top, {(): 1}):
+            for op, node in graph.own_calls.hiding.items():
+                yield graph, node, op
 
 
 def count_ops(graphs: Iterable[Graph]) -> OpCounts:
@@ -122,29 +175,29 @@ def count_ops(graphs: Iterable[Graph]) -> OpCounts:
     for top in graphs:
         for graph, contexts in _run(top, {(): 1}):
             times = sum(contexts.values())
-            for op, count in Counter(op for _, op in _ops(graph)).items():
-                counts[op] += count * times
+            for op, numbers in graph.own_calls.numbers.items():
+                counts[op] += len(numbers) * times
     return OpCounts(counts)
 
 
-def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[Node, str]]:
-    """The calls of a graph, each with the op that it counts as."""
-    for node in graph.nodes:
+def _ops(graph: Graph, uncounted: bool = False) -> Iterator[tuple[int, Node, str]]:
+    """The calls of a graph, each with its position and the op that it counts as."""
+    for number, node in enumerate(graph.nodes):
         op = node.op
         if not node.is_call:
             continue
         if op == "operator.getitem" and not uncounted and projects(graph, node):
             continue
         if not op.startswith(PREFIX):
-            yield node, op
+            yield number, node, op
             continue
         op = executed(node).op
         if uncounted and op != node.op:
-            yield node, node.op
+            yield number, node, node.op
         if op != CONTROL_DEPS or uncounted:
-            yield node, op
+            yield number, node, op
         for name in ops_named(node):
-            yield node, name
+            yield number, node, name
 
 
 def _run(
@@ -174,11 +227,11 @@ def _bodies(
 
 def projects(graph: Graph, node: Node) -> bool:
     """`model.is_projection`, for a node whose producer is still to be found."""
-    return (
-        node.op == "operator.getitem"
-        and bool(node.refs)
-        and is_projection(node, graph.by_name.get(node.refs[0]))
-    )
+    if node.op != "operator.getitem" or not node.args:
+        return False
+    first = node.args[0]
+    name = first.name if type(first) is Ref else next(iter(node.refs), None)
+    return name is not None and is_projection(node, graph.by_name.get(name))
 
 
 # -- bodies ----------------------------------------------------------------------------------------

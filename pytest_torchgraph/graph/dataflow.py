@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ..errors import CaptureError
 from .census import operands_of, outputs_of, projects, runs
-from .higher_order import CONTROL_DEPS, KINDS, body_names, executed, leaves, ops_named
+from .higher_order import CONTROL_DEPS, KINDS, PREFIX, body_names, executed, leaves, ops_named
 from .model import Graph, Node, Ref
 
 _Values: TypeAlias = list[int]
@@ -57,6 +57,8 @@ class Dataflow:
     Attributes:
         uses: the ops.
         carried: what the numbers stand for that are values carried through a loop.
+        numbers: the numbers of the ops of each name.
+        has_bodies: True if a call runs a body, whose ops come after the call that leads to them.
 
     Raises:
         CaptureError: for a higher-order op whose bodies cannot be followed.
@@ -65,15 +67,18 @@ class Dataflow:
     def __init__(self, graph: Graph):
         self.uses: list[Use] = []
         self.carried: dict[int, _Values] = {}
+        self.has_bodies = False
         self.add_graph(graph, {}, 1)
-        for use in self.uses:
+        for use in self.uses if self.carried else ():
             use.uses = self._without_carried(use.uses)
             use.leads = self._without_carried(use.leads)
+        self.numbers: dict[str, list[int]] = {}
+        for number, use in enumerate(self.uses):
+            for op in use.ops:
+                self.numbers.setdefault(op, []).append(number)
 
     def _without_carried(self, values: _Values) -> _Values:
         """Values with what a loop carries in the place of the value itself."""
-        if not self.carried:
-            return values
         found: dict[int, None] = {}
         seen: set[int] = set()
         todo = list(reversed(values))
@@ -109,7 +114,7 @@ class Dataflow:
                 continue
             if node.name in inputs:
                 values[node.name] = [inputs[node.name]]
-            elif node.is_call and projects(graph, node):
+            elif node.op == "operator.getitem" and projects(graph, node):
                 results = values[node.refs[0]]
                 index = node.args[1]
                 if len(results) > 1 and isinstance(index, int) and 0 <= index < len(results):
@@ -121,15 +126,23 @@ class Dataflow:
         return values
 
     def _add_node(self, graph: Graph, node: Node, values: _Named, times: int) -> list[_Values]:
-        run = executed(node)
-        names = [*run.refs, *(r.name for r in node.after if _writes(graph.by_name[r.name]))]
+        is_plain = not node.op.startswith(PREFIX)
+        run = node if is_plain else executed(node)
+        operands = [_of(values, name) for name in run.refs]
+        for ref in node.after:
+            if _writes(graph.by_name[ref.name]):
+                operands.append(_of(values, ref.name))
+        used = operands[0] if len(operands) == 1 else _together(operands)
         wraps = run.op == CONTROL_DEPS
-        ops = (run.op, *ops_named(node)) if node.is_call and not wraps else ()
-        number = self.new(node, graph, ops, times)
-        use = self.uses[number]
-        use.uses = use.leads = _together([_of(values, name) for name in names])
-        if not (node.is_call and runs(graph, node)):
+        ops: tuple[str, ...] = ()
+        if node.is_call and not wraps:
+            ops = (run.op,) if is_plain else (run.op, *ops_named(node))
+        number = len(self.uses)
+        use = Use(node, graph, ops, times, used, used)
+        self.uses.append(use)
+        if not (graph.subgraphs and node.is_call and runs(graph, node)):
             return [[number]]
+        self.has_bodies = True
         use.leads = []
         results = _Bodies(self, graph, node, values, use).results()
         own = [] if wraps else [number]
@@ -260,7 +273,8 @@ class _Bodies:
 
 
 def _of(values: _Named, name: str) -> _Values:
-    return _together(values.get(name, ()))
+    results = values.get(name, ())
+    return results[0] if len(results) == 1 else _together(results)
 
 
 def _together(values: Iterable[_Values]) -> _Values:

@@ -9,8 +9,8 @@ from ..errors import CaptureError
 from ..ops.collectives import calls_python
 from ..ops.names import matches
 from ..ops.patterns import pattern_name, refuse_impossible
-from .census import OpCall, calls
-from .higher_order import HIGHER_ORDER, WRAPPERS, hides
+from .census import OpCall, calls, calls_of, hiding_calls
+from .higher_order import HIGHER_ORDER, WRAPPERS
 from .model import Graph, Node
 from .select import Selection, tensors_of
 
@@ -50,13 +50,8 @@ def times(found: Sequence[OpCall], selected: Selection | None = None) -> int:
 def find_calls(graphs: Sequence[Graph], op: Any, selected: Selection | None = None) -> list[OpCall]:
     """The calls whose op matches a pattern; see `find`."""
     pattern = pattern_name(op)
-    found = []
-    for call in calls(graphs):
-        matched = matches(call.op, pattern)
-        if not (matched and calls_python(call.op)):  # it may be looked for itself
-            refuse_hidden(call)
-        if matched:
-            found.append(call)
+    refuse_hidden(graphs, but=pattern)
+    found = list(calls_of(graphs, lambda op: matches(op, pattern)))
     if not found and ("getitem" in pattern or _names_wrappers(pattern)):
         found = [call for call in calls(graphs, uncounted=True) if matches(call.op, pattern)]
     if not found:
@@ -86,16 +81,22 @@ def _names_wrappers(pattern: str) -> bool:
     return bool(names) and names <= WRAPPERS
 
 
-def refuse_hidden(call: OpCall) -> None:
-    """Refuse a call that runs code which is in no graph.
+def refuse_hidden(graphs: Sequence[Graph], but: str) -> None:
+    """Refuse graphs with a call that runs code which is in no graph.
+
+    Args:
+        graphs: the graphs.
+        but: a pattern; a call of Python that matches may be looked for itself.
 
     Raises:
         CaptureError: with the op and the place.
     """
-    if hides(call.node):
-        where = f" ({call.node.source})" if call.node.source is not None else ""
+    for graph, node, op in hiding_calls(graphs):
+        if matches(op, but) and calls_python(op):
+            continue
+        where = f" ({node.source})" if node.source is not None else ""
         raise CaptureError(
-            f"the ops that {call.op} runs are not in the graph: %{call.node.name}{where} calls "
-            f"code that is not traced, so nothing can be said about the ops of {call.graph.name}"
-            f"{_RECORDED if calls_python(call.op) else ''}"
+            f"the ops that {op} runs are not in the graph: %{node.name}{where} calls "
+            f"code that is not traced, so nothing can be said about the ops of {graph.name}"
+            f"{_RECORDED if calls_python(op) else ''}"
         )

@@ -13,11 +13,11 @@ what its call is given, and the result of the call is what the body returns.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ops.names import matches
-from .dataflow import Dataflow, Use
+from .dataflow import Dataflow
 from .find import find
 from .model import Graph, Node
 
@@ -91,30 +91,50 @@ def find_pattern(graphs: Sequence[Graph], pattern: Pattern) -> tuple[Match, ...]
     for part in pattern.parts:
         for op in part:
             find(graphs, op)
-    return tuple(match for graph in graphs for match in matches_in(Dataflow(graph), pattern))
+    return tuple(
+        match
+        for graph in graphs
+        if _may_match(graph, pattern)
+        for match in matches_in(Dataflow(graph), pattern)
+    )
+
+
+def _may_match(graph: Graph, pattern: Pattern) -> bool:
+    """Return False for a graph that lacks an op of the pattern: no dataflow is worked out.
+
+    Of a graph with bodies it always is, for it says which of them cannot be followed.
+    """
+    ops = graph.own_calls.numbers
+    return bool(graph.subgraphs) or all(
+        any(_matches(op, part) for op in ops) for part in pattern.parts
+    )
 
 
 def matches_in(flow: Dataflow, pattern: Pattern) -> Iterator[Match]:
     """The matches in a graph and its bodies."""
-    ops = {op for use in flow.uses for op in use.ops}
-    parts = [{op for op in ops if _matches(op, part)} for part in pattern.parts]
-    found: dict[int, tuple[int, ...]] = {number: (number,) for number in _of_ops(flow, parts[0])}
-    for arrow, part in zip(pattern.arrows, parts[1:], strict=True):
+    first, *others = [_of_ops(flow, part) for part in pattern.parts]
+    found: dict[int, tuple[int, ...]] = {number: (number,) for number in first}
+    for arrow, wanted in zip(pattern.arrows, others, strict=True):
         if not found:
             return
         extend = _direct if arrow == "->" else _at_any_distance
-        found = extend(flow.uses, _of_ops(flow, part), found)
+        found = extend(flow, wanted, found)
     by_node: dict[int, Match] = {}
     for number, path in found.items():
         use = flow.uses[number]
         nodes = tuple(node for each in path if (node := flow.uses[each].node) is not None)
-        first = by_node.setdefault(id(use.node), Match(nodes, use.graph, 0))
-        by_node[id(use.node)] = replace(first, times=first.times + use.times)
+        known = by_node.get(id(use.node))
+        if known is None:
+            by_node[id(use.node)] = Match(nodes, use.graph, use.times)
+        else:
+            by_node[id(use.node)] = replace(known, times=known.times + use.times)
     yield from by_node.values()
 
 
-def _of_ops(flow: Dataflow, ops: Collection[str]) -> list[int]:
-    return [number for number, use in enumerate(flow.uses) if any(each in ops for each in use.ops)]
+def _of_ops(flow: Dataflow, part: Sequence[str]) -> list[int]:
+    """The numbers of the ops that a part of a pattern matches."""
+    lists = [numbers for op, numbers in flow.numbers.items() if _matches(op, part)]
+    return lists[0] if len(lists) == 1 else sorted({number for each in lists for number in each})
 
 
 def _matches(op: str, alternatives: Sequence[str]) -> bool:
@@ -122,34 +142,36 @@ def _matches(op: str, alternatives: Sequence[str]) -> bool:
 
 
 def _direct(
-    uses: Sequence[Use], wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+    flow: Dataflow, wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     extended: dict[int, tuple[int, ...]] = {}
     for number in wanted:
-        left = next((used for used in uses[number].uses if used in found), None)
+        left = next((used for used in flow.uses[number].uses if used in found), None)
         if left is not None:
             extended[number] = (*found[left], number)
     return extended
 
 
 def _at_any_distance(
-    uses: Sequence[Use], wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
+    flow: Dataflow, wanted: Sequence[int], found: Mapping[int, tuple[int, ...]]
 ) -> dict[int, tuple[int, ...]]:
     nearest = {number: (0, -number, number) for number in found}
 
     def best(operands: Iterable[int]) -> tuple[int, int, int] | None:
-        ways = (nearest[used] for used in operands if used in nearest)
-        way = min(ways, default=None)
-        return None if way is None else (way[0] + 1, *way[1:])
+        way = min([nearest[used] for used in operands if used in nearest], default=None)
+        return None if way is None else (way[0] + 1, way[1], way[2])
 
-    changed = True
-    while changed:  # again only where a loop hands a value back
-        changed = False
-        for number, use in enumerate(uses):
-            if number not in found:
-                way = best(use.leads)
-                if way is not None and (number not in nearest or way < nearest[number]):
-                    nearest[number] = way
-                    changed = True
-    ways = ((number, best(uses[number].uses)) for number in wanted)
+    again = True
+    while (
+        again
+    ):  # a second time only where a body comes after its call, or a loop hands a value back
+        again = False
+        for number, use in enumerate(flow.uses):
+            if number in found:
+                continue
+            way = best(use.leads)
+            if way is not None and (number not in nearest or way < nearest[number]):
+                nearest[number] = way
+                again = flow.has_bodies
+    ways = ((number, best(flow.uses[number].uses)) for number in wanted)
     return {number: (*found[way[2]], number) for number, way in ways if way is not None}

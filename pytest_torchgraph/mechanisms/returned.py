@@ -14,6 +14,7 @@ from ..convert.constants import rounded
 from ..convert.from_fx import Converted
 from ..convert.rng_states import descriptions_of
 from ..graph.model import Arg, Atom, Device, Graph, InputRef, Ref, Symbol, TensorMeta
+from ..graph.savers import with_savers
 from .step.named_tensors import NamedTensors
 from .step.step import DEPTH, held_by
 
@@ -193,7 +194,8 @@ def with_output(
     exact = unbroken and numbers_are_exact(graphs)
     in_order = [Ref(name) for _, name in sorted(returned[last].items())]
     found = output_of(leaves_of(output, lambda t: t), in_order, value_of, exact=exact)
-    return (*graphs[:last], dataclasses.replace(graph, output=found), *graphs[last + 1 :])
+    graph = dataclasses.replace(graph, output=found)
+    return with_savers((*graphs[:last], graph, *graphs[last + 1 :]))  # they know the new forward
 
 
 def _by_position(converted: Converted) -> dict[int, str]:

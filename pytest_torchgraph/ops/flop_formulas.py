@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ def _formulas() -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=4096)
 def formula_of(op: str) -> Any:
     """The formula for an op; None for one that does no work of its own.
 

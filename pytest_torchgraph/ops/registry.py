@@ -6,28 +6,38 @@ import functools
 from typing import Any
 
 from .. import torch_private
-from .names import matches
+from .names import is_glob, matches
 
 
 @functools.lru_cache(maxsize=1)
-def _ops_by_count(_count: int) -> tuple[str, ...]:
-    """The registered ops; the count is the key of the cache."""
-    ops = []
+def _packets_by_count(_count: int) -> dict[str, list[str]]:
+    """The registered ops by their packets; the count is the key of the cache."""
+    packets: dict[str, list[str]] = {}
     for name in torch_private.registered_ops():
         namespace, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
-        ops.append(f"{namespace}.{packet}.{overload or 'default'}")
-    return tuple(ops)
+        op = f"{namespace}.{packet}.{overload or 'default'}"
+        packets.setdefault(op.rpartition(".")[0], []).append(op)
+    return packets
 
 
-def registered() -> tuple[str, ...]:
-    """The qualified names of all registered ops; read again when their number has changed."""
-    return _ops_by_count(len(torch_private.registered_ops()))
+def _packets() -> dict[str, list[str]]:
+    """The registered ops by their packets; read again when their number has changed."""
+    return _packets_by_count(len(torch_private.registered_ops()))
+
+
+def registered() -> list[str]:
+    """The qualified names of all registered ops."""
+    return [op for ops in _packets().values() for op in ops]
 
 
 def matching(pattern: str) -> list[str]:
     """The registered ops that match a pattern."""
-    return [op for op in registered() if matches(op, pattern)]
+    if is_glob(pattern):
+        return [op for op in registered() if matches(op, pattern)]
+    packets = _packets()
+    ops = [*packets.get(pattern, ()), *packets.get(pattern.rpartition(".")[0], ())]
+    return [op for op in ops if matches(op, pattern)]
 
 
 def schema_name(op: str) -> str:

@@ -16,6 +16,7 @@ from pytest_torchgraph.graph import Graph, InputRef, Ref
 from pytest_torchgraph.graph.diff.report import diff_graphs
 from pytest_torchgraph.graph.equality.canonical import canonical
 from pytest_torchgraph.graph.equality.common import equal_programs
+from pytest_torchgraph.graph.savers import with_savers
 from pytest_torchgraph.graph.text.format import format_document
 from pytest_torchgraph.graph.text.parse import parse_document
 
@@ -296,3 +297,37 @@ def test_canonical_form_knows_the_forward_of_each_backward() -> None:
     assert backward.saver is forward
     text = format_document((forward, backward))
     assert parse_document(text).graphs[1] == backward
+
+
+def _step(first: str, second: str) -> tuple[Graph, ...]:
+    """A forward that saves `p` and `q`, and a backward that takes them in an order."""
+    text = f"""torchgraph 1
+
+forward @ aot {{
+  %x = input : f32[3]
+  %p = aten.sin.default(%x) : f32[3]
+  %q = aten.cos.default(%x) : f32[3]
+  %z = aten.mul.Tensor(%p, %q) : f32[3]
+  return %z
+  save %p
+  save %q
+}}
+
+backward @ aot {{
+  %{first} = saved : f32[3]
+  %{second} = saved : f32[3]
+  %g = tangent : f32[3]
+  %s = aten.sub.Tensor(%{first}, %{second}) : f32[3]
+  %r = aten.mul.Tensor(%s, %g) : f32[3]
+  return %r
+}}
+"""
+    return with_savers(parse_document(text).graphs)
+
+
+def test_backward_that_takes_saved_values_in_another_order_differs() -> None:
+    old, new = _step("p", "q"), _step("q", "p")
+    assert old[1] != new[1]
+    assert old[0] == new[0]
+    assert old[1] != new[1]  # also once the forwards are known to save the same
+    assert _step("p", "q")[1] == _step("p", "q")[1]

@@ -16,7 +16,7 @@ from ...ops.collectives import calls_python
 from ...ops.flop_formulas import formula_of, without_memory
 from ...ops.levels import FLOP_LEVELS
 from ..census import Homes, Move, move_path, runs
-from ..higher_order import KINDS, PLAIN, declared_arguments, executed, ops_named
+from ..higher_order import KINDS, PLAIN, PREFIX, declared_arguments, executed, ops_named
 from ..model import Atom, Graph, Node, Ref, Result, Symbol, TensorMeta
 from ..sizes import advice
 
@@ -105,6 +105,10 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     Raises:
         CaptureError: where a size that a formula needs is not known or a symbol.
     """
+    if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
+        own = _of_node(graph, node)
+        unknown = {node.op: 1} if own is None else {}
+        return Flops({node.module: own} if own else {}, unknown)
     call = executed(node)
     bodies = runs(graph, node)
     found = Flops()

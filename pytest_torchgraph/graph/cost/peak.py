@@ -84,6 +84,8 @@ class _LiveRanges:
     def _meanwhile(self, graph: Graph, node: Node) -> int:
         """The bytes that a call needs while it runs, its results included if it has several."""
         results = sum(results_bytes(node))
+        if not graph.subgraphs:
+            return results
         called = runs(graph, node)
         inside = max((self._inside(run.body) for run in called), default=0)
         if KINDS.get(executed(node).op) in ("call", "branch") and called:

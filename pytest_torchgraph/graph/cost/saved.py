@@ -70,7 +70,8 @@ def viewed_by(graph: Graph, node: Node) -> Node | None:
     if not node.is_call:
         return None
     producer = producer_of(graph, node)
-    if producer is not None and (body := _called_by(graph, producer)) is not None:
+    body = _called_by(graph, producer) if graph.subgraphs and producer is not None else None
+    if producer is not None and body is not None:
         return _viewed_through(graph, node, producer, body)
     viewed = _viewed(executed(producer or node))
     return None if viewed is None else graph.by_name[viewed.name]
@@ -166,7 +167,7 @@ def storage_bytes(node: Node, graph: Graph | None = None) -> int:
         node: the node.
         graph: the graph that it is in, for a result that may be a view of what a body made.
     """
-    producer = None if graph is None else producer_of(graph, node)
+    producer = producer_of(graph, node) if graph is not None and graph.subgraphs else None
     body = None if producer is None or graph is None else _called_by(graph, producer)
     made = None if body is None else _made_by(body, node.args[1])
     if made is not None and made.is_call:

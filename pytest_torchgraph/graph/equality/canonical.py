@@ -175,13 +175,15 @@ def _mentions(node: Node, names: Mapping[str, str]) -> bool:
         return any(
             ref.name in names for ref in iter_refs((node.args, node.kwargs, node.after, targets))
         )
-    return any(
-        value.name in names
-        if isinstance(value, Ref)
-        else isinstance(value, (tuple, dict, slice))
-        and any(ref.name in names for ref in iter_refs(value))
-        for value in node.args
-    )
+    for value in node.args:
+        if type(value) is Ref:
+            if value.name in names:
+                return True
+        elif isinstance(value, (tuple, dict, slice)) and any(
+            ref.name in names for ref in iter_refs(value)
+        ):
+            return True
+    return False
 
 
 def _effect(effect: Effect, names: Mapping[str, str]) -> Effect:

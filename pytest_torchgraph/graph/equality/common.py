@@ -87,7 +87,7 @@ def in_order_of(a: Graph, b: Graph) -> Graph:
 
 
 def _has_values(graph: Graph) -> bool:
-    return any(node.args for each in graph.walk() for node in each.nodes if is_constant(node))
+    return any(is_constant(node) and node.args for each in graph.walk() for node in each.nodes)
 
 
 def _without_values(graph: Graph) -> Graph:

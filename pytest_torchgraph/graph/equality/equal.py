@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 
 from ..model import Graph
-from .canonical import canonical_graph
+from .canonical import aliases_of, canonical_graph
 from .common import common
 from .numbered_graph import NumberedGraph
 from .order_free import OrderFree
@@ -38,9 +38,18 @@ _IN_ORDER = "saves_in_order_of"
 """Where a forward notes the one that was seen to save the same values in the same order."""
 
 
+def _note_order(first: Graph, second: Graph) -> None:
+    first.__dict__[_IN_ORDER] = weakref.ref(second)
+
+
+def _saves_in_order(first: Graph, second: Graph) -> bool:
+    noted = first.__dict__.get(_IN_ORDER)
+    return noted is not None and noted() is second
+
+
 def isomorphic(a: Graph, b: Graph) -> bool:
     """Whether two graphs have the same dataflow (see `Graph`)."""
-    return pairing(a, b) is not None
+    return _compared(a, b) is not None
 
 
 class EquivalenceClasses:
@@ -89,16 +98,20 @@ class EquivalenceClasses:
 
     def equal(self, first: Graph, second: Graph) -> bool:
         """Return True if two graphs are in one class."""
+        if not self._may_be_equal(first, second):
+            return False
         if self._in_order(first, second) is not None:
             return True
-        return self._may_be_equal(first, second) and self.number(first) == self.number(second)
+        return self.number(first) == self.number(second)
 
     def pairing(self, first: Graph, second: Graph) -> list[int] | None:
         """For each node of `first` the number of its counterpart; None if the graphs differ."""
-        found = self._in_order(first, second)
-        if found is None and self._may_be_equal(first, second):
-            found = _paired(self.compared(first), self.compared(second))
-        return found
+        if not self._may_be_equal(first, second):
+            return None
+        in_order = self._in_order(first, second)
+        if in_order is not None:
+            return in_order
+        return _paired(self.compared(first), self.compared(second))
 
     def _may_be_equal(self, first: Graph, second: Graph) -> bool:
         """Return False for graphs of other nodes, for which no order has to be worked out."""
@@ -108,18 +121,36 @@ class EquivalenceClasses:
     def _in_order(self, first: Graph, second: Graph) -> list[int] | None:
         """The same for graphs whose saved values and sums are in one order, as they mostly are.
 
-        That takes half as long. Those of a backward are only if its forward's are, which was
-        compared before.
+        That takes half as long.
         """
-        savers = first.saver, second.saver
-        if savers[0] is not savers[1]:
-            known = None if savers[0] is None else savers[0].__dict__.get(_IN_ORDER)
-            if known is None or known() is not savers[1]:
-                return None
+        if not self._take_the_same(first, second):
+            return None
         found = _paired(self.flat(first), self.flat(second))
         if found is not None and first.saved:
-            first.__dict__[_IN_ORDER] = weakref.ref(second)
+            _note_order(first, second)
         return found
+
+    def _take_the_same(self, first: Graph, second: Graph) -> bool:
+        """Return True if the saved inputs of two backwards are the same values, in their order."""
+        if first.saver is None or second.saver is None:
+            return first.saver is second.saver
+        savers = first.saver, second.saver
+        if savers[0] is not savers[1] and not _saves_in_order(*savers):
+            a, b = map(canonical_graph, savers)
+            if not self._may_be_equal(a, b) or self._in_order(a, b) is None:
+                return False
+            _note_order(*savers)
+        originals = [aliases_of(saver) for saver in savers]
+        kept = [
+            dict.fromkeys(names.get(ref.name, ref.name) for ref in saver.saved)
+            for saver, names in zip(savers, originals, strict=True)
+        ]
+        taken = [
+            [names.get(node.name, node.name) for node in graph.inputs if node.op == "saved"]
+            for graph, names in zip((first, second), originals, strict=True)
+        ]
+        pairs = {*zip(*kept, strict=False)}
+        return len(taken[0]) == len(taken[1]) and pairs.issuperset(zip(*taken, strict=True))
 
     def number(self, graph: Graph) -> int:
         """The number of a graph's class."""
@@ -167,16 +198,25 @@ def pairing(first: Graph, second: Graph) -> list[int] | None:
 
     Nodes are numbered by their positions in the canonical forms.
     """
-    given, (first, second) = second, common(first, second)
-    first, second = canonical_graph(first), canonical_graph(second)
+    found = _compared(first, second)
+    if found is None or found[0].nodes is second.nodes:
+        return None if found is None else found[1]
+    position = {node.name: at for at, node in enumerate(canonical_graph(second).nodes)}
+    return [position[found[0].nodes[partner].name] for partner in found[1]]
+
+
+def _compared(first: Graph, second: Graph) -> tuple[Graph, list[int]] | None:
+    """The canonical form of `second` as it is compared, and the `pairing` by positions in it."""
+    given = first, second
+    first, second = map(canonical_graph, common(first, second))
     if len(first.nodes) != len(second.nodes) or len(first.saved) != len(second.saved):
         return None
-    classes = EquivalenceClasses()
-    partners = classes.pairing(first, second)
-    if partners is None or given.nodes is second.nodes:
-        return partners
-    position = {node.name: at for at, node in enumerate(canonical_graph(given).nodes)}
-    return [position[second.nodes[partner].name] for partner in partners]
+    partners = EquivalenceClasses().pairing(first, second)
+    if partners is None:
+        return None
+    if _saves_in_order(first, second) and not (given[0].given or given[1].given):
+        _note_order(*given)  # these are what their backwards know as their savers
+    return second, partners
 
 
 def _paired(a: NumberedGraph, b: NumberedGraph) -> list[int] | None:

@@ -76,7 +76,7 @@ class NumberedGraph:
             label = f"{call}:{result}"
             self.shapeless.append(call)
             self.labels.append(label)
-            if is_constant(node) and node.args:
+            if node.args and is_constant(node):
                 self.values[i] = format_arg(node.args)
             if graph.subgraphs:
                 label = f"{self._call(node, [], _no_label)}:{result}"
@@ -116,12 +116,13 @@ class NumberedGraph:
             return "placeholder"
         of_call = () if is_constant(node) else node.args
         args = [_skeleton(arg, refs, subgraph_label) for arg in of_call]
-        args += [
-            f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
-            for key in sorted(node.kwargs)
-            if not isinstance(node.kwargs[key], Device)
-        ]
-        effects = "".join(f"!{effect.kind}" for effect in node.effects)
+        if node.kwargs:
+            args += [
+                f"{format_key(key)}={_skeleton(node.kwargs[key], refs, subgraph_label)}"
+                for key in sorted(node.kwargs)
+                if not isinstance(node.kwargs[key], Device)
+            ]
+        effects = "".join([f"!{effect.kind}" for effect in node.effects]) if node.effects else ""
         target = quote(node.target) if node.target else ""
         target += quote(node.options) if node.options else ""
         return f"{node.kind} {node.op}{target}({','.join(args)}){effects}"
