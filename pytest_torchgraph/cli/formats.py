@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..words import markdown_code
+
 if TYPE_CHECKING:
     from ..graph.diff.described import CauseInWords
 
@@ -51,14 +53,6 @@ def markdown_table(causes: Sequence[CauseInWords], noun: str = "file") -> list[s
         cells = (what, where, f"{cause.places:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(cause.files):,}: {files} |")
     return lines
-
-
-def markdown_code(text: str) -> str:
-    """A text as code in a cell of a table: nothing in it is Markdown or ends the cell."""
-    text = " ".join(text.split()).replace("|", "\\|")
-    fence = "``" if "`" in text else "`"
-    pad = " " if "`" in text else ""
-    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
 
 
 def printable(text: str) -> str:

@@ -18,7 +18,7 @@ from ..settings import config as settings
 from ..snapshot import COMPARED, DIFFERENCES, MISMATCHES, PENDING, REPLACED, STORED
 from ..snapshot.changes import brief
 from ..snapshot.compare import Mismatch, Part, findings_of_ranks
-from ..words import format_ranks
+from ..words import first_lines, format_ranks
 from . import artifacts
 from .comparisons import difference_data, headline, unknown_difference
 from .pending import UPDATE, review_command, save_pending
@@ -179,9 +179,7 @@ def _section(
         lines += _findings(mismatch)
     except Exception as error:
         lines.append(f"what differs could not be found out: {brief(error)}")
-    yield from lines[:MAX_LINES]
-    if len(lines) > MAX_LINES:
-        yield f"... and {len(lines) - MAX_LINES} more lines"
+    yield from first_lines(lines, MAX_LINES)
     yield f"file:    {mismatch.path}"
     yield from _accept_lines(item, mismatch)
     if settings.get(item.config).artifacts is not None:

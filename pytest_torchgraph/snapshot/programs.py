@@ -11,6 +11,7 @@ from ..graph.equality.canonical import canonical
 from ..graph.model import Detail
 from ..graph.text.format import EAGER_KINDS, EAGER_VERSION, format_document, format_op, ran
 from ..graph.text.parse import Document
+from ..words import counted, listed
 from .strict import strict
 from .subject import Subject
 
@@ -22,8 +23,6 @@ WITHOUT_EAGER = (
     "eagerly"
 )
 """The problem of a file of version 1, where the capture has eager graphs."""
-MOST_EAGER = 6
-"""How many eager graphs are named where a file has none of them; the others are counted."""
 
 
 def too_little(stored: Detail, detail: Detail) -> tuple[str, tuple[str, ...]] | None:
@@ -84,8 +83,7 @@ def _compare_without_eager(
     Where the compiled graphs differ as well, they are what has changed.
     """
     parts = [f"{graph.name} ({_ops(graph)})" for graph in subject.graphs if graph.eager]
-    more = f" and {len(parts) - MOST_EAGER} more" if len(parts) > MOST_EAGER else ""
-    now = f"now:     {', '.join(parts[:MOST_EAGER])}{more}"
+    now = f"now:     {listed(parts, 6)}"
     compiled = tuple(graph for graph in subject.graphs if not graph.eager)
     if _compare(document, replace(subject, graphs=compiled), detail) is None:
         return WITHOUT_EAGER, (now,)
@@ -95,8 +93,7 @@ def _compare_without_eager(
 
 
 def _ops(graph: Graph) -> str:
-    count = graph.op_counts.total()
-    return "1 op" if count == 1 else f"{count} ops"
+    return counted(graph.op_counts.total(), "op")
 
 
 def _compare_runs(document: Document, subject: Subject) -> tuple[str, tuple[str, ...]] | None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...graph.diff.cause_table import cause_lines
 from ...graph.diff.described import CauseInWords
-from ...words import counted
-from ..formats import markdown_code, markdown_table
+from ...words import counted, markdown_code
+from ..formats import markdown_table
 from .waiting import NumberedCause, State, Waiting
 
 ACCEPT = "python -m pytest_torchgraph review --accept"

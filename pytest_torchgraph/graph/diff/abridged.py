@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...words import listed
 from .paths import is_index
 
 MAX_PATHS = 4
@@ -25,9 +26,7 @@ def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
         limit: how many forms are written out.
     """
     forms = _merged({_form(path): None for path in paths})
-    shown = [_text(form) for form in forms[:limit]]
-    more = f" and {len(forms) - limit} more" if len(forms) > limit else ""
-    return ", ".join(shown) + more
+    return listed(map(_text, forms), limit)
 
 
 def _form(path: str) -> _Form:

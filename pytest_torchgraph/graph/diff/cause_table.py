@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...words import counted
+from ...words import counted, listed
 from .described import CauseInWords, shortened
 from .words import cost_text
 
 MAX_CAUSES = 10
 """How many causes are listed; the others are counted."""
-MAX_LINES = 1
-"""How many lines of code are shown of a cause."""
 MAX_FILES = 3
 """How many files, or tests, are named of a cause."""
 
@@ -29,7 +27,7 @@ def cause_lines(
     for cause in causes[:limit]:
         yield cause_head(cause, noun)
         if cause.sources:
-            yield f"    {some(cause.sources, None if limit is None else MAX_LINES)}"
+            yield f"    {some(cause.sources, None if limit is None else 1)}"
         if cause.first.before:
             yield f"    before  {cause.first.before}"
         if cause.first.after:
@@ -52,6 +50,4 @@ def cause_head(cause: CauseInWords, noun: str = "file") -> str:
 
 def some(items: Sequence[str], limit: int | None) -> str:
     """The first of several texts, long ones cut, and how many more there are; None for all."""
-    more = f" and {len(items) - limit} more" if limit is not None and len(items) > limit else ""
-    named = items if limit is None else [shortened(item) for item in items[:limit]]
-    return ", ".join(named) + more
+    return listed(items if limit is None else map(shortened, items), limit)

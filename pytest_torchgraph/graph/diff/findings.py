@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...words import counted
 from ..cost.cost import UNKNOWN, Cost
 from ..equality.common import runs_differ
 from ..model import Graph, Node, Source
@@ -264,7 +265,7 @@ class GraphDiff:
             for finding in self.findings[:limit]
         ]
         if len(self.findings) > limit:
-            shown.append(f"... and {len(self.findings) - limit} more findings")
+            shown.append(f"... and {counted(len(self.findings) - limit, 'more finding')}")
         return "\n".join(shown) or "no difference"
 
     def __str__(self) -> str:

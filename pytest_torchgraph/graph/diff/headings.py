@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ...words import counted, listed
 from ..model import Node
 from ..module_paths import common_path
 from ..text.format import format_name, format_op
 from .findings import SIGNS, Finding, ops_of
 from .words import TOP, count_changes, places_text
-
-MAX_NAMED = 3
-"""How many edits are named in a heading; the others are counted."""
-
 
 MAX_NAMED_OPS = 2
 """How many ops are named that went, or that came in their place; more are counted."""
@@ -52,7 +49,7 @@ def edit_name(finding: Finding) -> str:
         others = [other for other in rest if other.kind not in ("added", "removed")]
     else:
         same = sum(other.kind == change.kind for other in rest)
-        more = f" and {same:,} more {'op' if same == 1 else 'ops'}" if same else ""
+        more = f" and {counted(same, 'more op')}" if same else ""
         first = f"{node_name(change.node)}{more} {change.kind}"
         others = [other for other in rest if other.kind != change.kind]
     return f"{first} (and {count_changes(others)})" if others else first
@@ -75,7 +72,7 @@ def node_name(node: Node) -> str:
 
 def _edits(edits: Sequence[Finding]) -> str:
     count = sum(len(edit.places) for edit in edits)
-    head = "1 edit" if len(edits) == 1 else f"{len(edits)} edits"
+    head = counted(len(edits), "edit")
     if count > len(edits):
         head += f" in {count:,} places"
     if len(edits) == 1:
@@ -83,9 +80,7 @@ def _edits(edits: Sequence[Finding]) -> str:
         where = TOP if edit.summary else places_text(edit)
         return f"{head}: {edit_name(edit)}" + (f" in {where}" if where != TOP else "")
     names = list(dict.fromkeys(map(edit_name, edits)))
-    named = ", ".join(names[:MAX_NAMED])
-    if len(names) > MAX_NAMED:
-        named += f" and {len(names) - MAX_NAMED} more"
+    named = listed(names, 3)
     where = common_path(place.module for edit in edits for place in edit.places)
     return f"{head}: {named}" + (f" in {where}" if where else "")
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...words import counted
 from ..equality.numbered_graph import NumberedGraph
 from ..model import Graph, Node
 from .abridged import abridged
@@ -179,14 +180,13 @@ def _finding(
     ]
     kind = places[0].changes[0].kind
     like, nearly = _alike(paths, flats)
-    noun = "module" if len(paths) == 1 else "modules"
-    summary = f"{len(paths)} {noun} {kind}: {abridged(paths)}"
+    summary = f"{counted(len(paths), 'module')} {kind}: {abridged(paths)}"
     each = "each " if len(paths) > 1 else ""
     for word, others in (("like", like), ("nearly like", nearly)):
         if others:
             summary += f", {each}{word} {abridged(others, LISTED)}"
             each = ""
-    summary += f" ({len(inside):,} {'op' if len(inside) == 1 else 'ops'})"
+    summary += f" ({counted(len(inside), 'op')})"
     return Finding(tuple(places), summary, modules=paths, like=(*like, *nearly))
 
 

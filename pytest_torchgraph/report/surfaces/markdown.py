@@ -1,25 +1,9 @@
-"""Markdown as GitHub shows it: texts of a run in cells of tables, and tables of a bounded size."""
+"""Tables in Markdown of a bounded size, and links."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
-
-_MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
-"""What could be taken for markup, as emphasis or as a link. A character reference never is."""
-
-
-def text(words: str) -> str:
-    """A text in one line, in which nothing is markup."""
-    plain = escape(" ".join(words.split()), quote=False)
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
-
-
-def code(words: str) -> str:
-    """The same, shown as code; nothing for an empty one."""
-    return f"<code>{text(words)}</code>" if words else ""
 
 
 def link(shown: str, address: str) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ...audit.outcome import Outcome
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
-from ...words import counted
+from ...words import counted, markdown_code, markdown_text
 from . import markdown
 from .annotations import TITLES
 from .document import ChangeOverTests, Place, changes_over_tests, place_of_cause
-from .markdown import Table, code, text
+from .markdown import Table
 from .workspace import Workspace
 
 LIMIT = 1024 * 1024
@@ -54,18 +54,19 @@ def _head(outcome: Outcome) -> Iterator[str]:
     yield "### torchgraph audit"
     yield ""
     if outcome.broken:
-        yield f"**This run could not be watched**, and this is not all: {text(outcome.broken)}"
+        broken = markdown_text(outcome.broken)
+        yield f"**This run could not be watched**, and this is not all: {broken}"
         yield ""
     if outcome.facts or not outcome.broken:  # else nobody knows
-        yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
+        yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
         yield ""
     verdict = outcome.verdict
     if verdict is None or not (verdict.worse or verdict.better):
         for line in outcome.said:
-            yield from (text(line), "")
+            yield from (markdown_text(line), "")
     elif verdict.worse:
         worse = len(changes_over_tests(verdict.worse))
-        yield f"**{counted(worse, 'change')} for the worse** since {code(outcome.file)}"
+        yield f"**{counted(worse, 'change')} for the worse** since {markdown_code(outcome.file)}"
         yield ""
 
 
@@ -78,12 +79,16 @@ def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
             for changes in (verdict.worse, verdict.better)
         )
         if worse:
-            yield Table(f"Worse than {code(outcome.file)}", columns, worse)
+            yield Table(f"Worse than {markdown_code(outcome.file)}", columns, worse)
         if better:
-            heading = f"Better than {code(outcome.file)}: --torchgraph-audit=record keeps that"
+            heading = (
+                f"Better than {markdown_code(outcome.file)}: --torchgraph-audit=record keeps that"
+            )
             yield Table(heading, columns, better)
         if verdict.renamed:
-            rows = [[code(old), code(new)] for old, new in sorted(verdict.renamed)]
+            rows = [
+                [markdown_code(old), markdown_code(new)] for old, new in sorted(verdict.renamed)
+            ]
             yield Table("Renamed, it seems", ("old", "new"), rows, folded=True)
     causes = [_cause(each, outcome, workspace) for each in causes_over_tests(outcome.facts)]
     titles = ("tests", "what", "line", "code or reason", "the first test")
@@ -94,7 +99,7 @@ def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
     if shown:
         yield Table("Causes", titles, shown)
     if outcome.settings:
-        rows = [[code(cell) for cell in each] for each in outcome.settings]
+        rows = [[*map(markdown_code, each)] for each in outcome.settings]
         heading = "Settings that tests leave changed"
         yield Table(heading, ("setting", "before", "after", "the first test"), rows)
     if folded:
@@ -104,10 +109,10 @@ def _tables(outcome: Outcome, workspace: Workspace) -> Iterator[Table]:
 
 def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
     if each.place.shown in each.text:
-        what = markdown.link(code(each.text), workspace.link(each.place))
+        what = markdown.link(markdown_code(each.text), workspace.link(each.place))
     else:
-        what = f"{code(each.text)} in {_line(each.place, workspace)}"
-    return [str(len(each.tests)), what, code(each.tests[0])]
+        what = f"{markdown_code(each.text)} in {_line(each.place, workspace)}"
+    return [str(len(each.tests)), what, markdown_code(each.tests[0])]
 
 
 def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list[str]:
@@ -117,10 +122,10 @@ def _cause(each: CauseOverTests, outcome: Outcome, workspace: Workspace) -> list
         str(len(each.tests)),
         TITLES[cause.kind],
         _line(place, workspace),
-        code(cause.code or cause.text),
-        code(each.tests[0]),
+        markdown_code(cause.code or cause.text),
+        markdown_code(each.tests[0]),
     ]
 
 
 def _line(place: Place, workspace: Workspace) -> str:
-    return markdown.link(code(place.shown), workspace.link(place))
+    return markdown.link(markdown_code(place.shown), workspace.link(place))
