@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+
+_MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
+"""What Markdown could take for markup, as emphasis or a link; a character reference never is."""
 
 
 def counted(count: int, noun: str) -> str:
     """`1 file`, `1,416 files`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def listed(items: Iterable[str], limit: int | None = 5, noun: str = "", between: str = ", ") -> str:
+    """Return the first of several texts, and how many more there are: `a, b and 3 more`.
+
+    Args:
+        items: the texts.
+        limit: how many are named; `None` for all.
+        noun: what the others are called, as in `a, b and 3 more files`.
+        between: what separates the texts.
+    """
+    texts = [*items]
+    left = 0 if limit is None else len(texts) - limit
+    more = counted(left, f"more {noun}") if noun else f"{left:,} more"
+    return between.join(texts[:limit]) + (f" and {more}" if left > 0 else "")
+
+
+def first_lines(lines: Sequence[str], limit: int, noun: str = "line") -> list[str]:
+    """Return the first lines, and a last one, indented as these, that counts the others."""
+    left = len(lines) - limit
+    indent = " " * (len(lines[0]) - len(lines[0].lstrip())) if lines else ""
+    return [*lines[:limit], *[f"{indent}... and {counted(left, f'more {noun}')}"] * (left > 0)]
+
+
+def markdown_text(text: str) -> str:
+    """Return a text in one line of Markdown, in which nothing is markup."""
+    from html import escape  # here: most runs write no Markdown
+
+    plain = escape(" ".join(text.split()), quote=False)
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
+
+
+def markdown_code(text: str) -> str:
+    """Return a text as code in Markdown, also in a cell of a table; "" for an empty text."""
+    text = " ".join(text.split())
+    if "`" in text or "|" in text or "\\" in text:  # which a code span in a table cannot have
+        return f"<code>{markdown_text(text)}</code>"
+    return f"`{text}`" if text else ""
 
 
 def amount(count: int, unit: str, *, signed: bool = False) -> str:

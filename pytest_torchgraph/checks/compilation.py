@@ -15,6 +15,7 @@ from ..graph.failures import Failure, failed
 from ..settings.within import allows, inside, patterns
 from ..watching.guards.text import IN_TORCH
 from ..watching.observe.why_eager import first_line
+from ..words import listed
 from .evidence import (
     switched_off,
     what_ran_uncompiled,
@@ -166,8 +167,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
     shown = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
         f"no code within={within!r} was compiled, so nothing is known about it; compiled was code "
-        f"of {', '.join(shown[:5]) or 'torch alone'}"
-        + (f" and {len(shown) - 5} more files" if shown[5:] else "")
+        f"of {listed(shown, 5, 'file') or 'torch alone'}"
     )
 
 

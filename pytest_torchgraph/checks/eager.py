@@ -14,13 +14,12 @@ from ..graph.model import Graph, Node
 from ..ops import registry
 from ..ops.names import is_glob, matches
 from ..ops.patterns import pattern_name, refuse_impossible
+from ..words import counted, listed
 
 if TYPE_CHECKING:
     from .subject import Subject
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
-_SHOWN = 6
-"""The most ops of one line that a message names."""
 
 
 def need_no_gaps(capture: Subject, recorded: bool, unknown: str) -> None:
@@ -65,7 +64,7 @@ def assert_no_eager_ops(capture: Subject, allow: Any) -> None:
     found = [op for op in ops if not allowed(op)]
     if not found:
         return
-    title = f"{len(found)} op{'s' if len(found) > 1 else ''} ran eagerly, in no compiled graph"
+    title = f"{counted(len(found), 'op')} ran eagerly, in no compiled graph"
     lines = [f"{title}:", *_lines(found, capture.eager)]
     if any(op.source is not None for op in found):
         lines.append("What may stay eager can be allowed, as in allow=['model.py:31']")
@@ -131,10 +130,8 @@ def _lines(found: Sequence[EagerOp], graphs: Sequence[Graph]) -> list[str]:
         if (name, cause) != last:
             lines += [f"    {line}" for line in _cause(cause)]
         last = name, cause
-        distinct = list(dict.fromkeys(ops))
-        more = f" and {len(distinct) - _SHOWN} more" if len(distinct) > _SHOWN else ""
         where = f" [{module}]" if module else ""
-        lines += [f"    {place}{where}", f"      {', '.join(distinct[:_SHOWN])}{more}"]
+        lines += [f"    {place}{where}", f"      {listed(dict.fromkeys(ops), 6)}"]
     return lines
 
 

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from ..settings.within import allows, patterns
 from ..watching.eager_calls import EagerCall, eager_calls_of
 from ..watching.record import WatchRecord
-
-MOST = 5
-"""How many functions are named that were compiled."""
+from ..words import listed
 
 
 def switched_off(setting: str) -> str:
@@ -58,11 +56,10 @@ def why_no_graph(record: WatchRecord) -> str:
         names = ", ".join(dict.fromkeys(callee.name for callee in record.callables))
         return f"  {names} was called and served from Dynamo's cache, but it has no graph"
     if record.compiled_in_all:
-        there = dict.fromkeys(record.compiled_in_all)
-        more = f" and {len(there) - MOST} more" if len(there) > MOST else ""
+        there = listed(dict.fromkeys(record.compiled_in_all))
         return (
             f"  no compiled function or module was called{about} inside the watch: compiled was "
-            f"{', '.join([*there][:MOST])}{more}. What such a function calls is in its graph: name "
+            f"{there}. What such a function calls is in its graph: name "
             "the function itself"
         )
     return (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import bounds, device_of, format_bounds, need_a_limit
+from ..words import listed
 
 if TYPE_CHECKING:
     from ..watching.kernels import Kernel
@@ -72,13 +73,8 @@ def described(kernels: Sequence[Kernel]) -> Iterator[str]:
     on = f" on {first.device}" if first.device else ""
     yield f"{first.graph}: {first.name} ({word}{on}{times})"
     if not first.is_extern and (ops := list(dict.fromkeys(o for k in kernels for o in k.ops))):
-        yield f"    {_few(ops)}"
+        yield f"    {listed(ops, MOST)}"
     if modules := list(dict.fromkeys(path for each in kernels for path in each.modules)):
-        yield f"    in {_few(modules)}"
+        yield f"    in {listed(modules, MOST)}"
     if lines := dict.fromkeys(f"{line}: {line.code}" for k in kernels for line in k.lines):
-        yield f"    at {_few(list(lines))}"
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - MOST} more" if words[MOST:] else ""
-    return f"{', '.join(words[:MOST])}{more}"
+        yield f"    at {listed(lines, MOST)}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import CaptureError
 from ..graph.checks import need_any_graph
+from ..words import listed
 from .causes import causes_of
 from .rounding import Unequal, explained, sized
 from .subject import EagerComparison, StepResult
@@ -55,7 +56,7 @@ def assert_matches_eager(
     if nan:
         is_it = ("is", "it") if len(nan) == 1 else ("are", "them")
         raise AssertionError(
-            f"{_few(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
+            f"{listed(nan)} {is_it[0]} NaN throughout, so nothing is known about {is_it[1]}: give "
             "the target inputs and parameters that it computes numbers from"
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
@@ -68,8 +69,8 @@ def _refuse_empty(outcome: StepResult) -> None:
     if outputs and not any(output.numel() for output in outputs.values()):
         has = "has" if len(outputs) == 1 else "have"
         raise AssertionError(
-            f"{_few(outputs)} {has} no element, so nothing was compared: give the target inputs of "
-            "which it returns some"
+            f"{listed(outputs)} {has} no element, so nothing was compared: give the target inputs "
+            "of which it returns some"
         )
     if grads and not any(bool(_dense(grad).count_nonzero()) for grad in grads.values()):
         raise AssertionError(
@@ -125,12 +126,6 @@ def _refuse_small(
 def _largest(tensor: torch.Tensor) -> float:
     values = _dense(tensor.values() if tensor.is_nested else tensor)
     return float(values.abs().max())
-
-
-def _few(names: Iterable[str], most: int = 5) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - most} more" if shown[most:] else ""
-    return f"{', '.join(shown[:most])}{more}"
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..graph.model import Graph, Node, Symbol, TensorMeta
+from ..words import listed
 
 if TYPE_CHECKING:
     from .subject import Subject
@@ -74,10 +75,9 @@ def assert_distinct_graphs(capture: Subject, count: int) -> None:
     if len(groups) != count:
         lines = [f"distinct graphs: expected {count}, found {len(groups)}"]
         for group in groups:
-            names = ", ".join(graph.name for graph in group[:8])
-            more = f" and {len(group) - 8} more" if group[8:] else ""
+            names = listed((graph.name for graph in group), 8)
             inputs = ", ".join(_input_words(group[0])[:6])
-            lines.append(f"  {group[0].kind} of {len(group[0].nodes)} nodes: {names}{more}")
+            lines.append(f"  {group[0].kind} of {len(group[0].nodes)} nodes: {names}")
             lines.append(f"      {inputs}")
         raise AssertionError("\n".join(lines))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TorchGraphError
-from ..words import format_ranks
+from ..words import format_ranks, markdown_code
 from .documents import add_rank, of_rank, read_any_document
 from .exit_codes import DIFFERENT, SAME, TROUBLE
-from .formats import add_format, markdown_code, markdown_table, print_json
+from .formats import add_format, markdown_table, print_json
 
 if TYPE_CHECKING:
     from ..graph.diff.findings import GraphDiff

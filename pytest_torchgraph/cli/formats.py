@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..words import markdown_code
+
 if TYPE_CHECKING:
     from ..graph.diff.findings import Finding
 
@@ -53,14 +55,6 @@ def markdown_table(causes: Sequence[Finding], noun: str = "file") -> list[str]:
         cells = (what, where, f"{data['places']:,}", *([cost] if any(costs) else []))
         lines.append(f"| {' | '.join(cells)} | {len(having):,}: {files} |")
     return lines
-
-
-def markdown_code(text: str) -> str:
-    """A text as code in a cell of a table: nothing in it is Markdown or ends the cell."""
-    text = " ".join(text.split()).replace("|", "\\|")
-    fence = "``" if "`" in text else "`"
-    pad = " " if "`" in text else ""
-    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
 
 
 def printable(text: str) -> str:

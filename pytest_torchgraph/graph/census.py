@@ -17,7 +17,6 @@ from typing import TypeAlias
 from ..ops.names import OpCounts
 from .higher_order import (
     CONTROL_DEPS,
-    HIDING,
     KINDS,
     PREFIX,
     SAVING_STATE,

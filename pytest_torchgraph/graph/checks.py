@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ops.names import matches
 from ..ops.patterns import pattern_name
+from ..words import first_lines
 from .census import OpCall, calls
 from .failures import UnexpectedOps, failed
 from .find import find_calls, times
@@ -208,13 +209,8 @@ def _place(node: Node, module: str) -> str:
 
 
 def _listed(lines: Mapping[str, int], limit: int) -> list[str]:
-    shown = [
-        line + (f"  ({count} times)" if count > 1 else "")
-        for line, count in list(lines.items())[:limit]
-    ]
-    if len(lines) > limit:
-        shown.append(f"... and {len(lines) - limit} more places")
-    return shown
+    shown = [line + (f"  ({count} times)" if count > 1 else "") for line, count in lines.items()]
+    return first_lines(shown, limit, "place")
 
 
 def format_op_counts(
@@ -231,10 +227,8 @@ def format_op_counts(
         if not selected or call in selected:
             there[call.op] += selected.times(call) if selected else call.times
     counts = sorted(there.items(), key=lambda item: (-item[1], item[0]))
-    lines = [f"  {count:4} {op}" for op, count in counts[:limit]]
-    if len(counts) > limit:
-        lines.append(f"  ... and {len(counts) - limit} more ops")
-    return ["ops captured:", *(lines or ["  none"])]
+    lines = first_lines([f"{count:4} {op}" for op, count in counts], limit, "op")
+    return ["ops captured:", *(f"  {line}" for line in lines or ["none"])]
 
 
 def need_any_graph(graphs: Sequence[Graph]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..device_types import KNOWN
 from ..ops.dtypes import dtype_name
+from ..words import listed
 from .census import OpCall, calls
 from .model import Graph, Node, Result, TensorMeta
 
@@ -135,14 +136,10 @@ def _module(module: Any, graphs: Sequence[Graph]) -> str:
     if not any(fnmatchcase(path, module) for path in known):
         close = difflib.get_close_matches(module, sorted(known), n=3)
         top = sorted(path for path in known if "." not in path)
-        hint = f"did you mean {', '.join(close)}?" if close else f"there is {_some(top)}"
+        there = listed(top, 10) or "no module in these graphs"
+        hint = f"did you mean {', '.join(close)}?" if close else f"there is {there}"
         raise ValueError(f"no op was captured in a module that matches {module!r}: {hint}")
     return module
-
-
-def _some(paths: Sequence[str], limit: int = 10) -> str:
-    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
-    return ", ".join(paths[:limit]) + more or "no module in these graphs"
 
 
 def _device(device: Any) -> str:

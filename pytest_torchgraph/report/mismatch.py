@@ -18,7 +18,7 @@ from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.changes import brief
 from ..snapshot.compare import Comparison
-from ..words import format_ranks
+from ..words import first_lines, format_ranks
 from . import artifacts
 from .comparisons import data_of, headline
 from .pending import UPDATE, review_command, save_pending
@@ -161,9 +161,7 @@ def _section(
         lines += _findings(failed)
     except Exception as error:
         lines.append(f"what differs could not be found out: {brief(error)}")
-    yield from lines[:MAX_LINES]
-    if len(lines) > MAX_LINES:
-        yield f"... and {len(lines) - MAX_LINES} more lines"
+    yield from first_lines(lines, MAX_LINES)
     yield f"file:    {failed.path}"
     yield from _accept_lines(item, failed)
     if settings.get(item.config).artifacts is not None:

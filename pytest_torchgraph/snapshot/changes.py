@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..words import format_ranks
+from ..words import counted, format_ranks, listed
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -49,14 +49,14 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         said = [line for part in failed.parts for line in (part.problem, *part.details)]
         lines = [*dict.fromkeys((*failed.details, *said))]
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
-        first = "; ".join(" ".join(line.split()) for line in lines[:MOST])
-        return f"{failed.problem}: {first}{_more(lines)}" if first else failed.problem
+        first = listed((" ".join(line.split()) for line in lines), MOST, between="; ")
+        return f"{failed.problem}: {first}" if first else failed.problem
     from ..graph.diff.words import heading
 
     who = f"{_who(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
-    named = f"{', '.join(graphs[:MOST])}{_more(graphs)}"
+    named = listed(graphs, MOST)
     return who + "; ".join([*([heading(edits)] if edits else []), *([named] if named else [])])
 
 
@@ -84,8 +84,7 @@ def renamed(stored: str, now: Program, detail: Detail) -> str:
     if not pairs:
         return ""
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
-    noun = "name" if len(pairs) == 1 else "names"
-    return f"{len(pairs)} {noun}: {', '.join([*shortest][:MOST])}{_more([*shortest])}"
+    return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST)}"
 
 
 def extended(stored: str, text: str) -> str:
@@ -142,23 +141,15 @@ def _contents(program: Program, detail: Detail) -> str:
         return _graphs(program)
     classes = program.classes(detail)
     parts = [f"{format_ranks(ranks)}: {_graphs(own)}" for ranks, own in classes]
-    return "; ".join(parts[:MOST]) + _more(parts)
+    return listed(parts, MOST, between="; ")
 
 
 def _graphs(program: Program) -> str:
-    parts = [f"{graph.name} {_ops(graph.op_counts.total())}" for graph in program.graphs]
+    parts = [f"{graph.name} {counted(graph.op_counts.total(), 'op')}" for graph in program.graphs]
     ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
     compiled = sum(count for is_eager, count in ran if not is_eager)
     share = f"; {100 * compiled // max(1, sum(count for _, count in ran))}% of the ops compiled"
-    return ", ".join(parts[:MOST]) + _more(parts) + share * any(is_eager for is_eager, _ in ran)
-
-
-def _ops(count: int) -> str:
-    return "1 op" if count == 1 else f"{count} ops"
-
-
-def _more(items: Sequence[object]) -> str:
-    return f" and {len(items) - MOST} more" if len(items) > MOST else ""
+    return listed(parts, MOST) + share * any(is_eager for is_eager, _ in ran)
 
 
 def brief(error: Exception) -> str:

@@ -27,6 +27,7 @@ from ..errors import TorchGraphError
 from ..settings import config as settings
 from ..settings.filters import filter_given
 from ..torch_release import running_release
+from ..words import listed
 from . import SUFFIX
 from .file_names import may_be_of, rank_in, release_in
 from .files import remove_file
@@ -128,8 +129,8 @@ def _without_skipped(
         if not tests:
             judged.append(path)
             continue
-        more = f" and {len(tests) - 1} more" if tests[1:] else ""
-        skipped.setdefault(f"{tests[0]} {unjudged[tests[0]]}{more}", []).append(path)
+        reasons = (f"{test} {unjudged[test]}" for test in tests)
+        skipped.setdefault(listed(reasons, 1), []).append(path)
     return judged, skipped
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from ..errors import OutsideRootError
 from ..settings import config as settings
+from ..words import listed
 from .files import remove_leftovers
 from .run import RunRecord
 from .stale import Stale, remove
@@ -112,5 +113,4 @@ def _pruned(config: pytest.Config, run: RunRecord, stale: Stale) -> Iterator[str
 
 
 def _first(config: pytest.Config, paths: Sequence[Path]) -> str:
-    more = f" and {len(paths) - 1} more" if paths[1:] else ""
-    return settings.shown(config, paths[0]) + more
+    return listed((settings.shown(config, path) for path in paths), 1)

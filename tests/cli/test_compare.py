@@ -125,7 +125,8 @@ def test_markdown_is_a_table_that_no_name_can_break(
         "",
         "| change | where | places | files |",
         "|---|---|---:|---|",
-        "| `~ aten.relu -> aten.tanh` | `fc` | 3 | 3: `a.tgraph`, `` a\\|`b`.tgraph ``, "
+        "| `~ aten.relu -> aten.tanh` | `fc` | 3 | 3: `a.tgraph`, "
+        "<code>a&#124;&#96;b&#96;.tgraph</code>, "
         "`sub/b.tgraph` |",
         "",
         "- added: `c.tgraph`",

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...graph.diff.findings import Finding
 from ...graph.diff.joining import finding_lines, joined
-from ...words import counted
-from ..formats import markdown_code, markdown_table
+from ...words import counted, markdown_code
+from ..formats import markdown_table
 from .waiting import NumberedCause, State, Waiting
 
 ACCEPT = "python -m pytest_torchgraph review --accept"

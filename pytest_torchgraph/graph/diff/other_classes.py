@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from ...words import counted
 from ..model import Graph, Node
 from ..text.format import format_arg
 from .findings import Change, Finding, Place, one_place, ops_of
@@ -226,9 +227,7 @@ def _as_one(exchanged: _Exchanged, merged: Sequence[Finding]) -> Finding:
     changes = tuple(change for place in places for change in place.changes)
     consequences = tuple(change for place in places for change in place.consequences)
     counts = Counter(finding.kind for finding in merged if _came_or_went(finding))
-    parts = [
-        f"{count} {'graph' if count == 1 else 'graphs'} {kind}" for kind, count in counts.items()
-    ]
+    parts = [f"{counted(count, 'graph')} {kind}" for kind, count in counts.items()]
     summary = (
         f"{exchanged.before} -> {exchanged.after} in {abridged(exchanged.paths)} "
         f"({', '.join(parts)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from ...words import counted, listed
 from ..equality.canonical import canonical
 from ..equality.common import as_captured, common
 from ..equality.equal import EquivalenceClasses, pairing
@@ -26,12 +27,6 @@ in which all names are alike the work would be the square of their number."""
 
 MAX_NAMES = 6
 """How many values are named that are saved or not."""
-
-MAX_OUTPUTS = 3
-"""How many outputs of the target are named that differ."""
-
-MAX_MOVED = 2
-"""How many inputs are named that are in another order."""
 
 
 def diff_graphs(before: Sequence[Graph], after: Sequence[Graph]) -> GraphDiff:
@@ -206,7 +201,6 @@ def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Fi
     if not changes:
         return found
     names = [f"%{format_name(change.node.name)}" for change in changes]
-    more = f" and {len(names) - MAX_MOVED} more" if len(names) > MAX_MOVED else ""
     roles = {change.node.op for change in changes}
     before, after = ([n.name for n in graph.inputs if n.op in roles] for graph in (old, new))
     what = f"{changes[0].node.op}s"
@@ -215,7 +209,7 @@ def _with_inputs_as_one(found: list[Finding], old: Graph, new: Graph) -> list[Fi
         what = "inputs"
     if len(before) == len(after):
         what = f"the same {len(after)} {what}"
-    what += f" in another order ({', '.join(names[:MAX_MOVED])}{more})"
+    what += f" in another order ({listed(names, 2)})"
     summary = f"{changes[0].graph}: {what}"
     return [one_place(changes, summary), *(finding for finding in found if not moved(finding))]
 
@@ -261,8 +255,7 @@ def _outputs_in_words(old: Graph, new: Graph, names: Mapping[str, str]) -> str:
         for path in was
         if path not in now
     ]
-    more = f" and {len(parts) - MAX_OUTPUTS} more" if len(parts) > MAX_OUTPUTS else ""
-    return ", ".join(parts[:MAX_OUTPUTS]) + more
+    return listed(parts, 3)
 
 
 def _leaves(graph: Graph) -> Sequence[tuple[str, Arg]]:
@@ -331,8 +324,7 @@ def _whole_graph(old: Graph | None, new: Graph | None) -> Finding:
     kind: ChangeKind = "added" if old is None else "removed"
     node = graph.nodes[-1]
     change = Change(kind, graph.name, None if old is None else node, None if new is None else node)
-    calls = sum(1 for node in graph.nodes if node.is_call)
-    ops = "1 op" if calls == 1 else f"{calls} ops"
+    ops = counted(sum(node.is_call for node in graph.nodes), "op")
     noun = f"{graph.kind} graph"
     if graph.eager:
         noun = "eager graph" if graph.kind == "forward" else f"eager {noun}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...words import amount, counted, format_ranks
+from ...words import amount, counted, format_ranks, listed
 from ..cost.cost import Cost
 from ..model import Node
 from ..module_paths import common_path
@@ -15,10 +15,6 @@ from .paths import abridged, holds, instances_of, path_of
 
 TOP = "(no module)"
 """How the place of an edit in no module is called."""
-MAX_SAVED = 2
-"""How many values are named that are saved for the backward, or no longer."""
-MAX_GRAPHS = 3
-"""How many graphs are named of those that an edit is in, or that something follows in."""
 
 
 def finding_text(finding: Finding, limit: int) -> str:
@@ -127,9 +123,7 @@ def _graphs(places: Iterable[Place]) -> str:
 
 
 def _named(graphs: Iterable[str]) -> str:
-    names = list(dict.fromkeys(graphs))
-    more = f" and {len(names) - MAX_GRAPHS} more" if len(names) > MAX_GRAPHS else ""
-    return ", ".join(names[:MAX_GRAPHS]) + more
+    return listed(dict.fromkeys(graphs), 3)
 
 
 def _feeding(places: Iterable[Place]) -> Iterable[str]:
@@ -201,22 +195,17 @@ def _saved(finding: Finding) -> list[str]:
     )
     if came and went:
         return [
-            f"    saves {came:,} other {_values(came)} for the backward ({new}) "
+            f"    saves {counted(came, 'other value')} for the backward ({new}) "
             f"in place of {went:,} ({gone})"
         ]
     return [
-        f"    saves {came or went:,} {'more' if came else 'fewer'} {_values(came or went)} "
+        f"    saves {counted(came or went, 'more value' if came else 'fewer value')} "
         f"for the backward: {new or gone}"
     ]
 
 
 def _some(names: Sequence[str], sign: str) -> str:
-    shown = ", ".join(f"{sign} %{format_name(name)}" for name in names[:MAX_SAVED])
-    return shown + (f" and {len(names) - MAX_SAVED} more" if len(names) > MAX_SAVED else "")
-
-
-def _values(count: int) -> str:
-    return "value" if count == 1 else "values"
+    return listed((f"{sign} %{format_name(name)}" for name in names), 2)
 
 
 def _listed(word: str, changes: Sequence[Change], limit: int) -> list[str]:

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 
 from ... import torch_private
 from ...errors import add_note
+from ...words import listed
 from .invocation import Invocation
 
 
@@ -23,11 +24,10 @@ def note_meta_device(error: Exception, invocation: Invocation) -> None:
         if tensor.device.type == "meta" and id(tensor) in named.tensors
     ]
     if on_meta:
-        role, name = on_meta[0]
-        more = f" and {len(on_meta) - 1} more" if on_meta[1:] else ""
+        first = listed((f"{role} {name!r}" for role, name in on_meta), 1)
         add_note(
             error,
-            f"The target was given on the meta device ({role} {name!r}{more}), where tensors have "
+            f"The target was given on the meta device ({first}), where tensors have "
             "a shape and no data. fake=True captures such a target, as if it were on the CPU, via "
             "'aot', 'dispatch', 'dynamo' or 'export'.",
         )

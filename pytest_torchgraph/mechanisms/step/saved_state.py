@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ... import torch_private
 from ...errors import CaptureError, add_note
+from ...words import listed
 from .accelerators import DeviceGenerators
 from .named_tensors import NamedTensors
 from .optimizers import SteppedOptimizers
@@ -165,11 +166,8 @@ class SavedState:
         said = []
         changes = self.python.changes()
         if changes:
-            shown = ", ".join(map(str, changes[:5]))
-            more = f" and {len(changes) - 5} more" if changes[5:] else ""
-            said.append(
-                f"The target has changed Python values, which are not put back: {shown}{more}"
-            )
+            shown = listed(map(str, changes))
+            said.append(f"The target has changed Python values, which are not put back: {shown}")
         lost = [name for name, saved in self.parameters if saved.is_lost]
         if lost:
             said.append(
@@ -227,7 +225,7 @@ def preserve_state(named: NamedTensors, *, sees_writes: bool = False) -> Iterato
 
 def parameters_changed(names: Sequence[str]) -> str:
     """Why a target that changed these parameters is refused, and what to do."""
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+    shown = listed(names, 3)
     return (
         f"the target changed its parameters ({shown}), as an optimizer does, so a second run would "
         "see another model. Leave the optimizer step and the backward out of the target, and "

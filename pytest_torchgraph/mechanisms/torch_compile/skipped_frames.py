@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from ... import torch_private
 from ...convert.source_lines import is_torch_file, is_user_file, relative, resumed
 from ...errors import CaptureError
+from ...words import listed
 from ..step.invocation import Invocation
 from ..step.saved_state import preserve_state
 
@@ -281,9 +282,7 @@ def refuse_uncompiled(
 
 
 def _names(ops: Sequence[ExecutedOp]) -> str:
-    names = list(dict.fromkeys(op.name for op in ops))
-    more = f" and {len(names) - 3} more" if names[3:] else ""
-    return f"{', '.join(names[:3])}{more}"
+    return listed(dict.fromkeys(op.name for op in ops), 3)
 
 
 def _is_of(code: CodeType | None, name: str, file: str, line: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...graph.model import Node
+from ...words import counted, listed
 from ..look import labels
 from ..look.change_marks import SIGNS
 from .clustering import Unit
@@ -73,9 +74,7 @@ def group_text(
         if effect.kind == "mutates" and effect.target is not None
     )
     if mutated:
-        first = next(iter(mutated))
-        rest = f" and {len(mutated) - 1} more" if len(mutated) > 1 else ""
-        lines.append(f"mutates {labels.cut(first, MAX_TARGET)}{rest}")
+        lines.append(f"mutates {listed((labels.cut(name, MAX_TARGET) for name in mutated), 1)}")
     lines += [f"{count} {fact}" for fact, count in {**effects, **notes}.items()]
     if change_counts:
         counts = change_counts.items()
@@ -138,8 +137,8 @@ def _size(nodes: Sequence[Node], unit: Unit, ops: int) -> str:
     if modules > 1:
         parts.append(f"{modules:,} modules")
     if ops:
-        parts.append(f"{ops:,} {'op' if ops == 1 else 'ops'}")
+        parts.append(counted(ops, "op"))
     inputs = sum(node.kind == "placeholder" for node in nodes)
     if inputs:
-        parts.append(f"{inputs:,} {'input' if inputs == 1 else 'inputs'}")
+        parts.append(counted(inputs, "input"))
     return ", ".join(parts) or f"{len(nodes):,} nodes"

@@ -91,8 +91,7 @@ class RunData:
     def _about(self) -> str:
         about = ", ".join(f"{name} {version}" for name, version in self.versions.items() if version)
         if self.others:
-            noun = "test" if self.others == 1 else "tests"
-            about += f"; {self.others} further {noun} without graphs"
+            about += f"; {counted(self.others, 'further test')} without graphs"
         if self.shards:
             about += f"; {counted(len(self.shards), 'page')} put together"
         return about

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +16,7 @@ from ...audit.report import outcome_of
 from ...audit.summary import CauseOverTests, causes_over_tests, summary_lines
 from ...graph.diff.joining import some
 from ...snapshot.changes import brief
-from ...words import counted
+from ...words import counted, markdown_code, markdown_text
 from .document import (
     NOWHERE,
     ChangeOverTests,
@@ -130,21 +128,6 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-_MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
-"""What could be taken for markup, as emphasis or as a link. A character reference never is."""
-
-
-def text(words: str) -> str:
-    """A text in one line, in which nothing is markup."""
-    plain = escape(" ".join(words.split()), quote=False)
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
-
-
-def code(words: str) -> str:
-    """The same, shown as code; nothing for an empty one."""
-    return f"<code>{text(words)}</code>" if words else ""
-
-
 def link(shown: str, address: str) -> str:
     """A link around markdown; what is shown alone where there is no address."""
     return f"[{shown}]({address})" if address else shown
@@ -237,18 +220,18 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
     yield "### torchgraph audit"
     yield ""
     if outcome.broken:
-        yield f"**This run could not be watched**, and this is not all: {text(outcome.broken)}"
+        yield f"**This run could not be watched**, and this is not all: {markdown_text(outcome.broken)}"
         yield ""
     if outcome.facts or not outcome.broken:  # else nobody knows
-        yield text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
+        yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
         yield ""
     verdict = outcome.verdict
     if verdict is None or not (verdict.worse or verdict.better):
         for line in outcome.said:
-            yield from (text(line), "")
+            yield from (markdown_text(line), "")
     elif verdict.worse:
         worse = len(changes_over_tests(verdict.worse))
-        yield f"**{counted(worse, 'change')} for the worse** since {code(outcome.file)}"
+        yield f"**{counted(worse, 'change')} for the worse** since {markdown_code(outcome.file)}"
         yield ""
 
 
@@ -261,12 +244,16 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
             for changes in (verdict.worse, verdict.better)
         )
         if worse:
-            yield Table(f"Worse than {code(outcome.file)}", columns, worse)
+            yield Table(f"Worse than {markdown_code(outcome.file)}", columns, worse)
         if better:
-            heading = f"Better than {code(outcome.file)}: --torchgraph-audit=record keeps that"
+            heading = (
+                f"Better than {markdown_code(outcome.file)}: --torchgraph-audit=record keeps that"
+            )
             yield Table(heading, columns, better)
         if verdict.renamed:
-            rows = [[code(old), code(new)] for old, new in sorted(verdict.renamed)]
+            rows = [
+                [markdown_code(old), markdown_code(new)] for old, new in sorted(verdict.renamed)
+            ]
             yield Table("Renamed, it seems", ("old", "new"), rows, folded=True)
     causes = [_cause(each, outcome, workspace) for each in causes_over_tests(outcome.facts)]
     titles = ("tests", "what", "line", "code or reason", "the first test")
@@ -277,7 +264,7 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
     if shown:
         yield Table("Causes", titles, shown)
     if outcome.settings:
-        rows = [[code(cell) for cell in each] for each in outcome.settings]
+        rows = [[markdown_code(cell) for cell in each] for each in outcome.settings]
         heading = "Settings that tests leave changed"
         yield Table(heading, ("setting", "before", "after", "the first test"), rows)
     if folded:
@@ -287,10 +274,10 @@ def _tables(outcome: AuditOutcome, workspace: Workspace) -> Iterator[Table]:
 
 def _change(each: ChangeOverTests, workspace: Workspace) -> list[str]:
     if each.place.shown in each.text:
-        what = link(code(each.text), workspace.link(each.place))
+        what = link(markdown_code(each.text), workspace.link(each.place))
     else:
-        what = f"{code(each.text)} in {_line(each.place, workspace)}"
-    return [str(len(each.tests)), what, code(each.tests[0])]
+        what = f"{markdown_code(each.text)} in {_line(each.place, workspace)}"
+    return [str(len(each.tests)), what, markdown_code(each.tests[0])]
 
 
 def _cause(each: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) -> list[str]:
@@ -300,13 +287,13 @@ def _cause(each: CauseOverTests, outcome: AuditOutcome, workspace: Workspace) ->
         str(len(each.tests)),
         TITLES[cause.kind],
         _line(place, workspace),
-        code(cause.code or cause.text),
-        code(each.tests[0]),
+        markdown_code(cause.code or cause.text),
+        markdown_code(each.tests[0]),
     ]
 
 
 def _line(place: CodePlace, workspace: Workspace) -> str:
-    return link(code(place.shown), workspace.link(place))
+    return link(markdown_code(place.shown), workspace.link(place))
 
 
 class GitHub:

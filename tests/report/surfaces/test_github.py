@@ -23,9 +23,9 @@ from pytest_torchgraph.report.surfaces.github import (
     annotations_of,
     append_summary,
     summary,
-    text,
 )
 from pytest_torchgraph.report.surfaces.workspace import Workspace
+from pytest_torchgraph.words import markdown_code, markdown_text
 
 Made = Callable[..., AuditOutcome]
 Compiling = Callable[..., TestFacts]
@@ -223,12 +223,11 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
         "test_c": compiling(ops=2),
     }
     lines = summary(made(after, before), place, 10_000)
-    assert "**2 changes for the worse** since <code>torchgraph-audit.json</code>" in lines
-    worse = lines.index("#### Worse than <code>torchgraph-audit.json</code>")
+    assert "**2 changes for the worse** since `torchgraph-audit.json`" in lines
+    worse = lines.index("#### Worse than `torchgraph-audit.json`")
     assert lines[worse + 4 : worse + 6] == [
-        "| 1 | <code>fewer ops compiled: 3 -&gt; 2</code> in <code>net.py:3 in forward</code> | "
-        "<code>test_c</code> |",
-        "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | <code>test_a</code> |",
+        "| 1 | `fewer ops compiled: 3 -> 2` in `net.py:3 in forward` | `test_c` |",
+        "| 1 | <code>graph break at net.py:9 in forward: a&#124;b</code> | `test_a` |",
     ]
     assert any(line.startswith("#### Better than") for line in lines)
     assert lines.index("<details><summary>1 cause</summary>") > worse
@@ -237,8 +236,8 @@ def test_the_summary_has_what_is_worse_and_better_and_the_causes(
     assert "3 of 3 tests use torch.compile" in shown[2]
     assert "#### Causes" in shown
     left = [SettingLeft("torch._dynamo.config.verbose", "False", "True", "test_a")]
-    cells = ["torch.&#95;dynamo.config.verbose", "False", "True", "test_a"]
-    row = " | ".join(f"<code>{cell}</code>" for cell in cells)
+    cells = ["torch._dynamo.config.verbose", "False", "True", "test_a"]
+    row = " | ".join(f"`{cell}`" for cell in cells)
     assert f"| {row} |" in summary(made(after, settings=left), place, 10_000)
 
 
@@ -288,7 +287,14 @@ def test_what_others_wrote_stays_and_counts(
     ],
 )
 def test_nothing_in_a_text_is_markup(words: str, markdown: str) -> None:
-    assert text(words) == markdown
+    assert markdown_text(words) == markdown
+
+
+@pytest.mark.parametrize("words", ["a|b", "a`b", "``", "\\|", "`` a | b ``"])
+def test_code_is_never_left_by_its_text(words: str) -> None:
+    assert markdown_code("a_b @c <d>") == "`a_b @c <d>`"
+    assert markdown_code(words) == f"<code>{markdown_text(words)}</code>"
+    assert not {*"|`\\"} & {*markdown_code(words)}
 
 
 # -- runs ------------------------------------------------------------------------------------------
