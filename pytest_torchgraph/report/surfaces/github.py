@@ -220,7 +220,8 @@ def _head(outcome: AuditOutcome) -> Iterator[str]:
     yield "### torchgraph audit"
     yield ""
     if outcome.broken:
-        yield f"**This run could not be watched**, and this is not all: {markdown_text(outcome.broken)}"
+        broken = markdown_text(outcome.broken)
+        yield f"**This run could not be watched**, and this is not all: {broken}"
         yield ""
     if outcome.facts or not outcome.broken:  # else nobody knows
         yield markdown_text(next(iter(summary_lines(outcome.facts, outcome.tests, width=WHOLE))))
