@@ -235,15 +235,21 @@ class Replay:
         draft.effects = tuple(dict.fromkeys(found))
 
     def writes_after(self) -> dict[int, tuple[int, ...]]:
-        """For each draft the last writes to its memory after it was made, as of now."""
+        """For each draft the last writes to its memory after it was made, as of now.
+
+        A write to memory from outside lasts anyway, and is left out.
+        """
         if not self.storages.written:
             return {}
         writes: dict[int, tuple[int, ...]] = {}
         for value, number in self.current.items():
-            if value not in self.parts:
-                after = self.storages.after([(number, self.recorder.storage_of[value])])
-                if after:
-                    writes[number] = after
+            storage = self.recorder.storage_of[value]
+            owner = self.storages.owner.get(storage, number)
+            if value in self.parts or self.drafts[owner].kind == "placeholder":
+                continue
+            after = self.storages.after([(number, storage)])
+            if after:
+                writes[number] = after
         return writes
 
     def facts_of(self, op: Any) -> schema.SchemaFacts:
