@@ -10,7 +10,7 @@ import pytest
 
 from ..errors import OutsideRootError
 from ..settings import config as settings
-from ..words import listed
+from ..words import counted, listed
 from .files import remove_leftovers
 from .run import RunRecord
 from .stale import Stale, remove
@@ -52,27 +52,25 @@ def _stored(config: pytest.Config, run: RunRecord) -> Iterator[str]:
     if settings.get(config).update and not run.comparing and not config.option.collectonly:
         yield "nothing stored: no test that ran compared graphs"
     written = sorted({(path, how, what) for how, path, what in run.stored if what})
-    counted = Counter(how for path, how, _ in written if how in BY_CAUSE or path in run.replaced)
-    many = {how: n for how, n in counted.items() if n > MOST and config.option.verbose <= 0}
+    numbers = Counter(how for path, how, _ in written if how in BY_CAUSE or path in run.replaced)
+    many = {how: n for how, n in numbers.items() if n > MOST and config.option.verbose <= 0}
     for path, how, what in written:
         if how not in many or (how not in BY_CAUSE and path not in run.replaced):
             yield f"{how}  {settings.shown(config, Path(path))}: {what}"
     for how, number in many.items():
         if how in BY_CAUSE:
             causes = Counter(what.partition(": ")[2] for _, other, what in written if other == how)
-            yield from (f"{how}  {_files(n)}: {what} (-v lists them)" for what, n in causes.items())
+            yield from (
+                f"{how}  {counted(n, 'file')}: {what} (-v lists them)" for what, n in causes.items()
+            )
         else:
-            yield f"{how}  {_files(number)} (-v lists them)"
+            yield f"{how}  {counted(number, 'file')} (-v lists them)"
     paths = {path for path, _, _ in written}
     same = sorted({path for _, path, _ in run.stored} - paths)
     if len(same) > MOST and config.option.verbose <= 0:
-        yield f"unchanged  {_files(len(same))} (-v lists them)"
+        yield f"unchanged  {counted(len(same), 'file')} (-v lists them)"
     else:
         yield from (f"unchanged  {settings.shown(config, Path(path))}" for path in same)
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
 
 
 def _stale(config: pytest.Config, stale: Stale) -> Iterator[str]:

@@ -50,6 +50,8 @@ def test_compare_prints_each_cause_once(
         "    after   %fc/tanh = aten.tanh.default(%x) : f32[2, 4]",
         "    in a.tgraph, sub/b.tgraph",
     ]
+    told = run("diff", "old", "new", code=1, capsys=capsys)
+    assert told == run("compare", "old", "new", code=1, capsys=capsys), "the name of release 0.2"
     same = run("diff", "old", "equal", code=0, capsys=capsys)
     assert same == "no difference in 2 files\n"
 
@@ -71,6 +73,8 @@ def test_a_file_that_cannot_be_read_is_trouble_and_hides_nothing(
         (("old",), "no test left its texts there"),
         (("old", "none"), "none"),
         (("old", "new/a.tgraph"), "is a directory"),
+        (("old/a.tgraph",), "old/a.tgraph"),
+        (("old", "new", "--rank=0"), "leave it out"),
         (("x", "x"), ".tgra"),
     ],
 )

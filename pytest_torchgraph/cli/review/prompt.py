@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import TorchGraphError
 from ...graph.diff.joining import some
 from ...graph.diff.words import cost_text
-from ...words import counted
+from ...words import counted, first_lines
 from ..formats import printable
 from .accepting import Accepted, accept
 from .listing import heading, notes, open_causes
@@ -99,16 +99,15 @@ def _details(
     }
     yield from (f"{name:<8}{text}" for name, text in parts.items() if text)
     yield f"{counted(words['places'], 'place')} in {counted(len(cause.updates), 'graph')}:"
-    for update in cause.updates[:MAX_GRAPHS]:
+    graphs = []
+    for update in cause.updates:
         state, why = states[update.target]
         others = sorted(waiting.causes_by_target[update.target] - {cause.number})
-        if state == "waits":
-            mark = f" (has cause {', '.join(map(str, others))} as well)" if others else ""
-        else:
-            mark = f" ({state}{': ' if why else ''}{why})"
-        yield f"  {update.saved.test}{mark}"
-    if (left := len(cause.updates) - MAX_GRAPHS) > 0:
-        yield f"  and {left} more"
+        mark = f" ({state}{': ' if why else ''}{why})" if state != "waits" else ""
+        if others and not mark:
+            mark = f" (has cause {', '.join(map(str, others))} as well)"
+        graphs.append(f"  {update.saved.test}{mark}")
+    yield from first_lines(graphs, MAX_GRAPHS, "graph")
 
 
 def _update_details(update: Update) -> Iterator[str]:
