@@ -500,8 +500,8 @@ def source_of(place: Place, new: str) -> dict[str, str]:
     """The sources of an artifact that changes RELU to `new`, with a hostile line."""
     place.leave("good", GOOD, RELU, new)
     (update,) = read_waiting(place.artifacts).updates
-    assert update.difference.mismatch is not None
-    (finding,) = update.difference.mismatch.findings
+    assert update.difference.comparison is not None
+    (finding,) = update.difference.comparison.diff.findings
     return {place_key(finding.places[0]): "model.py:1: x = y\x1b[2J|`<b>\n# accepted"}
 
 
