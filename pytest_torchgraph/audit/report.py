@@ -6,7 +6,6 @@ Importing this module imports little: a suite that compiles nothing should pay n
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,15 +19,13 @@ from ..settings.torchrun import pytest_command
 from ..snapshot.run import TROUBLE
 from ..torch_release import running_release
 from ..words import counted
-from .summary import over_tests
 from .watcher import ATTRIBUTE, BROKEN, SETTINGS, TestWatcher
 
 if TYPE_CHECKING:
     from .baseline import Baseline, ReleaseSection
     from .facts import SettingLeft, TestFacts
-    from .judge import AuditChange, Verdict
+    from .judge import Verdict
     from .outcome import AuditOutcome
-
 
 PLUGIN = "torchgraph-audit"
 """The name under which `AuditReport` is registered."""
@@ -248,6 +245,8 @@ class AuditReport:
         return f"recorded  {self._shown}: {words} with torch {release}"
 
     def _lines(self, verdict: Verdict) -> list[str]:
+        from .verdict import verdict_lines
+
         return list(verdict_lines(verdict, self._shown, width=_width()))
 
 
@@ -303,64 +302,3 @@ def _baseline(config: pytest.Config, path: Path, mode: str) -> Baseline:
             "adds it"
         )
     return baseline
-
-
-TIGHTEN = "pytest --torchgraph-audit=record makes this the baseline"
-ACCEPT = "this fails the run; where it is intended, pytest --torchgraph-audit=record accepts it"
-
-MOST_PLACES = 3
-"""How many places are named where the text of a change names none."""
-
-
-def verdict_lines(verdict: Verdict, file: str, *, width: int = 80) -> Iterator[str]:
-    """The lines.
-
-    Args:
-        verdict: what differs, and what was compared.
-        file: the baseline, for messages.
-        width: of the terminal.
-    """
-    compared = verdict.compared
-    if verdict.worse:
-        yield f"worse than {file}:"
-        yield from _grouped(verdict.worse, width)
-        yield ACCEPT
-    elif not compared.tests and verdict.gone:
-        gone = counted(len(verdict.gone), "test")
-        yield f"nothing was compared with {file}: none of its {gone} ran and passed here"
-    else:
-        things = counted(compared.tests, "test")
-        things += f" and {counted(compared.functions, 'function')}" if compared.functions else ""
-        yield f"nothing is worse than {file} ({things} compared)"
-    ways = [f"{counted(compared.whole, 'test')} by every count"] * (compared.whole > 0)
-    if compared.shared:
-        shares = "shares" if compared.shared == 1 else "share"
-        ways.append(
-            f"{counted(compared.shared, 'test')} that {shares} compiled code by calls and new "
-            "causes"
-        )
-    if compared.functions:
-        functions = counted(compared.functions, "function")
-        ways.append(f"{functions} over the run by ops, backend and backward")
-    if ways:
-        yield f"compared: {'; '.join(ways)}"
-    if verdict.better:
-        yield f"better than {file}; {TIGHTEN}:"
-        yield from _grouped(verdict.better, width)
-    for old, new in verdict.renamed:
-        yield f"renamed, it seems, since both compile the same: {old} -> {new}"
-    added, missing = (len(tests) - len(verdict.renamed) for tests in (verdict.new, verdict.gone))
-    counts = [f"{added} not in it yet"] * (added > 0) + [f"{missing} of it not run"] * (missing > 0)
-    if counts:
-        yield f"tests: {', '.join(counts)}"
-
-
-def _grouped(changes: Sequence[AuditChange], width: int) -> Iterator[str]:
-    groups: dict[str, list[AuditChange]] = {}
-    for change in changes:
-        groups.setdefault(change.text, []).append(change)
-    for text, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        places = list(dict.fromkeys(change.place for change in group if change.place))
-        more = f", and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        words = f"{', '.join(places[:MOST_PLACES])}{more}: {text}" if places else text
-        yield from over_tests(words, [change.test for change in group], width)

@@ -13,17 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..torch_private import ConfigChanges, same
 from ..watching.dynamo_import import DynamoFinder, is_imported
-from .facts import SettingLeft
 
 if TYPE_CHECKING:
     from ..watching.observe.recorder import EventRecorder
     from ..watching.record import WatchRecord
     from .compile_calls import CompileCall
     from .facts import SettingLeft
+    from .settings_left import SettingsLeft
 
 
 @dataclass(frozen=True)
@@ -171,6 +170,7 @@ class SuiteWatch:
     def _observe(self) -> None:
         """Observe what the watch does not: the settings, and calls of `torch.compile`."""
         from .. import torch_private
+        from .settings_left import SettingsLeft
 
         self._settings = SettingsLeft()
         torch_private.leave_alone(__package__)
@@ -226,42 +226,3 @@ def _calls(record: WatchRecord | None) -> Counter[str]:
     for callee in () if record is None else record.callables:
         calls[f"{relative(callee.file)} | {callee.name}"] += callee.entries
     return calls
-
-
-_LONGEST = 60
-"""How many characters of a value are shown."""
-
-
-class SettingsLeft:
-    """What the tests of this process leave changed in torch's config modules.
-
-    What a fixture of wider scope changes is meant for all tests that use it, and is no test's.
-    """
-
-    def __init__(self) -> None:
-        self._changes = ConfigChanges()
-        self._first: dict[str, Any] = {}
-        self._left: dict[str, tuple[Any, Any, str]] = {}
-
-    def look(self, test: str) -> None:
-        """Take note of what changed since the last look, in a test; "" for what is no test's."""
-        for name, (before, after) in self._changes.take().items():
-            first = self._first.setdefault(name, before)
-            old, _, by = self._left.pop(name, (before, None, test))
-            if by and not same(after, first) and not same(after, old):
-                self._left[name] = (old, after, by)
-
-    def all(self) -> list[SettingLeft]:
-        """The settings that are still changed, by name."""
-        return [
-            SettingLeft(name, _text(old), _text(now), test)
-            for name, (old, now, test) in sorted(self._left.items())
-        ]
-
-
-def _text(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # of a class of the user's
-        text = type(value).__name__
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -12,7 +12,7 @@ from projects import Run
 from pytest_torchgraph.audit.baseline import Entry, Function, ReleaseSection, functions_of, merge
 from pytest_torchgraph.audit.facts import Cause, FunctionFacts, TestFacts
 from pytest_torchgraph.audit.judge import Verdict, judge, merged_functions
-from pytest_torchgraph.audit.report import verdict_lines
+from pytest_torchgraph.audit.verdict import verdict_lines
 
 FILE = "torchgraph-audit.json"
 COMPILED = FunctionFacts("lib.py | norm", 3, True, (5,), ("inductor",))

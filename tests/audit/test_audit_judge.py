@@ -9,7 +9,7 @@ import pytest
 from pytest_torchgraph.audit.baseline import Entry, ReleaseSection
 from pytest_torchgraph.audit.facts import Cause, TestFacts
 from pytest_torchgraph.audit.judge import Verdict, judge
-from pytest_torchgraph.audit.report import verdict_lines
+from pytest_torchgraph.audit.verdict import verdict_lines
 
 BREAK = Cause("break", "net.py", "forward", "data-dependent", "if x.sum() > 0:", 7)
 OTHER = replace(BREAK, code="print(x)", line=9)
