@@ -24,7 +24,7 @@ from ..graph.text.files import parse_file, read_text
 from ..graph.text.format import Header
 from ..graph.text.parse import Document
 from ..mechanisms.export import signature_names, with_outputs_of_program
-from ..mechanisms.protocol import SEEING_EAGER
+from ..mechanisms.protocol import COMPILING
 from ..ops.levels import Level
 from ..torch_release import need_torch
 from .contents import Contents
@@ -120,7 +120,7 @@ def loaded(document: Document, path: Path) -> Capture:
     if not document.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = document.header
-    contents = Contents(document.graphs, sees_eager=header.via in SEEING_EAGER)
+    contents = Contents(document.graphs, sees_eager=header.via in COMPILING)
     return Capture(contents, Header(header.via, header.torch))
 
 

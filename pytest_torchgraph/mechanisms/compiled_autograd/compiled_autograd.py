@@ -21,7 +21,8 @@ from ...convert.compiled_autograd.fold import RunFacts, fold
 from ...convert.from_fx import Converted
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
-from ..islands.capture import Made
+from ..islands.capture import Made, recorded_islands
+from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
 from ..torch_compile.run import run_compiled, switched_off
@@ -36,13 +37,15 @@ class CompiledAutograd:
 
     The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
     one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them. What
-    runs between two graphs of the forward is in none. A target is refused in which a frame that
-    Dynamo skipped computes something.
+    runs eagerly beside the forward graphs is recorded as well, in `Capture.eager`; its backward is
+    in the one graph.
 
     Args:
         forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph
             of its own. The backward of an eager forward consists of autograd's own functions, such
-            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`.
+            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. An eager forward is not
+            recorded: under a dispatch mode some ops (`reshape`) make other autograd nodes, which
+            would be another backward than the one that a training step has.
         forward_fullgraph: as `fullgraph` of `torch.compile` for the forward: True raises at a graph
             break instead of splitting.
         backward_fullgraph: whether Dynamo must be able to trace the backward's graph, its hooks
@@ -74,7 +77,7 @@ class CompiledAutograd:
             return Captured([], why_none=off)
         recorder = _Recorder(self, step, canon)
         try:
-            with engine.compiler_restored(), engine.on_backward(recorder.start):
+            with engine.compiler_restored(), engine.around_backward(recorder.during_backward):
                 recorder.run()
         finally:
             recorder.link.recorder = None
@@ -110,8 +113,9 @@ class _Recorder:
         self.named = step.invocation.named
         self.canon = canon
         self.made: list[Made] = []
-        self.forward = ForwardRecorder(self.named, canon, self.note)
+        self.islands = IslandRecorder(self.named)
         self.calls = ModuleCalls(self.named)
+        self.forward = ForwardRecorder(self.named, canon, self.note, self.islands)
         self.link = _Link(self)
         self.taken_over: dict[int, Made] = {}
         self.paths: list[str] = []
@@ -129,10 +133,10 @@ class _Recorder:
         if options.forward == "aot":
             self.why_not_compiled = run_compiled(
                 self.step,
+                self.islands,
                 self.forward,
                 "AOTAutograd",
-                forward=self.enabled,
-                backward=self.enabled,
+                around=self.enabled,
                 dynamic=options.dynamic,
                 fullgraph=options.forward_fullgraph,
             )
@@ -156,31 +160,39 @@ class _Recorder:
         with self.enabled(), self.calls.recording():
             yield
 
-    def start(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """A backward starts: find the modules of its steps while its autograd graph is there."""
+    @contextlib.contextmanager
+    def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+        """Find the modules of the steps of a backward while its autograd graph is there.
+
+        All that runs inside is in the graph, and the engine takes no dispatch mode into it.
+        """
         self.paths = []
         if self.options.forward == "eager":
             self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+        with self.islands.aside():
+            yield
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
         if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+        inputs, _, _, hooks, _ = lists
         if id(module) in self.known:
-            self.known[id(module)].runs += 1
-            self.facts(lists[0], lists[3])
-            return module(*lists)
+            self.facts(inputs, hooks)
+            return self.ran(self.known[id(module)], inputs, module(*lists))
         if self.options.backward_fullgraph or _runs_python(module):
             fullgraph = self.options.backward_fullgraph
             _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
-        inputs, _, _, hooks, _ = lists
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
         made = self.note(fold(module, facts, self.canon, self.named.ranks()))
-        made.runs += 1
         self.known[id(module)] = made
-        return result
+        return self.ran(made, inputs, result)
+
+    def ran(self, made: Made, inputs: Sequence[Any], result: Any) -> Any:
+        """Note that a graph ran; it has run by now, since only then it is known what it is."""
+        return made.recorded(lambda _: result, self.islands)([*inputs])
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
         """Names of inputs and hooks, and AOT backwards, by the identity of the objects."""
@@ -204,10 +216,10 @@ class _Recorder:
         """The graphs, if there was a backward."""
         if not self.known and self.step.invocation.backward is not False:
             return Captured([], why_none=f"no backward ran: {self.why_none()}")
+        made = [each.counted for each in self.made]
         if self.options.forward == "eager":
             why_none = "backward=False, and an eager forward has no graph of its own"
-            return Captured([each.counted for each in self.made], why_none)
-        made = [each.counted for each in self.made]
+            return Captured(made, why_none)
         forwards = [each for each in made if each.graph.level == "aot"]
         if not forwards:
             return Captured(
@@ -215,9 +227,10 @@ class _Recorder:
                 why_none="the forward was not compiled (forward='eager' asks for that): "
                 + self.why_not_compiled,
             )
+        islands = recorded_islands(self.step, self.islands, self.canon, self.made)
         backwards = [each.counted for each in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
-        return Captured(made, levels=levels)
+        return Captured(made, levels=levels, islands=islands)
 
     def why_none(self) -> str:
         """Why no backward ran, in words."""

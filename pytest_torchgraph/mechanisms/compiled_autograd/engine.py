@@ -45,8 +45,10 @@ def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def on_backward(started: Callable[[Sequence[Any], Sequence[Any]], None]) -> Iterator[None]:
-    """Call `started(roots, inputs)` whenever a backward is about to run, before any of it does.
+def around_backward(
+    context: Callable[[Sequence[Any], Sequence[Any]], contextlib.AbstractContextManager[None]],
+) -> Iterator[None]:
+    """Run each backward inside `context(roots, inputs)`.
 
     Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
     """
@@ -54,8 +56,8 @@ def on_backward(started: Callable[[Sequence[Any], Sequence[Any]], None]) -> Iter
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        started(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ())
-        return original(roots, *args, **kwargs)
+        with context(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ()):
+            return original(roots, *args, **kwargs)
 
     with torch_private.replaced("engine_run_backward", wrapped):
         yield

@@ -16,6 +16,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...graph.model import GraphKind
 from ..islands.capture import Made
+from ..islands.recorder import IslandRecorder
 from ..step.named_tensors import NamedTensors
 from ..torch_compile.frame import Frame
 
@@ -25,11 +26,17 @@ class ForwardRecorder:
 
     Attributes:
         made: called with each forward or inference graph; gives what counts its runs.
+        islands: records what runs eagerly beside the graphs.
     """
 
     def __init__(
-        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], Made]
+        self,
+        named: NamedTensors,
+        canon: CanonicalNames,
+        made: Callable[[Converted], Made],
+        islands: IslandRecorder,
     ):
+        self.islands = islands
         self.named = named
         self.canon = canon
         self.made = made
@@ -39,13 +46,14 @@ class ForwardRecorder:
         """Compile one graph of Dynamo."""
         frame = Frame(gm, example_inputs, self.named, self.canon)
         halves = _Halves(self, frame)
-        compiled = torch_private.aot_autograd(
+        compiler = torch_private.aot_autograd(
             fw_compiler=halves.compiler("forward"),
             bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
             inference_compiler=halves.compiler("inference"),
             partition_fn=halves.split,
-        )(gm, example_inputs)
-        return frame.noting(compiled)
+        )
+        with self.islands.aside():
+            return frame.noting(compiler(gm, example_inputs))
 
     def backward(self, module: torch.fx.GraphModule) -> Converted:
         """The graph of an AOT backward; of one that was compiled before it is converted now."""
@@ -83,6 +91,6 @@ class _Halves:
             if self.backward is not None:
                 converted = self.frame.lowered(self.backward, "backward", "aot")
                 self.recorder.note(self.backward, converted)
-            return torch_private.boxed(made.counting(gm.forward))
+            return made.recorded(torch_private.boxed(gm.forward), self.recorder.islands)
 
         return compile

@@ -1,10 +1,9 @@
-"""What Dynamo left to the interpreter in one run, and why, from torch's trace and hooks."""
+"""Why Dynamo compiled nothing in one run, from torch's trace and hooks."""
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType
 from typing import Any, NamedTuple
 
 import torch.fx
@@ -18,13 +17,6 @@ from ...convert.source_lines import (
 )
 from ...watching.breaks import BreakReport, read_report
 from ...watching.observe.structured_trace import REPEATED
-from .skipped_frames import (
-    AfterBreak,
-    CalledAtBreak,
-    SkippedFrame,
-    UncompiledRegion,
-    torch_frames,
-)
 
 _NO_HINT = ("Please report an issue to PyTorch.", "This graph break may have been caused by")
 """Beginnings of hints that help nobody who reads one break."""
@@ -101,30 +93,20 @@ def why(report: BreakReport) -> str:
 
 
 class Reports:
-    """Collects from torch's trace and hooks what Dynamo does not compile.
+    """Collects graph breaks and failures of Dynamo from torch's trace and hooks.
 
     Attributes:
-        broke: each break and each failure, in order.
-        given_up: what it left to the interpreter.
+        broke: each of them, in order.
     """
 
     def __init__(self) -> None:
         self.broke: list[Broke] = []
-        self.given_up: list[UncompiledRegion] = []
         self._stack: list[tuple[str, int, str, str]] = []
-        self._last: Broke | None = None
-        self._tried: set[tuple[str, str, int]] = set()
+        self._is_new = False
 
     def at_break(self, frames: Iterable[Any], module: str) -> None:
         """Dynamo is about to report a break with this stack."""
         self._stack = [(each.filename or "", each.lineno or 0, each.name, "") for each in frames]
-
-    def rest_left(self, code: CodeType, line: int) -> None:
-        """Dynamo leaves what comes in this code from this line on, because of the last break."""
-        if is_user_file(code.co_filename):
-            place = code.co_name, code.co_filename, code.co_firstlineno
-            broke = self._last or Broke([("", 0, "", "")], "")
-            self.given_up.append(AfterBreak(*place, line, *broke.place[:2], broke.why))
 
     def record(self, metadata: dict[str, Any], payload: str) -> None:
         """Keep what a record of the trace says."""
@@ -135,7 +117,12 @@ class Reports:
             return
         metrics = metadata.get("compilation_metrics")
         if isinstance(metrics, dict):
-            self._compiled(metrics)
+            if metrics.get("fail_reason") and not self._is_new:
+                report = read_report(str(metrics["fail_reason"]))
+                file, line = metrics.get("co_filename"), metrics.get("co_firstlineno")
+                begin = str(file), int(line or 0), str(metrics.get("co_name")), ""
+                self.broke.append(Broke(report.frames or [begin], why(report)))
+            self._is_new = False
 
     def _broke(self, report: BreakReport) -> None:
         stack, self._stack = self._stack, []
@@ -144,26 +131,8 @@ class Reports:
         frames = stack or report.frames or [("", 0, "", "")]
         ours = [number for number, frame in enumerate(frames) if is_own_file(frame[0])]
         of_target = frames[ours[-1] + 1 :] if ours else frames
-        broke = self._last = Broke(of_target or frames, why(report))
-        self.broke.append(broke)
-        self.given_up += torch_frames(frames, broke.why)
-        self.given_up.append(CalledAtBreak(tuple(frames), self._tried, broke.why))
-
-    def _compiled(self, metrics: dict[str, Any]) -> None:
-        """A compilation came to its end."""
-        name, file = str(metrics.get("co_name")), str(metrics.get("co_filename"))
-        line = int(metrics.get("co_firstlineno") or 0)
-        self._tried.add((name, file, line))
-        broke, self._last = self._last, None
-        if not metrics.get("fail_reason"):
-            return
-        if broke is None:
-            report = read_report(str(metrics["fail_reason"]))
-            broke = Broke(report.frames or [(file, line, name, "")], why(report))
-            self.broke.append(broke)
-        if is_user_file(file):
-            place = broke.place if is_user_file(broke.place[0]) else broke.stack[-1]
-            self.given_up.append(SkippedFrame(name, file, line, *place[:2], broke.why))
+        self.broke.append(Broke(of_target or frames, why(report)))
+        self._is_new = True
 
 
 def told_by(backend: Callable[..., Any], name: str) -> Callable[..., Any]:

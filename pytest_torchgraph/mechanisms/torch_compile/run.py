@@ -1,7 +1,4 @@
-"""One step through torch.compile, from and to a fresh Dynamo.
-
-What skipped frames compute is refused, unless it is recorded.
-"""
+"""One step through torch.compile, from and to a fresh Dynamo."""
 
 from __future__ import annotations
 
@@ -10,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx
 
 from ... import torch_private
-from ...errors import CaptureError
+from ..islands.capture import run_recorded
+from ..islands.recorder import IslandRecorder
 from ..step.step import Step
 from .reports import Broke, Reports, told_by
-from .skipped_frames import RECORDED_BY_AOT, refuse_uncompiled
 
 _RECORDS = frozenset({"dynamo_graph_break_reason", "compilation_metrics", "inductor_output_code"})
 
@@ -42,44 +38,29 @@ def switched_off() -> str:
 
 def run_compiled(
     step: Step,
+    islands: IslandRecorder,
     backend: Callable[..., Any],
     name: str,
     *,
     trace: Callable[[dict[str, Any], str], None] | None = None,
-    eager_is_recorded: bool = False,
-    forward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-    backward: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     **options: Any,
 ) -> str:
     """Run the step with the target compiled for `backend`, from and to a fresh Dynamo.
 
     Args:
+        islands: records what runs eagerly beside the compiled graphs.
         backend: the backend.
         name: what torch's messages call it.
         trace: called with each record of torch's structured trace.
-        eager_is_recorded: whether what runs eagerly is recorded: then nothing is refused here.
-        forward, backward: contexts for the two halves of the step.
+        around: makes a further context for each half of the step.
         options: further options of `torch.compile`.
-
-    A graph break is no failure: the frame goes on in another graph, and the frames that it calls
-    are compiled by themselves. Where what runs eagerly is not recorded, it depends on whose a frame
-    is that Dynamo skips:
-
-    - One of the user's code that Dynamo gave up on, as a whole or behind a break from which it
-      cannot resume, is refused if it runs operations itself there (an LSTM in its forward, say),
-      also beside other graphs: they are in none, though it looks compiled. One that only calls
-      others, such as a decorator's wrapper, loses nothing.
-    - One of torch's own is skipped whenever it is not traced as a part of its caller: at a break
-      inside a module of torch.nn, or in a module of the user's that it calls, all of it runs
-      eagerly (nn.Transformer, which looks at the data of its masks; the layers of torch's in a
-      Sequential). That is refused as well.
-
-    Raises:
-        CaptureError: if operations of the target ran eagerly, in no graph, for such a reason, and
-            were not recorded.
 
     Returns:
         The reason to give where nothing was captured.
+
+    Raises:
+        CaptureError: if something ran that cannot be seen, with its place.
     """
     found = Reports()
 
@@ -88,31 +69,15 @@ def run_compiled(
         if trace is not None:
             trace(metadata, payload)
 
-    compiles = 0
-
-    def counted(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        nonlocal compiles
-        made = backend(gm, example_inputs)
-        compiles += 1
-        return made  # type: ignore[no-any-return]
-
-    compiled = torch.compile(step.invocation.target, backend=told_by(counted, name), **options)
+    compiled = torch.compile(step.invocation.target, backend=told_by(backend, name), **options)
     with (
         torch_private.fresh_dynamo(),
         torch_private.one_backend(),
         torch_private.ignore_torch_warnings(),
         torch_private.on_break_stack(found.at_break),
-        torch_private.on_step_graph_break(found.rest_left),
         torch_private.structured_trace(emit, _RECORDS),
     ):
-        step.run(compiled, forward, backward)
-    if eager_is_recorded:
-        return _why_none(found.broke)
-    for each in found.broke:
-        if each.is_in_torch_nn:
-            advice = RECORDED_BY_AOT if compiles else ""
-            raise CaptureError(f"{each.describe_in_torch()}{advice}")
-    refuse_uncompiled(found.given_up, step.invocation, compiled=compiles > 0)
+        run_recorded(step, islands, compiled, around)
     return _why_none(found.broke)
 
 
