@@ -192,7 +192,10 @@ class _Recorder:
 
     def ran(self, made: Made, inputs: Sequence[Any], result: Any) -> Any:
         """Note that a graph ran; it has run by now, since only then it is known what it is."""
-        return made.recorded(lambda _: result, self.islands)([*inputs])
+        if self.islands.is_recording:
+            return made.recorded(lambda _: result, self.islands)([*inputs])
+        made.runs += 1  # of an eager forward
+        return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
         """Names of inputs and hooks, and AOT backwards, by the identity of the objects."""
@@ -214,27 +217,19 @@ class _Recorder:
 
     def captured(self) -> Captured:
         """The graphs, if there was a backward."""
-        if not self.known and self.step.invocation.backward is not False:
-            return Captured([], why_none=f"no backward ran: {self.why_none()}")
         made = [each.counted for each in self.made]
-        if self.options.forward == "eager":
-            why_none = "backward=False, and an eager forward has no graph of its own"
-            return Captured(made, why_none)
         forwards = [each for each in made if each.graph.level == "aot"]
-        if not forwards:
-            return Captured(
-                [],
-                why_none="the forward was not compiled (forward='eager' asks for that): "
-                + self.why_not_compiled,
-            )
+        if self.options.forward == "aot" and not forwards:
+            why_none = "the forward was not compiled (forward='eager' asks for that): "
+            return Captured([], why_none + self.why_not_compiled)
+        if not self.known and self.step.invocation.backward is not False:
+            return Captured([], f"no backward ran: {self.step.why_no_grad()}")
+        if self.options.forward == "eager":
+            return Captured(made, "backward=False, and an eager forward has no graph of its own")
         islands = recorded_islands(self.step, self.islands, self.canon, self.made)
         backwards = [each.counted for each in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
         return Captured(made, levels=levels, islands=islands)
-
-    def why_none(self) -> str:
-        """Why no backward ran, in words."""
-        return self.step.why_no_grad()
 
 
 class _Interpreter(torch.fx.Interpreter):

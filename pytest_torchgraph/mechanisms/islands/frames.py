@@ -80,13 +80,15 @@ class Frames:
         That of an autograd.Function may be code of the user's.
         """
         frame: FrameType | None = sys._getframe(2)
+        of_user = False
         while frame is not None and frame.f_code is not self._engine:
             if frame.f_code is self._function:
                 return True
-            if frame.f_code is _STEP or is_user_file(frame.f_code.co_filename):
-                return False
+            if frame.f_code is _STEP:
+                break
+            of_user = of_user or is_user_file(frame.f_code.co_filename)
             frame = frame.f_back
-        return True
+        return not of_user
 
     def _kind(self, file: str) -> int:
         """Whose code a file has."""

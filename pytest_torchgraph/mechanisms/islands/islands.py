@@ -357,6 +357,9 @@ class _Builder:
                 result = self.replay.meta(value)
                 draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
                 self.replay.define(value, self.replay.push(draft))
+        for value in event.rewritten.values():
+            storage = self.recorder.storage_of[value]
+            self.replay.storages.owner[storage] = self.replay.current[value]
         return position
 
     def _graph(self, part: _Part, made: Sequence[int]) -> tuple[Graph, Section]:

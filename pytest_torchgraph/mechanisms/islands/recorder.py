@@ -301,11 +301,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             event = CompiledRun(run.made, [], True, sequence)
             event.formulas = True
             self.events.append(event)
-        known = {v for t in tensors_in((args, kwargs)) if (v := self._known(t)) is not None}
+        known = {v for t in tensors_in((args, kwargs)) if (v := self.known(t)) is not None}
         event.inputs += sorted(known - self._by_formulas)
         output = func(*args, **kwargs)
         for tensor in tensors_in(schema.written(func, args, kwargs)):
-            if self._known(tensor) in known - self._by_formulas:
+            if self.known(tensor) in known - self._by_formulas:
                 self._rewrite(tensor, self.meet(tensor, True))
         given = [self.encode(tensor, True) for tensor in tensors_in(output)]
         event.outputs += given
