@@ -432,7 +432,7 @@ class Capture(Assertions, Costs, Observed):
             raise CaptureError(
                 f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), "
                 f"and what ran there is in none of them, so that it is not known {unknown}: "
-                "capture the target via 'aot', or another mechanism that runs it"
+                "capture via 'aot' or 'dispatch'"
             )
 
     @property
