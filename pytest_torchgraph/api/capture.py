@@ -27,7 +27,7 @@ from ..mechanisms.dispatch.dispatch import Dispatch
 from ..mechanisms.export import Export
 from ..mechanisms.fx import Fx
 from ..mechanisms.islands.islands import Islands
-from ..mechanisms.protocol import Built, Captured, Mechanism
+from ..mechanisms.protocol import COMPILING, Built, Captured, Mechanism
 from ..mechanisms.returned import with_output
 from ..mechanisms.step.device_copy import to_device
 from ..mechanisms.step.eager import EagerRun
@@ -67,8 +67,6 @@ MECHANISMS: dict[str, Callable[[], Mechanism]] = {
     "export": Export,
     "inductor": Inductor,
 }
-COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
-"""The mechanisms that run torch.compile: what it did is known."""
 RESETTING = COMPILING | {"export"}
 """The mechanisms that reset Dynamo before and after."""
 FAKEABLE = frozenset({"dispatch", "dynamo", "aot", "export"})
@@ -93,8 +91,8 @@ def capture(
     arguments are what they were, also if the capture is refused or the target raises. Its exception
     passes through, with a note if the target changed Python attributes of modules, which are not
     put back. A capture through Dynamo ("dynamo", "aot",
-    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Via "aot" and
-    "inductor" it has also what runs eagerly beside the compiled graphs (`Capture.eager`). A part
+    "inductor", "compiled_autograd", "export") begins and ends with a reset of Dynamo. Except via
+    "export" it also has what runs eagerly beside the compiled graphs (`Capture.eager`). A part
     that is compiled already is compiled as the rest of the target, with the capture's backend.
 
     Args:

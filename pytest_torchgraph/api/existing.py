@@ -17,7 +17,7 @@ from ..graph.model import Graph, GraphKind
 from ..graph.program import Program
 from ..graph.text.format import Header
 from ..mechanisms.export import signature_names, with_outputs_of_program
-from ..mechanisms.protocol import SEEING_EAGER
+from ..mechanisms.protocol import COMPILING
 from ..ops.levels import Level
 from ..torch_release import need_torch
 from .contents import Contents
@@ -100,7 +100,7 @@ def loaded(program: Program, path: Path) -> Capture:
     if not program.graphs:
         raise GraphFormatError("the file holds op counts only (detail ops)", path=str(path))
     header = program.header
-    contents = Contents.of_program(program.graphs, sees_eager=header.via in SEEING_EAGER)
+    contents = Contents.of_program(program.graphs, sees_eager=header.via in COMPILING)
     return Capture(contents, Header(header.via, header.torch))
 
 

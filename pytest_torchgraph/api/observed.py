@@ -160,7 +160,7 @@ class Observed:
 
         What would wait on another device counts on the CPU as well. A capture via `dispatch` knows
         each op that ran, and calls of `tolist`, `cpu` and `repr`; one through torch.compile the ops
-        in its graphs and what breaks them, via `aot` and `inductor` also each op that ran eagerly.
+        in its graphs and what breaks them, and each op that ran eagerly; a watch the former alone.
         Where code ran at a graph break of which not all is known, the place is there with
         `certain=False`. A watch knows nothing of code outside of compiled functions, and nobody of
         what an operator of one's own or a tensor subclass does inside.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks.assertions import Assertions
 from ..checks.compilation import need_graphs
-from ..checks.eager import need_no_gaps
 from ..errors import CaptureError
 from ..graph.census import count_ops
 from ..graph.collectives import Collective, collectives_of
@@ -38,14 +37,18 @@ def _no_eager_ops(via: str, is_watch: bool) -> str:
     if is_watch:
         return (
             "a watch does not see what runs eagerly beside compiled graphs: use "
-            "graph_capture(target, ...) via 'aot' or 'inductor'"
+            "graph_capture(target, ...) via 'aot', 'inductor', 'dynamo' or 'compiled_autograd'"
         )
-    if via in ("dispatch", "fx", "export"):
+    if via == "compiled_autograd":
         return (
-            f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled "
-            "from what is not: use via='aot'"
+            "with CompiledAutograd(forward='eager') all of the forward runs eagerly, and is not "
+            "recorded: a dispatch mode changes the autograd nodes of some ops, and with them the "
+            "graph of the backward. Use CompiledAutograd(forward='aot'), or via='dispatch'"
         )
-    return f"a capture via {via!r} does not record what runs eagerly: use via='aot' or 'inductor'"
+    return (
+        f"a capture via {via!r} compiles nothing, so that it does not tell what is compiled from "
+        "what is not: use via='aot'"
+    )
 
 
 class Capture(Assertions, Observed):
@@ -116,9 +119,14 @@ class Capture(Assertions, Observed):
         is called by both names: `forward_0:fc/addmm`. `Graph.cause` is the graph break, or the
         skipped frame, because of which the ops are in no compiled graph.
 
+        Via "dynamo" the backward of a compiled graph is in no graph, and no op of `eager`. Via
+        "compiled_autograd" only the forward has eager graphs: the backward of all that ran is in
+        one graph.
+
         Raises:
             CaptureError: for a capture that does not see what runs eagerly beside compiled graphs:
-                by `watch()`, and via any mechanism but "aot" and "inductor".
+                by `watch()`, via `CompiledAutograd(forward="eager")`, and via "dispatch", "fx" and
+                "export", which compile nothing.
         """
         found = self._contents.eager
         if found is None:
@@ -251,7 +259,7 @@ class Capture(Assertions, Observed):
 
     def _sent(self) -> tuple[Sequence[Graph], tuple[Collective, ...]]:
         __tracebackhide__ = True
-        need_no_gaps(self, self._eager_is_recorded, "whether it communicates")
+        self.need_all_ops("whether it communicates")
         graphs: Sequence[Graph] = self._to_check()
         contents, runs = self._contents, None
         if self._level is None:
@@ -419,8 +427,24 @@ class Capture(Assertions, Observed):
 
     def _need_whole(self) -> None:
         self._need_any()
-        if self.watched is not None:
-            need_no_gaps(self, self._eager_is_recorded, "what it costs")
+        self.need_all_ops("what it costs")
+
+    def need_all_ops(self, unknown: str) -> None:
+        """Refuse a watch in which graphs broke.
+
+        Args:
+            unknown: what is not known then, in words: "whether it communicates".
+
+        Raises:
+            CaptureError: with the first graph break.
+        """
+        breaks = self.watched.breaks if self.watched is not None else ()
+        if breaks:
+            raise CaptureError(
+                f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), "
+                f"and what ran there is in none of them, so that it is not known {unknown}: "
+                "capture via 'aot' or 'dispatch'"
+            )
 
     @property
     def _split(self) -> tuple[Graph, ...]:
@@ -433,7 +457,3 @@ class Capture(Assertions, Observed):
     @property
     def _comparison(self) -> EagerComparison | None:
         return self._contents.comparison
-
-    @property
-    def _eager_is_recorded(self) -> bool:
-        return self._contents.eager is not None

@@ -44,9 +44,8 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with each line, the ops that ran there, and the graph break or skipped
                 frame because of which they are in no compiled graph.
-            CaptureError: for a capture that does not know what ran eagerly: by `watch()`, or via
-                another mechanism than "aot" and "inductor"; from a file that has no eager ops,
-                because those of earlier releases have none.
+            CaptureError: as `eager`; for a capture from a file that has no eager ops, because those
+                of earlier releases have none.
             ValueError: for an op pattern that can match nothing, and for one that matches every op.
         """
         __tracebackhide__ = True
@@ -135,8 +134,8 @@ class Assertions(OpChecks):
         Raises:
             AssertionError: with what it costs, the modules that compute most, and the ops of which
                 most is kept, with their lines; or if no graph was compiled, with the cause.
-            CaptureError: where a figure is not known; and where graphs broke, of a watch and via
-                "compiled_autograd", for what runs between them is in none.
+            CaptureError: where a figure is not known; and of a watch in which graphs broke, for
+                what runs between them is in none.
             TypeError: with nothing to check.
             ValueError: for another `unknown`, and a mapping without the capture's device.
         """
@@ -148,7 +147,7 @@ class Assertions(OpChecks):
         from . import budget, recomputation
 
         compilation.need_graphs(self)
-        eager.need_no_gaps(self, self._eager_is_recorded, "what it costs")
+        self.need_all_ops("what it costs")
         graphs = self.program
         budget.assert_budget(
             graphs,
@@ -398,7 +397,7 @@ class Assertions(OpChecks):
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_syncs(self, self._eager_is_recorded, allow)
+        syncs.assert_no_syncs(self, allow)
 
     def assert_no_transfers(self: Subject, allow: str | Sequence[str] = ()) -> None:
         """Assert that nothing is copied between devices; see `transfers` for what is known.
@@ -413,7 +412,7 @@ class Assertions(OpChecks):
             CaptureError: for a capture that cannot know.
         """
         __tracebackhide__ = True
-        syncs.assert_no_transfers(self, self._eager_is_recorded, allow)
+        syncs.assert_no_transfers(self, allow)
 
     def assert_matches_eager(self: Subject, rtol: Tolerance = None, atol: Tolerance = None) -> None:
         """Assert that the captured run did what an eager run from the same state does.

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CaptureError
 from ..graph.eager_op import EagerOp
 from ..graph.failures import UnexpectedOps, failed
 from ..graph.graph_break import GraphBreak
@@ -20,31 +19,6 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<line>\d+))?\Z")
-
-
-def need_no_gaps(capture: Subject, recorded: bool, unknown: str) -> None:
-    """Refuse a capture or watch whose graphs broke, if it does not record what ran between them.
-
-    Args:
-        capture: what is checked.
-        recorded: whether it records what ran eagerly.
-        unknown: what is asked, of which that is a part, in words: "whether it communicates".
-
-    Raises:
-        CaptureError: with the first graph break.
-    """
-    if recorded:
-        return
-    try:
-        breaks = capture.breaks
-    except CaptureError:  # nothing went through torch.compile, or it is a file, which has none
-        return
-    if breaks:
-        raise CaptureError(
-            f"the graphs broke, first at {breaks[0].file}:{breaks[0].line} ({breaks[0].kind}), and "
-            f"what ran there is in none of them, so that it is not known {unknown}: "
-            "capture via 'aot' or 'dispatch'"
-        )
 
 
 def assert_no_eager_ops(capture: Subject, allow: Any) -> None:

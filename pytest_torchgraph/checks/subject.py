@@ -204,9 +204,8 @@ class Subject(Protocol):
         """The record of a watch; None where the graphs are of one step."""
         ...
 
-    @property
-    def _eager_is_recorded(self) -> bool:
-        """Whether what ran eagerly beside compiled graphs was recorded."""
+    def need_all_ops(self, unknown: str) -> None:
+        """Refuse a watch in which graphs broke; `unknown` says what is not known of it."""
         ...
 
     @property

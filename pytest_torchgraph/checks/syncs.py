@@ -24,24 +24,16 @@ _UNKNOWN_BUT_OPS = (
 _IN_THREADS = "What other threads run is not seen: run it in this one, or tolerate it with allow="
 
 
-def assert_no_syncs(capture: Subject, eager_is_recorded: bool, allow: str | Sequence[str]) -> None:
-    """See `Capture.assert_no_syncs`.
-
-    Args:
-        eager_is_recorded: whether the capture looked at the ops that ran eagerly.
-    """
+def assert_no_syncs(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_no_syncs`."""
     __tracebackhide__ = True
-    at_breaks = _UNKNOWN_BUT_OPS if eager_is_recorded else _UNKNOWN
-    _assert_none("host syncs", capture, capture.syncs, allow, at_breaks)
+    _assert_none("host syncs", capture, capture.syncs, allow)
 
 
-def assert_no_transfers(
-    capture: Subject, eager_is_recorded: bool, allow: str | Sequence[str]
-) -> None:
-    """See `Capture.assert_no_transfers`, and `assert_no_syncs` for the arguments."""
+def assert_no_transfers(capture: Subject, allow: str | Sequence[str]) -> None:
+    """See `Capture.assert_no_transfers`."""
     __tracebackhide__ = True
-    at_breaks = _UNKNOWN_BUT_OPS if eager_is_recorded else _UNKNOWN
-    _assert_none("transfers between devices", capture, capture.transfers, allow, at_breaks)
+    _assert_none("transfers between devices", capture, capture.transfers, allow)
 
 
 def _assert_none(
@@ -49,7 +41,6 @@ def _assert_none(
     capture: Subject,
     found: Sequence[Sync | Transfer],
     allow: str | Sequence[str],
-    at_breaks: str,
 ) -> None:
     __tracebackhide__ = True
     allowed = patterns(allow)
@@ -62,6 +53,7 @@ def _assert_none(
         head += f", and {unknown} not known" if unknown else ""
         head += f" ({tolerated} more are allowed)" if tolerated else ""
         lines = [_shown(number, each) for number, each in enumerate(wrong, 1)]
+        at_breaks = _UNKNOWN_BUT_OPS if capture.watched is None else _UNKNOWN
         unseen = [each for each in wrong if not each.certain]
         lines += [at_breaks] * any(each.op != STARTS for each in unseen)
         lines += [_IN_THREADS] * any(each.op == STARTS for each in unseen)

@@ -16,8 +16,8 @@ from ..watching.kernels import Kernel
 from .islands.islands import Islands
 from .step.step import Step
 
-SEEING_EAGER = frozenset({"aot", "inductor"})
-"""The mechanisms that record what runs eagerly beside compiled graphs."""
+COMPILING = frozenset({"dynamo", "aot", "inductor", "compiled_autograd"})
+"""The mechanisms that run torch.compile: what it did is known, and what ran eagerly beside it."""
 
 
 @dataclass(frozen=True)

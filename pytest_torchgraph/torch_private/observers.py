@@ -5,7 +5,6 @@
     guard_hook                      Dynamo looked for compiled code of a frame
     on_skip                         Dynamo leaves a whole frame to the interpreter
     on_break_stack                  Dynamo is about to report a graph break
-    on_step_graph_break             Dynamo leaves the rest of a frame to the interpreter
     on_compiled_autograd_capture    compiled autograd has captured a backward
     compiled_autograd_reasons       why it did, in the structured trace
 
@@ -244,24 +243,6 @@ def _own_attribute(value: Any, name: str) -> Any:
         return object.__getattribute__(value, name)
     except AttributeError:
         return None
-
-
-@contextlib.contextmanager
-def on_step_graph_break(broken: Callable[[CodeType, int], None]) -> Iterator[None]:
-    """Call `broken(code, line)` where Dynamo compiles a frame only as far as that line.
-
-    It cannot resume there, in a loop for example, so the interpreter runs the rest of the frame.
-    The code is what Dynamo traced, a function of the user or a resume function.
-    """
-    original = get("step_graph_break")
-
-    def observed(self: Any, instruction: Any) -> Any:
-        line = getattr(instruction.positions, "lineno", None) or instruction.starts_line
-        broken(self.f_code, line or self.lineno)
-        return original(self, instruction)
-
-    with replaced("step_graph_break", observed):
-        yield
 
 
 @contextlib.contextmanager

@@ -169,11 +169,6 @@ NAMES = {
         "2.9",
         "the whole stack at a graph break",
     ),
-    "step_graph_break": PrivateName(
-        "torch._dynamo.symbolic_convert:InstructionTranslatorBase.step_graph_break",
-        "2.0",
-        "captures through Dynamo",
-    ),
     "dynamo_exception": PrivateName(
         "torch._dynamo.exc:TorchDynamoException", "2.0", "captures through Dynamo"
     ),

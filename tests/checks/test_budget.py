@@ -197,10 +197,20 @@ def test_what_runs_at_a_graph_break_is_in_no_budget_of_a_watch(figure: str) -> N
     for ask in (seen.by_module, lambda: seen.with_sizes(s0=4)):
         with pytest.raises(CaptureError, match=why):
             ask()
-    with pytest.raises(CaptureError, match=why):
-        capture(broken, x, via="compiled_autograd").assert_budget(**{figure: 10**9})
     with pytest.raises(AssertionError, match=rf"{figure}: expected at most 1, found"):
         capture(broken, x).assert_budget(**{figure: 1})
+
+
+@pytest.mark.parametrize("figure", ["saved_bytes", "peak_bytes"])
+def test_what_eager_ops_keep_for_compiled_autograd_is_not_known(figure: str) -> None:
+    """Also where a compiled forward saves something else."""
+
+    def saving(x: torch.Tensor) -> torch.Tensor:
+        return squared(x.sin()).cos()
+
+    found = capture(saving, torch.ones(4, 4, requires_grad=True), via="compiled_autograd")
+    with pytest.raises(CaptureError, match="what is kept is not known"):
+        found.assert_budget(**{figure: 10**9})
 
 
 @pytest.mark.slow("further cases; a few are in every run", only=["limit0"])

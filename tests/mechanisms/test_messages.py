@@ -12,7 +12,6 @@ import pytest
 import torch
 from mechanisms.models import MECHANISMS, example, mlp
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from pytest_torchgraph import (
     Aot,
@@ -25,8 +24,6 @@ from pytest_torchgraph import (
 )
 
 COMPILING = ("aot", "inductor", "dynamo", "compiled_autograd")
-REFUSING = ("dynamo", "compiled_autograd")
-RECORDING = ("aot", "inductor")
 BOILERPLATE = (
     "please visit",
     "report an issue",
@@ -92,20 +89,8 @@ def printing_in_a_loop(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.slow("further cases; a few are in every run", unless=["dynamo"])
-@pytest.mark.parametrize("via", REFUSING)
-def test_a_print_in_a_block_that_is_called_in_a_loop_is_named(via: str) -> None:
-    message = refusal(Looping(), example(3, 4), via=via)
-    assert "forward at tests/mechanisms/test_messages.py:" in message
-    assert ", which runs aten.mul.Tensor. It broke at " in message
-    assert f'It broke at {here("printing")}: print("seen")' in message
-    assert "\nFailed to trace builtin operator: Dynamo does not know how to trace" in message
-    assert "(graph break in loop)" in message
-    assert message.count("\n") <= 5
-
-
 @pytest.mark.slow("long models; short ones are in every run", unless=["aot"])
-@pytest.mark.parametrize("via", RECORDING)
+@pytest.mark.parametrize("via", COMPILING)
 def test_what_a_skipped_frame_runs_is_recorded(via: str) -> None:
     captured = capture(Looping(), example(3, 4), via=via)
     assert captured.eager
@@ -121,9 +106,9 @@ def test_where_nothing_is_captured_the_line_is_named(via: str) -> None:
     message = refusal(printing_in_a_loop, example(3, 4), via=via)
     assert f"It broke at {here('in the loop')}" in message
     assert 'print("seen")' in message
-    if via in RECORDING:
-        assert message.startswith(f"nothing was captured via {via!r}: Dynamo gave up on the target")
-        assert " in printing_in_a_loop: print(" in message
+    assert message.startswith(f"nothing was captured via {via!r}: ")
+    assert "Dynamo gave up on the target and ran it eagerly" in message
+    assert " in printing_in_a_loop: print(" in message
     assert "via='dispatch'" in message
     assert message.count("\n") <= 5
 
@@ -175,21 +160,6 @@ def test_a_quantised_module(via: str) -> None:
     assert "It broke at torch/ao/nn/quantized/dynamic/modules/linear.py:" in message
     assert "causal" not in message
     assert "checkpoint" not in message
-
-
-def broken(x: Tensor) -> Tensor:
-    x = x.sin()
-    torch._dynamo.graph_break()  # broken
-    return x.cos()
-
-
-def test_checkpoint_is_named_where_it_runs() -> None:
-    def checkpointed(x: Tensor) -> Tensor:
-        return checkpoint(broken, x * 3, use_reentrant=False) * 2
-
-    message = refusal(checkpointed, example(3, 4), via="dynamo")
-    assert "and torch.utils.checkpoint switches Dynamo off around the call. So its" in message
-    assert f"It broke at {here('broken')} in broken: torch._dynamo.graph_break()" in message
 
 
 class Masked(nn.Module):

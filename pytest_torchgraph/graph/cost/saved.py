@@ -133,18 +133,21 @@ def need_saved(graphs: Sequence[Graph]) -> None:
             f"graphs at level {min(unknown)!r} do not say what is saved for the backward: capture "
             "via 'aot' or 'dispatch', or use capture.at('aot')"
         )
+    forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
+    saved = {ref.name for graph in forwards for ref in graph.saved}
     taken = next(
         (
             node
             for graph in graphs
             if graph.kind == "backward" and not graph.eager
             for node in graph.inputs
+            # That of compiled autograd also takes what eager ops keep, by no name of theirs.
             if node.op == "saved"
+            and (not saved or (graph.level == "compiled_autograd" and node.name not in saved))
         ),
         None,
     )
-    forwards = [graph for graph in graphs if graph.kind == "forward" and not graph.eager]
-    if taken is not None and forwards and not any(graph.saved for graph in forwards):
+    if taken is not None and forwards:
         raise CaptureError(
             f"the forward does not say that it saves anything, and its backward takes "
             f"%{taken.name}: what is kept is not known"

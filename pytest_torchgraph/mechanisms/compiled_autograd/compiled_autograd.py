@@ -18,16 +18,16 @@ import torch.fx
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.compiled_autograd.fold import RunFacts, fold
-from ...convert.from_fx import Converted, Naming, convert
-from ...graph.model import GraphKind
+from ...convert.from_fx import Converted
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
-from ..islands.capture import Made
+from ..islands.capture import Made, recorded_islands
+from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
-from ..step.named_tensors import NamedTensors
 from ..step.step import Step
-from ..torch_compile.frame import Frame
 from ..torch_compile.run import run_compiled, switched_off
+from . import engine
+from .forward import ForwardRecorder
 from .node_order import ModuleCalls, steps
 
 
@@ -37,13 +37,15 @@ class CompiledAutograd:
 
     The capture has the forward graphs of AOTAutograd and, in the place of its backward graphs, the
     one of compiled autograd; `capture.at("aot")` has both halves as AOTAutograd made them. What
-    runs between two graphs of the forward is in none. A target is refused in which a frame that
-    Dynamo skipped computes something.
+    runs eagerly beside the forward graphs is recorded as well, in `Capture.eager`; its backward is
+    in the one graph.
 
     Args:
         forward: how the forward runs: "aot", compiled up to AOTAutograd, or "eager", with no graph
             of its own. The backward of an eager forward consists of autograd's own functions, such
-            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`.
+            as `torch._dynamo.compiled_autograd.ops.AddmmBackward0`. An eager forward is not
+            recorded: under a dispatch mode some ops (`reshape`) make other autograd nodes, which
+            would be another backward than the one that a training step has.
         forward_fullgraph: as `fullgraph` of `torch.compile` for the forward: True raises at a graph
             break instead of splitting.
         backward_fullgraph: whether Dynamo must be able to trace the backward's graph, its hooks
@@ -75,7 +77,7 @@ class CompiledAutograd:
             return Captured([], why_none=off)
         recorder = _Recorder(self, step, canon)
         try:
-            with compiler_restored(), on_backward(recorder.start):
+            with engine.compiler_restored(), engine.around_backward(recorder.during_backward):
                 recorder.run()
         finally:
             recorder.link.recorder = None
@@ -111,8 +113,9 @@ class _Recorder:
         self.named = step.invocation.named
         self.canon = canon
         self.made: list[Made] = []
-        self.forward = ForwardRecorder(self.named, canon, self.note)
+        self.islands = IslandRecorder(self.named)
         self.calls = ModuleCalls(self.named)
+        self.forward = ForwardRecorder(self.named, canon, self.note, self.islands)
         self.link = _Link(self)
         self.taken_over: dict[int, Made] = {}
         self.paths: list[str] = []
@@ -130,10 +133,10 @@ class _Recorder:
         if options.forward == "aot":
             self.why_not_compiled = run_compiled(
                 self.step,
+                self.islands,
                 self.forward,
                 "AOTAutograd",
-                forward=self.enabled,
-                backward=self.enabled,
+                around=self.enabled,
                 dynamic=options.dynamic,
                 fullgraph=options.forward_fullgraph,
             )
@@ -148,7 +151,7 @@ class _Recorder:
     @contextlib.contextmanager
     def enabled(self) -> Iterator[None]:
         """Compiled autograd with our compiler. The loss stays outside, so it is in no graph."""
-        with compiled_by(self.link, bool(self.options.dynamic)):
+        with engine.compiled_by(self.link, bool(self.options.dynamic)):
             yield
 
     @contextlib.contextmanager
@@ -157,30 +160,41 @@ class _Recorder:
         with self.enabled(), self.calls.recording():
             yield
 
-    def start(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """A backward starts: find the modules of its steps while its autograd graph is there."""
+    @contextlib.contextmanager
+    def during_backward(self, roots: Sequence[Any], inputs: Sequence[Any]) -> Iterator[None]:
+        """Find the modules of the steps of a backward while its autograd graph is there.
+
+        All that runs inside is in the graph, and the engine takes no dispatch mode into it.
+        """
         self.paths = []
         if self.options.forward == "eager":
             self.paths = ["" if n is None else self.calls.path_of(n) for n in steps(roots, inputs)]
+        with self.islands.aside():
+            yield
 
     def run_backward(self, module: torch.fx.GraphModule, lists: tuple[Any, ...]) -> Any:
         """Run a graph of the engine, and record it the first time."""
         if torch_private.get("tracing_context")() is not None:
             return module(*lists)  # the compiler itself differentiates bodies such as that of scan
+        inputs, _, _, hooks, _ = lists
         if id(module) in self.known:
-            self.known[id(module)].runs += 1
-            self.facts(lists[0], lists[3])
-            return module(*lists)
+            self.facts(inputs, hooks)
+            return self.ran(self.known[id(module)], inputs, module(*lists))
         if self.options.backward_fullgraph or _runs_python(module):
             fullgraph = self.options.backward_fullgraph
             _trace(module, lists, fullgraph=fullgraph, dynamic=self.options.dynamic)
-        inputs, _, _, hooks, _ = lists
         facts = self.facts(inputs, hooks)
         interpreter = _Interpreter(module, facts, self.canon)
         result = list(interpreter.run(*lists, enable_io_processing=False))
         made = self.note(fold(module, facts, self.canon, self.named.ranks()))
-        made.runs += 1
         self.known[id(module)] = made
+        return self.ran(made, inputs, result)
+
+    def ran(self, made: Made, inputs: Sequence[Any], result: Any) -> Any:
+        """Note that a graph ran; it has run by now, since only then it is known what it is."""
+        if self.islands.is_recording:
+            return made.recorded(lambda _: result, self.islands)([*inputs])
+        made.runs += 1  # of an eager forward
         return result
 
     def facts(self, inputs: Sequence[torch.Tensor], hooks: Sequence[Any]) -> RunFacts:
@@ -194,7 +208,7 @@ class _Recorder:
                 facts.inputs[position] = self.named.tensors[id(tensor)]
         for hook in hooks:
             facts.hooks.append(_called(hook))
-            taken = aot_backward(hook)
+            taken = engine.aot_backward(hook)
             if taken is not None:
                 number, module = taken
                 facts.backwards[number] = converted = self.forward.backward(module)
@@ -203,26 +217,19 @@ class _Recorder:
 
     def captured(self) -> Captured:
         """The graphs, if there was a backward."""
-        if not self.known and self.step.invocation.backward is not False:
-            return Captured([], why_none=f"no backward ran: {self.why_none()}")
-        if self.options.forward == "eager":
-            why_none = "backward=False, and an eager forward has no graph of its own"
-            return Captured([each.counted for each in self.made], why_none)
         made = [each.counted for each in self.made]
         forwards = [each for each in made if each.graph.level == "aot"]
-        if not forwards:
-            return Captured(
-                [],
-                why_none="the forward was not compiled (forward='eager' asks for that): "
-                + self.why_not_compiled,
-            )
+        if self.options.forward == "aot" and not forwards:
+            why_none = "the forward was not compiled (forward='eager' asks for that): "
+            return Captured([], why_none + self.why_not_compiled)
+        if not self.known and self.step.invocation.backward is not False:
+            return Captured([], f"no backward ran: {self.step.why_no_grad()}")
+        if self.options.forward == "eager":
+            return Captured(made, "backward=False, and an eager forward has no graph of its own")
+        islands = recorded_islands(self.step, self.islands, self.canon, self.made)
         backwards = [each.counted for each in self.taken_over.values()]
         levels: dict[Level, list[Converted]] = {"aot": [*forwards, *backwards]}
-        return Captured(made, levels=levels)
-
-    def why_none(self) -> str:
-        """Why no backward ran, in words."""
-        return self.step.why_no_grad()
+        return Captured(made, levels=levels, islands=islands)
 
 
 class _Interpreter(torch.fx.Interpreter):
@@ -285,132 +292,3 @@ def _called(hook: Any) -> str:
     """The name of a hook, or of an autograd.Function by its context."""
     name = str(getattr(hook, "__qualname__", type(hook).__name__)).rpartition(".")[2]
     return name if name.isidentifier() else "hook"
-
-
-@contextlib.contextmanager
-def compiler_restored() -> Iterator[None]:
-    """Put back the autograd compiler that is there, which a reset of Dynamo drops.
-
-    Inside, the config says that there is none: with `torch._dynamo.config.compiled_autograd` each
-    compiled region would put a compiler of its own in the place of ours.
-    """
-    set_compiler = torch_private.get("set_autograd_compiler")
-    enabled = torch_private.get("compiled_autograd_enabled")
-    compiler, dynamic = set_compiler(None, False)
-    set_compiler(compiler, dynamic)
-    try:
-        with (
-            torch_private.replaced("compiled_autograd_enabled", enabled),
-            torch_private.get("config").patch(compiled_autograd=False),
-        ):
-            yield
-    finally:
-        set_compiler(compiler, dynamic)
-
-
-@contextlib.contextmanager
-def compiled_by(compiler: Callable[[Any], Any], dynamic: bool) -> Iterator[None]:
-    """Let the engine give each backward inside to `compiler`, as a graph module.
-
-    Args:
-        compiler: returns what is then called with inputs, sizes, scalars, hooks and packed data.
-        dynamic: whether sizes are inputs of the graph from the start, not only once they change.
-    """
-    with torch_private.get("enable_compiled_autograd")(compiler, dynamic=dynamic):
-        yield
-
-
-@contextlib.contextmanager
-def on_backward(started: Callable[[Sequence[Any], Sequence[Any]], None]) -> Iterator[None]:
-    """Call `started(roots, inputs)` whenever a backward is about to run, before any of it does.
-
-    Dynamo compiles nothing that the backward calls: neither hooks nor what captures it.
-    """
-    original = torch_private.get("engine_run_backward")
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def wrapped(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        started(tuple(roots), tuple(args[3] or ()) if len(args) > 3 else ())
-        return original(roots, *args, **kwargs)
-
-    with torch_private.replaced("engine_run_backward", wrapped):
-        yield
-
-
-def aot_backward(context: Any) -> tuple[int, torch.fx.GraphModule] | None:
-    """The id and graph of the AOT backward that an autograd node would run; None for other nodes.
-
-    Both hang on the autograd.Function that AOTAutograd makes for each of its graphs.
-    """
-    function = getattr(context, "_forward_cls", None)
-    number = getattr(function, "_aot_id", None)
-    module = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
-    return None if number is None or module is None else (number, module)
-
-
-class ForwardRecorder:
-    """A backend for torch.compile that records AOT graphs and runs the forwards as they are.
-
-    Attributes:
-        made: called with each forward or inference graph; gives what counts its runs.
-    """
-
-    def __init__(
-        self, named: NamedTensors, canon: CanonicalNames, made: Callable[[Converted], Made]
-    ):
-        self.named = named
-        self.canon = canon
-        self.made = made
-        self._backwards: dict[int, tuple[torch.fx.GraphModule, Converted]] = {}
-
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        """Compile one graph of Dynamo."""
-        frame = Frame(gm, example_inputs, self.named, self.canon)
-        halves = _Halves(self, frame)
-        compiled = torch_private.aot_autograd(
-            fw_compiler=halves.compiler("forward"),
-            bw_compiler=lambda gm, _: torch_private.boxed(gm.forward),
-            inference_compiler=halves.compiler("inference"),
-            partition_fn=halves.split,
-        )(gm, example_inputs)
-        return frame.noting(compiled)
-
-    def backward(self, module: torch.fx.GraphModule) -> Converted:
-        """The graph of an AOT backward; of one that was compiled before it is converted now."""
-        known = self._backwards.get(id(module))
-        if known is not None:
-            return known[1]
-        naming = Naming(modules=self.named.modules)
-        converted = convert(
-            module, name="backward", kind="backward", level="aot", canon=self.canon, naming=naming
-        )
-        return self.note(module, converted)
-
-    def note(self, module: torch.fx.GraphModule, converted: Converted) -> Converted:
-        """Keep what an AOT backward is."""
-        self._backwards[id(module)] = (module, converted)
-        return converted
-
-
-class _Halves:
-    """The two halves of what Dynamo compiled at once."""
-
-    def __init__(self, recorder: ForwardRecorder, frame: Frame):
-        self.recorder = recorder
-        self.frame = frame
-        self.backward: torch.fx.GraphModule | None = None
-
-    def split(self, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        halves = torch_private.get("default_partition")(joint, *args, **kwargs)
-        self.backward = halves[1]
-        return halves
-
-    def compiler(self, kind: GraphKind) -> Callable[..., Any]:
-        def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-            made = self.recorder.made(self.frame.lowered(gm, kind, "aot"))
-            if self.backward is not None:
-                converted = self.frame.lowered(self.backward, "backward", "aot")
-                self.recorder.note(self.backward, converted)
-            return torch_private.boxed(made.counting(gm.forward))
-
-        return compile

@@ -42,16 +42,6 @@ class Made:
         graph = replace(self.converted.graph, runs=self.runs, counted=True)
         return replace(self.converted, graph=graph)
 
-    def counting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The compiled graph as a callable of which each run is counted, and nothing recorded."""
-
-        @functools.wraps(compiled)
-        def run(*args: Any) -> Any:
-            self.runs += 1
-            return compiled(*args)
-
-        return run
-
     def recorded(
         self, compiled: Callable[[list[Any]], Any], recorder: IslandRecorder
     ) -> Callable[[list[Any]], Any]:
@@ -59,13 +49,15 @@ class Made:
 
         It can outlive the step, in the autograd graph of an output that somebody keeps.
         """
-        written = self._written()
+        graph = self.converted.graph
+        written, backward = self._written(), graph.kind == "backward"
+        op_by_op = graph.level == "dynamo"  # below it no graph writes, or needs a backward
 
         def run(args: list[Any]) -> Any:
             if not recorder.is_recording:
                 return compiled(args)
             self.runs += 1
-            return recorder.run(self, compiled, args, written)
+            return recorder.run(self, compiled, args, written, backward=backward, op_by_op=op_by_op)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
@@ -83,14 +75,17 @@ class Made:
         return tuple(i for i, name in enumerate(inputs) if names.get(name, name) in written)
 
 
-def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) -> str:
+def run_recorded(
+    step: Step,
+    recorder: IslandRecorder,
+    call: Callable[..., Any] | None = None,
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> None:
     """Run a step under a recorder.
 
     Args:
-        run: runs it, given the contexts `forward` and `backward`; see `run_compiled`.
-
-    Returns:
-        What `run` returns.
+        call: what to call instead of the target itself: the compiled target.
+        around: makes a further context for each half of the step.
 
     Raises:
         CaptureError: if something ran that cannot be seen, with its place.
@@ -100,14 +95,14 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
     def forward() -> Iterator[None]:
         for name, tensor in step.invocation.named.inputs:
             recorder.introduce(tensor, "input", name)
-        with recorder.recording(backward=False), on_method_call(hand_over):
+        with around(), recorder.recording(backward=False), on_method_call(hand_over):
             yield
 
     @contextlib.contextmanager
     def backward() -> Iterator[None]:
         for number, cotangent in step.cotangents:
             recorder.introduce(cotangent, "tangent", f"tangent.{number}")
-        with recorder.recording(backward=True), on_method_call(hand_over):
+        with around(), recorder.recording(backward=True), on_method_call(hand_over):
             yield
 
     def hand_over(method: str, _: Any) -> None:
@@ -118,7 +113,7 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
         precompiled_noted(recorder),
         threads_started(recorder, ignored=lambda: recorder.is_aside) as threads,
     ):
-        why_none = run(forward=forward, backward=backward)
+        step.run(call, forward, backward)
     for tensor in output_leaves(step.output):
         if type(tensor) in (torch.Tensor, torch.nn.Parameter):  # a subclass is wrapped afterwards
             recorder.number_of(tensor)
@@ -126,7 +121,6 @@ def with_islands(step: Step, recorder: IslandRecorder, run: Callable[..., str]) 
         raise CaptureError(_hidden(op, line))
     refuse_unseen(recorder, threads)
     refuse_unfilled(_unfilled(step, recorder))
-    return why_none
 
 
 def _unfilled(step: Step, recorder: IslandRecorder) -> Unfilled:

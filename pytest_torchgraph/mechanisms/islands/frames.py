@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 
@@ -29,6 +29,7 @@ class Frames:
         self._call = torch_private.get("module_call").__code__
         self._wrapped_call = torch_private.get("wrapped_module_call").__code__
         self._engine = torch_private.get("engine_run_backward").__code__
+        self._function: CodeType = torch.autograd.function.BackwardCFunction.apply.__code__
 
     def where(
         self, number_of_module: Callable[[torch.nn.Module], int], *, aot: bool = False
@@ -72,6 +73,22 @@ class Frames:
                 break
             frame = frame.f_back
         return path, line, False
+
+    def is_formula(self) -> bool:
+        """Return True if what the engine runs is a node's own formula, and no hook of the user's.
+
+        That of an autograd.Function may be code of the user's.
+        """
+        frame: FrameType | None = sys._getframe(2)
+        of_user = False
+        while frame is not None and frame.f_code is not self._engine:
+            if frame.f_code is self._function:
+                return True
+            if frame.f_code is _STEP:
+                break
+            of_user = of_user or is_user_file(frame.f_code.co_filename)
+            frame = frame.f_back
+        return not of_user
 
     def _kind(self, file: str) -> int:
         """Whose code a file has."""

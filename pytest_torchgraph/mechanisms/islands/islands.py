@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -91,7 +90,8 @@ def islands_of(
     """
     runs = [event for event in recorder.events if isinstance(event, CompiledRun)]
     if len(runs) == len(recorder.events) and sum(not run.backward for run in runs) < 2:
-        return Islands(order=[(False, compiled[id(run.made)][0]) for run in runs])
+        order = [(False, compiled[id(run.made)][0]) for run in runs if not run.formulas]
+        return Islands(order=order)
     with collector_paused():
         return _Builder(recorder, canon, compiled).build(results)
 
@@ -103,7 +103,6 @@ class _IslandReplay(Replay):
 
     def __init__(self, recorder: IslandRecorder, canon: CanonicalNames):
         super().__init__(recorder, canon)
-        self.marked = [sequence for sequence, _ in recorder.marks]
         self.view_of: dict[int, int] = {}
         """The draft that each draft of a view is of, where both come from outside."""
         self.used_as_view: list[tuple[int, int]] = []
@@ -113,16 +112,9 @@ class _IslandReplay(Replay):
         self.drafted: dict[int, int] = {}
         """The draft of each record, by its `id`."""
 
-    def forward_event(self, sequence: int) -> int | None:
-        """The number of the event that made an autograd node; -1 for AOTAutograd's own."""
-        if not 0 <= sequence < LEAF:
-            return None
-        at = bisect_right(self.marked, sequence)
-        return self.recorder.marks[at][1] if at < len(self.marked) else None
-
     def forward_record(self, record: EagerRecord) -> EagerRecord | None:
         """The op of the forward that an op of the backward is for, None where none is known."""
-        number = self.forward_event(record.sequence) if record.backward else None
+        number = self.recorder.event_of(record.sequence) if record.backward else None
         if number is None or number < 0:
             return None
         event = self.recorder.events[number]
@@ -149,10 +141,10 @@ class _IslandReplay(Replay):
             if before is None or not before.backward:
                 return "", None
             return self._place_of_forward(before)
-        number = self.forward_event(event.sequence)
+        number = self.recorder.event_of(event.sequence)
         if number == -1:  # an output that AOTAutograd made again, behind the run of the graph
-            at = bisect_right(self.marked, event.sequence)
-            number = next((n for _, n in self.recorder.marks[at::-1] if n >= 0), None)
+            marks = reversed(self.recorder.marks)
+            number = next((n for at, n in marks if at <= event.sequence and n >= 0), None)
         if number is None:
             return "", None
         found = self.recorder.events[number]
@@ -221,6 +213,8 @@ class _IslandSection(Section):
 
 _RUN = "run"
 """In place of the role of a draft that a compiled graph gave."""
+GRADIENT = "grad"
+"""The name of a value that autograd computed for a graph whose backward is in no graph."""
 
 
 class _Builder:
@@ -320,8 +314,10 @@ class _Builder:
                 part, section = None, section + 1
                 replay.section = section
                 self.backward_sections[section] = event.backward
-                behind = self._run(event)
-                self.order.append((False, behind))
+                number = self._run(event)
+                if not event.formulas:
+                    behind = number
+                    self.order.append((False, number))
                 before = event
                 continue
             if part is None or part.backward != event.backward:
@@ -343,7 +339,10 @@ class _Builder:
     def _run(self, event: CompiledRun) -> int:
         """Note what a compiled graph takes and gives; its number."""
         position, graph, converted = self.compiled[id(event.made)]
-        for name, value in zip(_input_names(converted), event.inputs, strict=False):
+        taken, given = _input_names(converted), _output_names(converted)
+        if event.formulas:
+            taken, given = [""] * len(event.inputs), [GRADIENT] * len(event.outputs)
+        for name, value in zip(taken, event.inputs, strict=False):
             if type(value) is Value:
                 used = self.saved if event.backward else self.needed
                 number = self.replay.draft_of(value)
@@ -351,12 +350,16 @@ class _Builder:
                 used.add(of)
                 if not event.backward:
                     self.taken.setdefault((graph.name, name), of)
-        for name, value in zip(_output_names(converted), event.outputs, strict=False):
+        left = [(taken[i], value) for i, value in event.rewritten.items()]
+        for name, value in [*left, *zip(given, event.outputs, strict=False)]:
             if type(value) is Value and value not in self.replay.current:
                 wanted = f"{graph.name}:{name}"
                 result = self.replay.meta(value)
                 draft = Draft("placeholder", _RUN, result=result, wanted=wanted)
                 self.replay.define(value, self.replay.push(draft))
+        for value in event.rewritten.values():
+            storage = self.recorder.storage_of[value]
+            self.replay.storages.owner[storage] = self.replay.current[value]
         return position
 
     def _graph(self, part: _Part, made: Sequence[int]) -> tuple[Graph, Section]:
@@ -410,7 +413,7 @@ class _Builder:
             if record.backward and record.line is None and record.path <= 0:
                 forward = replay.forward_record(record)
                 follows = None if forward is None else known.get(id(forward))
-                of_aot = record.passes_on and replay.forward_event(record.sequence) == -1
+                of_aot = record.passes_on and replay.recorder.event_of(record.sequence) == -1
                 by_engine = by_engine or of_aot
             found = EagerOp(draft.op, graph, draft.path, draft.source, by_engine, follows)
             known[id(record)] = found

@@ -2,23 +2,28 @@
 
 Events are in the order of the program: ops, and runs of compiled graphs, which it does not look
 into. What AOTAutograd itself does with inputs and outputs of a graph is no op of the program: its
-result counts as the value that it was made from.
+result counts as the value that it was made from. Where a graph runs op by op, as one of Dynamo
+does, autograd records these ops, and their backward is no op of the program either.
 """
 
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ... import torch_private
+from ...convert.effects import schema
 from ...convert.source_lines import Line
 from ...ops.qualified import op_name
 from ..recording.mode import LEAF, LIFT, OpRecord, RecordingMode, Value
+from ..recording.writes import tensors_in
 from ..step.named_tensors import NamedTensors
 from .frames import Frames
 
@@ -54,27 +59,45 @@ class CompiledRun:
         made: what was compiled, as the mechanism calls it.
         inputs, outputs: as called and returned, tensors replaced by `Value`.
         written: those of the inputs that the graph writes to.
+        rewritten: what these hold afterwards, by their positions, where nothing else shows it.
         backward: whether the autograd engine was running.
+        formulas: whether autograd ran the backward of `made` op by op, which is in no graph.
         sequence: in a backward the sequence number of the autograd node that ran it, else -1.
+        begin: the sequence number of the first autograd node that was made while it ran.
         path, line: number of the module path and the user's line that were running.
     """
 
-    __slots__ = ("backward", "inputs", "line", "made", "outputs", "path", "sequence", "written")
+    __slots__ = (
+        "backward",
+        "begin",
+        "formulas",
+        "inputs",
+        "line",
+        "made",
+        "outputs",
+        "path",
+        "rewritten",
+        "sequence",
+        "written",
+    )
 
     def __init__(
         self,
         made: Any,
-        inputs: Sequence[Any],
+        inputs: Iterable[Any],
         backward: bool,
         sequence: int,
         written: Sequence[Any] = (),
     ):
         self.made = made
-        self.inputs = inputs
-        self.outputs: Sequence[Any] = ()
+        self.inputs = list(inputs)
+        self.outputs: list[Any] = []
         self.backward = backward
         self.sequence = sequence
         self.written = written
+        self.rewritten: dict[int, Value] = {}
+        self.formulas = False
+        self.begin = 0
         self.path = 0
         self.line: Line | None = None
 
@@ -103,6 +126,7 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         self._frames = Frames()
         self._facts: dict[Any, OpFacts] = {}
         self._rewritten: dict[int, tuple[int, Value]] = {}
+        self._by_formulas: set[Value] = set()
         # Dynamo's callback is set in eager frames of compiled code, and would be offered ours.
         torch_private.leave_function_alone(IslandRecorder.__torch_dispatch__)
 
@@ -143,16 +167,21 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         call: Callable[[list[Any]], Any],
         args: list[Any],
         written: Sequence[int] = (),
+        *,
+        backward: bool = False,
+        op_by_op: bool = False,
     ) -> Any:
         """Run a compiled graph, in the boxed calling convention.
 
         Args:
             made: what it is in `CompiledRun.made`.
             written: positions of the arguments that it writes to.
+            backward: whether it is a backward, also where the engine seems not to be running.
+            op_by_op: whether its ops are dispatched as they are: writes included.
         """
         node = self._autograd_node()
         sequence = self.sequence_of(node)
-        backward = self._backward or node is not None
+        backward = backward or self._backward or node is not None
         inputs = self.encode_all(args)
         event = CompiledRun(made, inputs, backward, sequence, [inputs[i] for i in written])
         path, line, _ = self._frames.where(self.number_of_module, aot=True)
@@ -162,10 +191,15 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         )
         self.events.append(event)
         if self.writes is not None:
-            self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
+            if not op_by_op:
+                self.writes.wrote(*(args[i] for i in written))  # AOTAutograd counts them before
             self.writes.look_at(args)
-        with self.aside():
+        event.begin = self._sequence()
+        writes = self.writes if op_by_op else None
+        with self.aside(), nullcontext() if writes is None else writes.own(args):
             output = call(args)
+        if op_by_op:
+            event.rewritten = {i: self._rewrite(args[i], self.meet(args[i], True)) for i in written}
         many = isinstance(output, tuple | list)
         event.outputs = [self.encode(each, True) for each in (output if many else (output,))]
         self.marks.append((self._sequence(), len(self.events) - 1))
@@ -184,6 +218,11 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         writes = self.writes
         if writes is not None and not writes.is_following:
             return writes.follow(func, self.__torch_dispatch__, args, kwargs)
+        node = self._autograd_node()
+        sequence = self.sequence_of(node)
+        number = -1 if node is None else self._run_of(sequence)
+        if number >= 0 and self._frames.is_formula():
+            return self._run_formula(number, sequence, func, args, kwargs)
         facts = self._facts.get(func)
         if facts is None:
             if not isinstance(func, torch._ops.OpOverload):
@@ -198,8 +237,6 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         path, line, by_aot = self._frames.where(self.number_of_module)
         if by_aot and facts.hands_over:
             return self._pass_on(func, args, kwargs)
-        node = self._autograd_node()
-        sequence = self.sequence_of(node)
         in_module = path is not None
         if sequence >= LEAF:
             if line is None and not in_module and facts.takes:
@@ -233,6 +270,48 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         after = self._sequence()
         if (not self.marks or after > self.marks[-1][0]) and not self.is_packing():
             self.marks.append((after, len(events) - 1))
+        return output
+
+    def event_of(self, sequence: int) -> int | None:
+        """The number of the event that made an autograd node; -1 for AOTAutograd's own."""
+        if not 0 <= sequence < LEAF:
+            return None
+        at = bisect_right(self.marks, sequence, key=itemgetter(0))
+        return self.marks[at][1] if at < len(self.marks) else None
+
+    def _run_of(self, sequence: int) -> int:
+        """The number of the event in which a compiled graph made a node op by op, -1 for none."""
+        number = self.event_of(sequence)
+        event = None if number is None or number < 0 else self.events[number]
+        made_inside = type(event) is CompiledRun and event.begin <= sequence
+        return number if made_inside and number is not None else -1
+
+    def _run_formula(
+        self, number: int, sequence: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run an op by which autograd differentiates a compiled graph: only its values count.
+
+        Args:
+            number: of the event in which the graph ran.
+            sequence: of the autograd node.
+        """
+        event = self.events[-1]
+        run = self.events[number]
+        assert type(run) is CompiledRun
+        if not (type(event) is CompiledRun and event.formulas and event.made is run.made):
+            event = CompiledRun(run.made, [], True, sequence)
+            event.formulas = True
+            self.events.append(event)
+        known = {v for t in tensors_in((args, kwargs)) if (v := self.known(t)) is not None}
+        event.inputs += sorted(known - self._by_formulas)
+        output = func(*args, **kwargs)
+        for tensor in tensors_in(schema.written(func, args, kwargs)):
+            if self.known(tensor) in known - self._by_formulas:
+                self._rewrite(tensor, self.meet(tensor, True))
+        given = [self.encode(tensor, True) for tensor in tensors_in(output)]
+        event.outputs += given
+        self._by_formulas.update(given)
+        self.marks.append((self._sequence(), number))  # of a checkpoint that runs again
         return output
 
     def _taken(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,17 +360,21 @@ class IslandRecorder(RecordingMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def _written_by_graph(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
-        """A graph has written into a storage: all that is in it is another value from now on."""
-        value = self.encode(source)
+        """AOTAutograd copies what a graph computed into the argument that the graph writes."""
+        self._rewrite(tensor, self.encode(source))
+
+    def _rewrite(self, tensor: torch.Tensor, value: Value) -> Value:
+        """All that is in the storage of a tensor is another value from now on."""
         storage, place = self._place(tensor)
         self._rewritten[storage] = (len(self.values), value)
         for known in [each for each in self._places if each[0] == storage]:
             del self._places[known]
         self._tensors[id(tensor)] = (weakref.ref(tensor), value)
         self._places[place] = self._first_on[storage] = value
+        return value
 
     def is_rewritten(self, value: Value) -> bool:
-        """Return True if AOTAutograd has copied what a graph computed into this tensor's memory."""
+        """Return True if a compiled graph has changed what is in this tensor's memory."""
         return self.storage_of[value] in self._rewritten
 
     # -- tensors ---------------------------------------------------------------------------------

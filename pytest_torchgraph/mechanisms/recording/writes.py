@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -78,13 +79,23 @@ class UnseenWrites:
 
     def wrote(self, *values: Any) -> None:
         """The recorded thread has written to each of these tensors once."""
-        for tensor in _tensors(values):
+        for tensor in tensors_in(values):
             self._own[self._storage(tensor)] += 1
+
+    @contextmanager
+    def own(self, *values: Any) -> Iterator[None]:
+        """Count every write to these tensors inside as one of the recorded thread."""
+        before = [(tensor, _count(tensor)) for tensor in tensors_in(values)]
+        yield
+        for storage, count in {
+            self._storage(tensor): _count(tensor) - count for tensor, count in before
+        }.items():
+            self._own[storage] += count
 
     def _gave(self, output: Any, *arguments: Any) -> None:
         """What an op gave; autograd lets a view share the count of its base behind the op only."""
-        bases = {self._storage(each): self._known.get(id(each)) for each in _tensors(arguments)}
-        for tensor in _tensors(output):
+        bases = {self._storage(each): self._known.get(id(each)) for each in tensors_in(arguments)}
+        for tensor in tensors_in(output):
             known = self._known.get(id(tensor))
             if known is None or known.tensor() is not tensor:
                 storage = self._storage(tensor)
@@ -93,7 +104,7 @@ class UnseenWrites:
 
     def look_at(self, *values: Any) -> None:
         """Find what was written to since it was last looked at."""
-        for tensor in _tensors(values):
+        for tensor in tensors_in(values):
             count, own = _count(tensor), self._own[self._storage(tensor)]
             known = self._known.get(id(tensor))
             if known is not None and known.tensor() is tensor:
@@ -123,11 +134,12 @@ def _count(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among arguments or results, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from tensors_in(list(value.values()))

@@ -17,7 +17,7 @@ from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
-from ..islands.capture import Made, recorded_islands, with_islands
+from ..islands.capture import Made, recorded_islands
 from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
@@ -62,16 +62,14 @@ class Aot:
         named = step.invocation.named
         islands = IslandRecorder(named)
         recorder = _AotRecorder(self, named, canon, islands)
-        compiling = functools.partial(
-            run_compiled,
+        why_none = run_compiled(
             step,
+            islands,
             recorder,
             "AOTAutograd",
-            eager_is_recorded=True,
             dynamic=self.dynamic,
             fullgraph=self.fullgraph,
         )
-        why_none = with_islands(step, islands, compiling)
         ran = [made for made in recorder.made if made.ran]
         found = recorded_islands(step, islands, canon, ran)
         graphs = [made.counted for made in ran]

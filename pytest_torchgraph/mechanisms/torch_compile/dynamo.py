@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import torch
 import torch.fx
 
+from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
 from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
 from ...ops.levels import Level
-from ..islands.capture import Made
+from ..islands.capture import Made, recorded_islands
+from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
 from .frame import Frame
@@ -24,8 +26,8 @@ from .run import run_compiled, switched_off
 class Dynamo:
     """torch.compile up to the backend: one graph for each frame, or part of one, that it compiles.
 
-    The backward runs, eagerly, and is in no graph; nor is what runs between two graphs. A target is
-    refused in which a frame that Dynamo skipped computes something.
+    What runs eagerly beside the graphs is recorded as well: `Capture.eager`. The backward of the
+    graphs runs, and is in none: autograd differentiates them op by op, which AOTAutograd compiles.
 
     Args:
         dynamic: as in `torch.compile`: None makes a size symbolic once it has changed.
@@ -43,17 +45,22 @@ class Dynamo:
         off = switched_off()
         if off:
             return Captured([], why_none=off)
+        islands = IslandRecorder(step.invocation.named)
         made: list[Made] = []
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            frame = Frame(gm, example_inputs, step.invocation.named, canon)
-            made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
-            return frame.noting(made[-1].counting(runnable(gm).forward))
+            with islands.aside():
+                frame = Frame(gm, example_inputs, step.invocation.named, canon)
+                made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
+                call = torch_private.boxed(runnable(gm).forward)
+            run = made[-1].recorded(call, islands)
+            return frame.noting(lambda *args: run([*args]))
 
         why_none = run_compiled(
-            step, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
+            step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
-        return Captured([each.counted for each in made], why_none)
+        found = recorded_islands(step, islands, canon, made)
+        return Captured([each.counted for each in made], why_none, islands=found)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

@@ -26,7 +26,7 @@ from ...ops.qualified import op_name
 from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op
 from ...watching.output_code import UnreadableCodeError
 from ...watching.schedule import schedule_of
-from ..islands.capture import Made, recorded_islands, with_islands
+from ..islands.capture import Made, recorded_islands
 from ..islands.recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
@@ -70,18 +70,16 @@ class Inductor:
             return Captured([], why_none=off)
         islands = IslandRecorder(step.invocation.named)
         recorder = _InductorRecorder(self, step.invocation.named, canon, islands)
-        compiling = functools.partial(
-            run_compiled,
-            step,
-            recorder,
-            "inductor",
-            trace=recorder.trace,
-            eager_is_recorded=True,
-            dynamic=self.dynamic,
-            fullgraph=self.fullgraph,
-        )
         with recorder.watching():
-            why_none = with_islands(step, islands, compiling)
+            why_none = run_compiled(
+                step,
+                islands,
+                recorder,
+                "inductor",
+                trace=recorder.trace,
+                dynamic=self.dynamic,
+                fullgraph=self.fullgraph,
+            )
         found = recorded_islands(step, islands, canon, recorder.made)
         return Captured(
             [made.counted for made in recorder.made],

@@ -17,7 +17,7 @@ def unrecorded() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, instead in (
             ("recording", _counting),
-            ("run", lambda _self, _made, call, args, _written: call(args)),
+            ("run", lambda _self, _made, call, args, _written, **_: call(args)),
             ("number_of", lambda _self, _tensor: Value(0)),
         ):
             stack.enter_context(mock.patch.object(IslandRecorder, name, instead))

@@ -1,0 +1,283 @@
+"""Via dynamo and compiled_autograd the same ops run eagerly as via aot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from mechanisms.islands.cases import CASES, Block, Target
+from mechanisms.models import example
+from subjects.models import SUBJECTS
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pytest_torchgraph import Capture, capture
+
+MODELS: dict[str, Callable[[], Target]] = {}
+NO_BACKWARD = ("under_no_grad",)
+SHORT = ("*masks_of_a_transformer", "*an_lstm_beside_a_block", "*one_weight_on_both_sides")
+
+
+def model(make: Callable[[], Target]) -> Callable[[], Target]:
+    MODELS[make.__name__] = make
+    return make
+
+
+class Head(nn.Module):
+    def __init__(self, inputs: int = 4, outputs: int = 4) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.linear(x))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: Callable[..., nn.Module], **options: Any) -> None:
+        super().__init__()
+        self.layer = kind(4, 4, batch_first=True, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]  # type: ignore[no-any-return]
+
+
+@torch.compiler.disable
+def eagerly(call: Callable[..., Any], *args: Any) -> Any:
+    return call(*args)
+
+
+@model
+def a_gru_between_blocks() -> Target:
+    return nn.Sequential(Head(), Recurrent(nn.GRU), Head()), (example(2, 3, 4),)
+
+
+@model
+def a_bidirectional_lstm() -> Target:
+    lstm = Recurrent(nn.LSTM, bidirectional=True, num_layers=2)
+    return nn.Sequential(Head(), lstm, Head(8, 2)), (example(2, 3, 4),)
+
+
+@model
+def a_plain_rnn() -> Target:
+    return nn.Sequential(Head(), Recurrent(nn.RNN)), (example(2, 3, 4),)
+
+
+@model
+def masks_of_a_transformer() -> Target:
+    class Translator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = Head(8, 8), Head(8, 3)
+            self.model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True, dropout=0.0)
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            mask = nn.Transformer.generate_square_subsequent_mask(3)
+            return self.after(self.model(self.before(source), target, tgt_mask=mask))  # type: ignore[no-any-return]
+
+    return Translator(), (example(2, 4, 8), example(2, 3, 8))
+
+
+@model
+def a_checkpoint_inside_a_graph() -> Target:
+    first, second = Head(), Head()
+
+    def target(x: Tensor) -> Tensor:
+        x = second(checkpoint(first, x.sin(), use_reentrant=False))
+        torch._dynamo.graph_break()
+        return x.cos()
+
+    return target, (example(2, 4, grad=True),)
+
+
+@model
+def a_reentrant_checkpoint() -> Target:
+    block, head = Block(), Head()
+
+    def target(x: Tensor) -> Tensor:
+        return head(checkpoint(block, x.sin(), use_reentrant=True))  # type: ignore[no-any-return]
+
+    return target, (example(2, 4, grad=True),)
+
+
+@model
+def a_branch_on_data() -> Target:
+    head = Head()
+
+    def target(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = head(x)
+            if x.sum() > 0:
+                x = x * 2
+        return x
+
+    return target, (example(2, 4),)
+
+
+@model
+def one_weight_on_both_sides() -> Target:
+    linear = nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        first = linear(x)
+        torch._dynamo.graph_break()
+        return linear(first) + eagerly(linear, x)  # type: ignore[no-any-return]
+
+    return target, (example(2, 4),)
+
+
+@model
+def two_branches() -> Target:
+    first, second, third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        x = first(x)
+        return eagerly(second, x) + third(x)  # type: ignore[no-any-return]
+
+    return target, (example(2, 4),)
+
+
+@model
+def writes_on_both_sides() -> Target:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        x = first(x).add_(1)
+        torch._dynamo.graph_break()
+        x.mul_(2)
+        eagerly(x.sub_, 1)
+        return second(x.relu_())  # type: ignore[no-any-return]
+
+    return target, (example(2, 4),)
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * ctx.saved_tensors[0].cos() * 3
+
+
+@model
+def an_autograd_function_inside_a_graph() -> Target:
+    linear = nn.Linear(4, 4)
+
+    def target(x: Tensor) -> Tensor:
+        x = Tripled.apply(linear(x))
+        torch._dynamo.graph_break()
+        return x.cos()
+
+    return target, (example(2, 4),)
+
+
+@model
+def an_eager_embedding() -> Target:
+    words, norm, head = nn.Embedding(10, 4), nn.LayerNorm(4), Head()
+
+    def target(x: Tensor) -> Tensor:
+        return head(norm(eagerly(words, x)))  # type: ignore[no-any-return]
+
+    return target, (torch.tensor([[1, 2], [3, 4]]),)
+
+
+def captured(make: Callable[[], Target], via: str) -> Capture:
+    torch.manual_seed(0)
+    target, args = make()
+    torch.manual_seed(1)
+    return capture(target, *args, via=via)
+
+
+def subject(name: str) -> Callable[[], Target]:
+    def make() -> Target:
+        found = SUBJECTS[name]()
+        assert not found.kwargs
+        return found.model, found.args
+
+    return make
+
+
+TARGETS = {
+    **CASES,
+    **MODELS,
+    **{name: subject(name) for name in ("lstm_between_blocks", "early_exit")},
+}
+
+
+def ran_eagerly(found: Capture, *, backward: bool) -> Counter[str]:
+    """The ops of the program that ran eagerly, without those of the autograd engine's own."""
+    kinds = {graph.name: graph.kind for graph in found.eager}
+    return Counter(
+        op.op
+        for op in found.eager_ops
+        if not op.by_engine and (backward or kinds[op.graph] != "backward")
+    )
+
+
+def fails(found: Capture) -> bool:
+    try:
+        found.assert_no_eager_ops()
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.slow("further models; a few are in every run", unless=SHORT)
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_same_ops_run_eagerly_as_via_aot(name: str) -> None:
+    aot, dynamo = captured(TARGETS[name], "aot"), captured(TARGETS[name], "dynamo")
+    forwards = [
+        [graph for graph in found.eager if graph.kind != "backward"] for found in (aot, dynamo)
+    ]
+    assert forwards[1] == forwards[0]
+    assert ran_eagerly(dynamo, backward=True) == ran_eagerly(aot, backward=True)
+    assert not any(op.by_engine for op in dynamo.eager_ops if not ran_eagerly(aot, backward=True))
+    assert fails(dynamo) == fails(aot)
+    assert 0 < dynamo.compiled_share <= 1
+    if name not in NO_BACKWARD:
+        engine = captured(TARGETS[name], "compiled_autograd")
+        assert not any(graph.kind == "backward" for graph in engine.eager)
+        assert [*engine.eager] == forwards[0]
+        assert ran_eagerly(engine, backward=True) == ran_eagerly(aot, backward=False)
+        assert 0 < engine.compiled_share <= 1
+
+
+def test_a_hook_on_an_output_of_a_graph_is_an_op_of_the_program_via_dynamo() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def doubled(grad: Tensor) -> Tensor:
+        return grad * 2
+
+    def target(x: Tensor) -> Tensor:
+        x = first(x)
+        eagerly(x.register_hook, doubled)
+        return second(x)  # type: ignore[no-any-return]
+
+    for via in ("aot", "dynamo"):
+        found = capture(target, example(2, 4), via=via)
+        assert ran_eagerly(found, backward=True) == {"aten.mul.Tensor": 1}
+        with pytest.raises(AssertionError, match=r"doubled: return grad \* 2"):
+            found.assert_no_eager_ops()
+    capture(target, example(2, 4), via="compiled_autograd").assert_no_eager_ops()
+
+
+def test_names_of_what_a_graph_left_and_of_its_gradients_say_so() -> None:
+    linear = nn.Linear(4, 4)
+
+    @torch.compiler.disable
+    def scaled(x: Tensor, memory: Tensor) -> Tensor:
+        return x * memory
+
+    def target(x: Tensor, memory: Tensor) -> Tensor:
+        memory.add_(1)
+        return scaled(linear(x), memory).sin()
+
+    found = capture(target, example(2, 4), torch.ones(4), via="dynamo")
+    forward, backward = found.eager
+    assert [node.name for node in forward.inputs] == ["forward_0:memory", "forward_0:linear"]
+    assert "forward_1:grad" in [node.name for node in backward.inputs]
