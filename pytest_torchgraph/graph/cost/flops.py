@@ -107,7 +107,7 @@ def flops_of_call(graph: Graph, node: Node, homes: Homes | None = None) -> Flops
     """
     if not graph.subgraphs and not node.op.startswith(PREFIX) and node.op not in KINDS:
         own = _of_node(graph, node)
-        unknown = {node.op: 1} if own is None else {}
+        unknown = {node.op: 1} if own is None or calls_python(node.op) else {}
         return Flops({node.module: own} if own else {}, unknown)
     call = executed(node)
     bodies = runs(graph, node)
