@@ -232,7 +232,8 @@ def _boxed(gm: torch.fx.GraphModule) -> Callable[..., Any]:
 def compiled_autograd(subject: Subject) -> Counts:
     """The forwards of AOTAutograd and, in place of its backwards, the graphs of the engine.
 
-    Rule: what the engine's five lists of inputs are unpacked by is no call.
+    Rule: what the engine's five lists of inputs are unpacked by is no call. A number that torch
+    appends to a name is left out, but for that in the names of autograd's own nodes.
     """
     found: Counts = []
 
@@ -242,7 +243,7 @@ def compiled_autograd(subject: Subject) -> Counts:
 
     def engine(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
         calls = Counter(
-            re.sub(r"_?\d+$", "", name_of(node, gm))
+            re.sub(r"(?<!Backward)_?\d+$", "", name_of(node, gm))
             if node.target.__module__.startswith("torch._dynamo")
             else name_of(node, gm)
             for node in gm.graph.nodes

@@ -102,7 +102,6 @@ def test_the_kept_table_refuses_what_cannot_be_captured_and_nothing_else() -> No
     looks_at_data = {"dynamo", "aot", "compiled_autograd", "inductor"}
     assert refused == {
         *((name, "fx") for name in SUBJECTS if name not in TRACED_BY_FX),
-        *(("lstm_between_blocks", via) for via in ("dynamo", "compiled_autograd")),
         ("early_exit", "export"),
         *(("lstm_tagger", via) for via in looks_at_data),
         *(("transformer_with_masks_only", via) for via in {*looks_at_data, "export"}),
