@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 from packaging.version import Version
-from pytest_torchgraph.audit.read import facts_of
 from torch._logging import trace_structured
 
 from pytest_torchgraph import CaptureError, TorchGraphError, capture, torch_private, watch
+from pytest_torchgraph.audit.read import facts_of
 from pytest_torchgraph.marker import problems_of
 from pytest_torchgraph.settings.limits import Limits
 from pytest_torchgraph.torch_private import observers

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.checks import device_of
 from ..graph.op_checks import OpChecks
-from . import compilation, eager, graphs, kernels, parity, shapes, syncs
+from . import compilation, eager, graph_count, kernels, parity, shapes, syncs
 
 if TYPE_CHECKING:
     from ..graph.model import Graph
@@ -79,7 +79,7 @@ class Assertions(OpChecks):
         if forward is None and backward is None and total is None:
             forward = backward = 1
         compilation.need_counted(self, total, allow)
-        graphs.assert_graph_count(self, forward, backward, total)
+        graph_count.assert_graph_count(self, forward, backward, total)
 
     def assert_kernel_count(
         self: Subject, n: Any = None, extern: Any = None, launches: Any = None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..graph.diff.findings import Change, ChangeKind, GraphPair
 from ..graph.model import Graph, Node
-from .layout.fold import FoldedGraph, FoldedNode, Value
+from .layout.fold import DrawnValue, FoldedGraph, FoldedNode
 from .layout.sides import OnlySide
 from .look.change_marks import SIGNS, ChangeMark, ComparedLine
 from .look.labels import value_label
@@ -204,7 +204,7 @@ class Overlay:
             if key not in new:
                 yield ComparedLine.only("removed", f"save {value.producer.name} {value.edge_label}")
 
-    def _key(self, value: Value, *, is_new: bool) -> tuple[OverlaidNode, tuple[int, ...]]:
+    def _key(self, value: DrawnValue, *, is_new: bool) -> tuple[OverlaidNode, tuple[int, ...]]:
         return self.overlaid(value.producer.name, is_new=is_new), value.path
 
     def _mark_folded(self) -> None:

@@ -13,9 +13,9 @@ from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph, Node, Ref, Source
 from ..watching.breaks import SKIPPED
-from .calls import SyncCall, copied_by, may_sync_or_copy, symbols_in, sync_kind
 from .methods import METHODS
 from .model import BREAKS, COPIES, MASKS, READS, SIZES, STARTS, THREADS, Sync, Transfer
+from .op_calls import SyncCall, copied_by, may_sync_or_copy, symbols_in, sync_kind
 
 if TYPE_CHECKING:
     from ..watching.graphs import PrintedGraphs

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..convert.canonical_names import CanonicalNames
-from ..convert.compiled_autograd.fold import RunFacts, fold
+from ..convert.compiled_autograd.engine_graph import RunFacts, fold
 from ..convert.from_fx import Naming
 from ..convert.printed import (
     Printed,

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from .errors import PrintedGraphError
-from .graphs import convert_printed, parse_printed
 from .inputs import aot_names, describe_by_joint, describe_like, dynamo_names, is_size
+from .print_error import PrintedGraphError
+from .printed_graph import convert_printed, parse_printed
 from .reading import Printed, read_printed
 
 __all__ = [

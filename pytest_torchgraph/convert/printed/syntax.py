@@ -11,7 +11,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
-from .errors import PrintedGraphError
+from .print_error import PrintedGraphError
 
 REPR = "__torchgraph_repr__"
 """The function in whose call a repr that is not Python is quoted."""

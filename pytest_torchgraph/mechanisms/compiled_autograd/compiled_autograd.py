@@ -17,12 +17,12 @@ import torch.fx
 
 from ... import torch_private
 from ...convert.canonical_names import CanonicalNames
-from ...convert.compiled_autograd.fold import RunFacts, fold
+from ...convert.compiled_autograd.engine_graph import RunFacts, fold
 from ...convert.from_fx import Converted
 from ...ops.levels import Level
 from ...watching.observe.events import ONLY_TRACED
 from ..islands.capture import Made, recorded_islands
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
 from ..torch_compile.run import run_compiled, switched_off

@@ -16,7 +16,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...convert.from_fx import Converted, Naming, convert
 from ...graph.model import GraphKind
 from ..islands.capture import Made
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..step.named_tensors import NamedTensors
 from ..torch_compile.frame import Frame
 

@@ -16,10 +16,10 @@ from ...errors import CaptureError
 from ...graph.model import Arg, Graph, Ref
 from ...ops.levels import Level
 from ...ops.qualified import op_name
-from ...syncs.calls import SyncCall, may_sync_or_copy
 from ...syncs.detect import RecordedCalls
 from ...syncs.methods import on_method_call
 from ...syncs.model import STARTS
+from ...syncs.op_calls import SyncCall, may_sync_or_copy
 from ..protocol import Built, Captured
 from ..recording.collector import collector_paused
 from ..recording.mode import Value

@@ -20,8 +20,8 @@ from ..recording.mode import Value
 from ..recording.unfilled import Unfilled, refuse_unfilled
 from ..recording.unseen import precompiled_noted, refuse_unseen, threads_started
 from ..step.step import Step, output_leaves
+from .island_recorder import EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
-from .recorder import EagerRecord, IslandRecorder
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ..recording.collector import collector_paused
 from ..recording.mode import LEAF, OpRecord, Value
 from ..recording.replay import Draft, Replay
 from ..recording.section import Section
-from .recorder import CompiledRun, EagerRecord, IslandRecorder
+from .island_recorder import CompiledRun, EagerRecord, IslandRecorder
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ...convert.canonical_names import CanonicalNames
 from ...graph.model import Graph, GraphKind
 from ...ops.levels import Level
 from ..islands.capture import Made, recorded_islands
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step

@@ -15,7 +15,7 @@ from ...convert.graph_modules import runnable
 from ...graph.model import GraphKind
 from ...ops.levels import Level
 from ..islands.capture import Made, recorded_islands
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
 from .frame import Frame

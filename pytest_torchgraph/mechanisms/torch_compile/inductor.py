@@ -27,7 +27,7 @@ from ...watching.kernels import Kernel, Origin, kernels_of, placed_by_op
 from ...watching.output_code import UnreadableCodeError
 from ...watching.schedule import schedule_of
 from ..islands.capture import Made, recorded_islands
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step

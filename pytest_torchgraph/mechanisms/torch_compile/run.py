@@ -10,7 +10,7 @@ import torch
 
 from ... import torch_private
 from ..islands.capture import run_recorded
-from ..islands.recorder import IslandRecorder
+from ..islands.island_recorder import IslandRecorder
 from ..step.step import Step
 from .reports import Broke, Reports, told_by
 

@@ -24,8 +24,8 @@ from ..look.heat import HEAT_PAINTS
 from ..look.op_categories import Paint
 from .clustering import Clustering, Unit, break_cycles
 from .drawables import Drawable, Edge, Look
+from .estimated_ranks import NodeRanks
 from .groups import group_text
-from .ranks import Ranks
 from .scene import Element, Scene
 from .sides import OnlySide
 
@@ -204,7 +204,7 @@ class Canvas:
         that box, or where it leads to the nearest user.
         """
         flow = [bundle for bundle in bundles if bundle.kind != "removed"]
-        ranks = Ranks(
+        ranks = NodeRanks(
             (str(bundle.tail), str(bundle.head)) for bundle in flow if bundle.kind != "order"
         ).of
 

@@ -18,7 +18,7 @@ FOLDED_INPUTS = frozenset({"parameter", "buffer", "constant"})
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class DrawnValue:
     """One result of a drawn node: what an edge carries.
 
     Attributes:
@@ -53,7 +53,7 @@ class FoldedNode:
 
     node: Node
     position: int
-    operands: list[Value] = field(default_factory=list)
+    operands: list[DrawnValue] = field(default_factory=list)
     folded_inputs: list[Node] = field(default_factory=list)
     after: list[Node] = field(default_factory=list)
     projections: list[Node] = field(default_factory=list)
@@ -73,7 +73,7 @@ class FoldedGraph:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.nodes: dict[str, FoldedNode] = {}
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, DrawnValue] = {}
         self._inputs: dict[str, Node] = {}
         self._first_users: dict[str, FoldedNode] = {}
         for position, node in enumerate(graph.nodes):
@@ -87,7 +87,7 @@ class FoldedGraph:
         ]
         self.saved = [value for ref in graph.saved if (value := self.value(ref.name)) is not None]
 
-    def value(self, name: str) -> Value | None:
+    def value(self, name: str) -> DrawnValue | None:
         """The value of the node of this name; None where it is folded into its users."""
         return self._values.get(name)
 
@@ -111,7 +111,7 @@ class FoldedGraph:
         elif not self._add_projection(node):
             folded = self.nodes[node.name] = FoldedNode(node, position)
             self._connect(folded)
-            self._values[node.name] = Value(node, (), value_label(node))
+            self._values[node.name] = DrawnValue(node, (), value_label(node))
 
     def _add_projection(self, node: Node) -> bool:
         """Make `getitem` of a tuple a part of its producer's edges; False for any other node."""
@@ -119,13 +119,13 @@ class FoldedGraph:
         if operand is None or not is_projection(node, self.graph.by_name.get(node.refs[0])):
             return False
         path = (*operand.path, node.args[1])
-        self._values[node.name] = Value(operand.producer, path, value_label(node))
+        self._values[node.name] = DrawnValue(operand.producer, path, value_label(node))
         self.nodes[operand.producer.name].projections.append(node)
         return True
 
     def _connect(self, folded: FoldedNode) -> None:
         # A graph's output can read tens of thousands of values: no search in a list.
-        operands: dict[tuple[str, tuple[int, ...]], Value] = {}
+        operands: dict[tuple[str, tuple[int, ...]], DrawnValue] = {}
         for name in dict.fromkeys(folded.node.refs):
             value = self.value(name)
             if value is not None:

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..look.labels import MAX_TOOLTIP_LINE, dot_text, eager_label
-from .ranks import BoxEdge
+from .estimated_ranks import BoxEdge
 from .sequence import anchors, separators, stacked
 from .sides import Sides
 

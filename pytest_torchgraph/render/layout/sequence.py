@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from .ranks import BoxEdge, Ranks
+from .estimated_ranks import BoxEdge, NodeRanks
 
 NEIGHBOURS = 4
 """How many of the clusters before it one is compared with."""
@@ -43,7 +43,7 @@ def separators(
         levels: for each depth of nesting, the innermost first, the groups of sibling clusters; each
             cluster is given as the keys of its boxes.
     """
-    ranks = Ranks(edges)
+    ranks = NodeRanks(edges)
     separating: list[BoxEdge] = []
     for sibling_groups in levels:
         added = [
@@ -130,7 +130,7 @@ def stacked(groups: Sequence[Sequence[str]], edges: Iterable[BoxEdge]) -> Iterat
                 yield end, start
 
 
-def _separate(before: _RankSpan, behind: _RankSpan, ranks: Ranks) -> Iterator[BoxEdge]:
+def _separate(before: _RankSpan, behind: _RankSpan, ranks: NodeRanks) -> Iterator[BoxEdge]:
     """Edges from the last boxes of one cluster to the first of the next."""
     fed = [box for box in behind.boxes if box in ranks.before]
     inner = {head for box in fed for head, _ in ranks.after.get(box, ())}

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...graph.model import Graph, Node
 from ..look.change_marks import CHANGE_PAINTS
 from ..look.op_categories import CATEGORY_PAINTS, Paint, op_category
-from .nodes import Json, Side, namespace, nodes_json
+from .explorer_nodes import ExplorerSide, Json, namespace, nodes_json
 
 
 def collection(
     graphs: Sequence[Graph],
     label: str,
-    side: Side | None = None,
+    side: ExplorerSide | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Json:
     """The graphs of a file, with the bodies of their higher-order ops.
@@ -26,7 +26,7 @@ def collection(
         side: how they are written; None for each op in the colours of its category.
         about: what the side panel says of every graph.
     """
-    side = side or Side(_category_paint)
+    side = side or ExplorerSide(_category_paint)
     named = [pair for graph in graphs for pair in with_ids(graph, side.prefix)]
     return {"label": label, "subgraphs": [_graph(*pair, side, about or {}) for pair in named]}
 
@@ -43,7 +43,7 @@ def _category_paint(node: Node) -> Paint | None:
     return None if node.kind == "output" else CATEGORY_PAINTS[op_category(node)]
 
 
-def _graph(own: str, graph: Graph, side: Side, about: Mapping[str, str]) -> Json:
+def _graph(own: str, graph: Graph, side: ExplorerSide, about: Mapping[str, str]) -> Json:
     bodies = {sub.name: f"{own}/{sub.name}" for sub in graph.subgraphs}
     return {
         "id": own,
@@ -67,7 +67,7 @@ def _facts(graph: Graph) -> dict[str, str]:
     return facts
 
 
-def _changed_groups(graph: Graph, side: Side) -> list[Json]:
+def _changed_groups(graph: Graph, side: ExplorerSide) -> list[Json]:
     """The colours of the modules that a changed node is in, so that they show while closed."""
     kinds: dict[str, Counter[str]] = {}
     for node in graph.nodes:

@@ -14,7 +14,7 @@ from ...graph.model import Graph, Node
 from ..look.change_marks import CHANGE_PAINTS
 from ..look.op_categories import Paint
 from .collection import collection, enclosing
-from .nodes import GROUP, Json, Marked, Side, namespace
+from .explorer_nodes import GROUP, ExplorerSide, Json, Marked, namespace
 from .panes import NEW, OLD, Pane, first_panes
 
 
@@ -49,7 +49,7 @@ def compare(
     marked = _marked(diff)
     ids = _node_ids(matched)
     old, new = (
-        Side(
+        ExplorerSide(
             lambda node: _paint(marked.get(id(node))),
             prefix=prefix,
             ids=ids,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...graph.model import Graph
 from ..look.heat import HEAT_PAINTS, UNITS, Heat, HeatFigure
 from .collection import with_ids
-from .nodes import Json
+from .explorer_nodes import Json
 
 
 def node_data(graphs: Sequence[Graph], figure: HeatFigure) -> Json:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...graph.diff.corresponding import Pair
 from ...graph.diff.findings import GraphDiff
 from ...graph.model import Graph, Node
-from .nodes import GROUP, namespace
+from .explorer_nodes import GROUP, namespace
 
 OLD, NEW = "old/", "new/"
 """The beginnings of the ids of the graphs of two files."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import pytest_torchgraph
 from pytest_torchgraph import Aot, Capture, CaptureError, CompiledAutograd, capture, load
-from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+from pytest_torchgraph.mechanisms.islands.island_recorder import IslandRecorder
 
 
 def captured(name: str, **options: Any) -> Capture:

@@ -16,7 +16,7 @@ from subjects.models import SUBJECTS
 from torch import Tensor, nn
 
 from pytest_torchgraph import Capture, capture, torch_private
-from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+from pytest_torchgraph.mechanisms.islands.island_recorder import IslandRecorder
 from pytest_torchgraph.mechanisms.step.named_tensors import NamedTensors
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

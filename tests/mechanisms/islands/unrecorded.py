@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from pytest_torchgraph.mechanisms.islands.recorder import IslandRecorder
+from pytest_torchgraph.mechanisms.islands.island_recorder import IslandRecorder
 from pytest_torchgraph.mechanisms.recording.mode import Value
 
 

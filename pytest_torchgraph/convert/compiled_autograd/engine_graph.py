@@ -28,7 +28,7 @@ from ...graph.model import Node, Result, Symbol, TensorMeta
 from ..canonical_names import CanonicalNames
 from ..from_fx import Converted, HasGraph, Naming
 from ..node_meta import RESULT
-from .nodes import (
+from .folded_graph import (
     PROLOGUE,
     FoldedConverter,
     Note,

@@ -36,7 +36,7 @@ class Marked:
 
 
 @dataclass(frozen=True)
-class Side:
+class ExplorerSide:
     """How the graphs of one file are written.
 
     Attributes:
@@ -66,7 +66,7 @@ def namespace(node: Node) -> str:
     return "/".join(part.replace("/", r"\/") for part in path.split(".") if part)
 
 
-def nodes_json(graph: Graph, side: Side, bodies: Mapping[str, str]) -> list[Json]:
+def nodes_json(graph: Graph, side: ExplorerSide, bodies: Mapping[str, str]) -> list[Json]:
     """The nodes of a graph as JSON objects.
 
     Args:
@@ -80,7 +80,12 @@ def nodes_json(graph: Graph, side: Side, bodies: Mapping[str, str]) -> list[Json
 
 
 def _node(
-    node: Node, side: Side, ids: Mapping[str, str], bodies: Mapping[str, str], *, saved: bool
+    node: Node,
+    side: ExplorerSide,
+    ids: Mapping[str, str],
+    bodies: Mapping[str, str],
+    *,
+    saved: bool,
 ) -> Json:
     mark = side.marked.get(id(node), Marked())
     data: Json = {
@@ -113,7 +118,9 @@ def _label(node: Node, mark: Marked) -> str:
     return clean(f"{SIGNS[mark.kind]} {text}" if mark.kind else text)
 
 
-def _attributes(node: Node, mark: Marked, side: Side, *, name: bool, saved: bool) -> list[Json]:
+def _attributes(
+    node: Node, mark: Marked, side: ExplorerSide, *, name: bool, saved: bool
+) -> list[Json]:
     """The lines of the side panel; a line without a text is left out.
 
     Args:

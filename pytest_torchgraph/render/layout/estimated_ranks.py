@@ -9,7 +9,7 @@ BoxEdge = tuple[str, str]
 """An edge of the drawing: the keys of the boxes at its tail and at its head."""
 
 
-class Ranks:
+class NodeRanks:
     """The rank of each box that has an edge, 0 at the top.
 
     A box with users is as low as they allow, next to the first of them; one without users is as
