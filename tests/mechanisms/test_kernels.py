@@ -311,7 +311,8 @@ def test_nothing_to_check_is_an_error() -> None:
 @pytest.mark.slow("inductor compiles C++")
 def test_a_graph_without_code_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pytest_torchgraph.mechanisms.torch_compile.inductor._Recorder.at_code", lambda *_: None
+        "pytest_torchgraph.mechanisms.torch_compile.inductor._InductorRecorder.at_code",
+        lambda *_: None,
     )
     found = capture(fused, example(8), via="inductor")
     with pytest.raises(CaptureError, match="no code for 1 of 1 graphs"):

@@ -35,4 +35,5 @@ def test_the_kept_table_has_each_row_and_each_mechanism() -> None:
     }
     for (_, column), cell in table.items():
         if column in VIAS:
-            assert cell == "equal" or (column == "compiled_autograd" and "no capture: " in cell)
+            unknown = cell.startswith(("no capture: ", "not known: "))
+            assert cell == "equal" or (column == "compiled_autograd" and unknown)
