@@ -33,8 +33,8 @@ Small models that are split over ranks (`tests/ranks/parallel_models.py`), one r
 by `capture_ranks` via each mechanism. Of the forward and of the backward, which are written with a
 plus, there are as many collectives of each kind as torch's `CommDebugMode` counts in an eager run
 of that rank, and they move as many bytes over the group as a formula says
-(`tests/ranks/formulas.py`): then a cell says "equal". Where there is no capture, or it does not know, the reason is
-below the table, with the error.
+(`tests/ranks/formulas.py`): then a cell says "equal". Where there is no capture, or
+it does not know, the reason is below the table, with the error.
 
 `CommDebugMode` counts nothing of a pipeline: the number is the one of its schedule. The last row is
 DDP with its own reducer, in a process with a real group (gloo); under torch's fake process group
