@@ -252,7 +252,8 @@ class Observed:
 
         Raises:
             CaptureError: for a step without a backward; via "dynamo", "fx" and "export", whose
-                graphs have none; of a stored capture via "inductor"; and as `flops`.
+                graphs have none; of a stored capture via "inductor"; if the backward runs bodies of
+                higher-order ops, as that of `torch.cond`; and as `flops`.
         """
         from ..graph.cost.recomputed import recomputed
 

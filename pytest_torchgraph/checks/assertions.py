@@ -149,22 +149,24 @@ class Assertions(OpChecks):
         compilation.need_graphs(self)
         self.need_all_ops("what it costs")
         graphs = self.program
+        recomputed = () if recomputed_flops is None else self.recomputed
         budget.assert_budget(
             graphs,
             {
                 "flops": flops,
                 "saved_bytes": saved_bytes,
                 "peak_bytes": peak_bytes,
-                "recomputed_flops": recomputation.limit_in_flops(recomputed_flops, graphs),
+                "recomputed_flops": recomputation.limit_in_flops(recomputed_flops, self._split),
             },
             {
                 "flops": lambda: flops_of.total(graphs, times_run=True, unknown=unknown),
                 "saved_bytes": lambda: step.saved_bytes(graphs, self._received),
                 "peak_bytes": lambda: peak.peak_bytes(graphs, self._received),
-                "recomputed_flops": lambda: recomputation.flops_of(self.recomputed),
+                "recomputed_flops": lambda: recomputation.flops_of(recomputed),
             },
             device_of(graphs, self.device),
             self._received,
+            recomputed,
         )
 
     def assert_recomputed(
@@ -224,7 +226,7 @@ class Assertions(OpChecks):
 
         Raises:
             AssertionError: with each result that is not kept; and if the forward runs none of the
-                ops.
+                ops, or all their results are views of inputs or parameters.
             CaptureError, TypeError, ValueError: see `assert_not_recomputed`.
         """
         __tracebackhide__ = True

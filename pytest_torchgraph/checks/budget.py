@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..errors import CaptureError
 from ..graph.checks import bounds, format_bounds
 from ..graph.cost.by_module import by_module
 from ..graph.cost.by_node import flops_by_node
 from ..graph.cost.flops import why_none_counted
-from ..graph.cost.recomputed import Recomputed, recomputed
+from ..graph.cost.recomputed import Recomputed
 from ..graph.cost.saved import producer_of
 from ..graph.cost.step import Kept, Received, kept, saved_bytes
 from ..graph.diff.paths import abridged, is_index
-from ..graph.model import Graph, Source
+from ..graph.model import Graph, Node, Source
 from ..words import counted
 
 MOST = 5
 """How many modules, or ops, a failure lists."""
 
 _WHERE_MORE = "  print(capture.cost_table()) has every module, cost_table(depth=1) the large ones"
+
+_Entry = TypeVar("_Entry")
 
 Figure = Literal["flops", "saved_bytes", "peak_bytes", "recomputed_flops"]
 
@@ -32,6 +34,7 @@ def assert_budget(
     figures: Mapping[Figure, Callable[[], int]],
     device: str,
     received: Received,
+    recomputed: Sequence[Recomputed] = (),
 ) -> None:
     """See `Capture.assert_budget`.
 
@@ -41,6 +44,7 @@ def assert_budget(
         figures: what computes each figure.
         device: the device type of the capture.
         received: which inputs of compiled graphs other graphs made.
+        recomputed: what the backward computes again, for a limit on it.
     """
     __tracebackhide__ = True
     limits = {name: limit for name, limit in asked.items() if limit is not None}
@@ -68,7 +72,7 @@ def assert_budget(
         if found < low or (high is not None and found > high):
             wrong.append(f"  {name}: expected {format_bounds(low, high)}, found {found}")
             if name == "recomputed_flops":
-                largest = _most_recomputed(graphs, received)
+                largest = _most_recomputed(recomputed)
             elif name == "flops":
                 largest = _most_flops(graphs)
             else:
@@ -155,31 +159,32 @@ def _most_saved(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
     for each in kept(graphs, received):
         node = producer_of(each.graph, each.node) or each.node
         found.setdefault((node.op, node.source), []).append(each)
-    sizes = {key: sum(each.bytes for each in storages) for key, storages in found.items()}
-    largest = sorted(sizes.items(), key=lambda item: -item[1])
-    for (op, source), size in largest[:MOST]:
-        modules = dict.fromkeys(each.node.module for each in found[op, source])
-        where = abridged(filter(None, modules)) or "(no module)"
-        yield f"{size:>12} saved  {where}: {op}"
-        if source is not None:
-            yield f"{'':>20}{source}: {source.code}"
-    if rest := largest[MOST:]:
-        yield f"{sum(size for _, size in rest):>12} saved  by {counted(len(rest), 'more op')}"
+    return _by_line(found, lambda each: each.bytes, lambda each: each.node, "saved")
 
 
-def _most_recomputed(graphs: Sequence[Graph], received: Received) -> Iterator[str]:
-    """The ops of which most is computed again, with modules and lines."""
+def _most_recomputed(entries: Sequence[Recomputed]) -> Iterator[str]:
+    """The ops of which most is computed again, likewise."""
     found: dict[tuple[str, Source | None], list[Recomputed]] = {}
-    for each in recomputed(graphs, received):
+    for each in entries:
         if each.counts and each.cost.flops:
             found.setdefault((each.op, each.original.source), []).append(each)
-    sizes = {key: sum(each.cost.flops or 0 for each in same) for key, same in found.items()}
+    return _by_line(found, lambda each: each.cost.flops or 0, lambda each: each.original, "again")
+
+
+def _by_line(
+    found: Mapping[tuple[str, Source | None], Sequence[_Entry]],
+    size_of: Callable[[_Entry], int],
+    node_of: Callable[[_Entry], Node],
+    word: str,
+) -> Iterator[str]:
+    """The largest sums over an op of a line, with modules and the line; and one for all others."""
+    sizes = {key: sum(map(size_of, same)) for key, same in found.items()}
     largest = sorted(sizes.items(), key=lambda item: -item[1])
     for (op, source), size in largest[:MOST]:
-        modules = dict.fromkeys(each.original.module for each in found[op, source])
+        modules = dict.fromkeys(node_of(each).module for each in found[op, source])
         where = abridged(filter(None, modules)) or "(no module)"
-        yield f"{size:>12} again  {where}: {op}"
+        yield f"{size:>12} {word}  {where}: {op}"
         if source is not None:
             yield f"{'':>20}{source}: {source.code}"
     if rest := largest[MOST:]:
-        yield f"{sum(size for _, size in rest):>12} again  by {counted(len(rest), 'more op')}"
+        yield f"{sum(size for _, size in rest):>12} {word}  by {counted(len(rest), 'more op')}"

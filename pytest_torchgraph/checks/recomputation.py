@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import CaptureError
-from ..graph.census import calls
+from ..graph.census import OpCall
 from ..graph.checks import bounds, format_bounds, need_a_limit
 from ..graph.cost.flops import total
 from ..graph.cost.recomputed import Recomputed, need_backward
@@ -57,7 +57,7 @@ def assert_recomputed(
     there = _chosen(graphs, entries, module)
     wrong: list[str] = []
     for op, (low, high) in limits.items():
-        _need_possible(graphs, op)
+        _calls(graphs, op)  # refuses a pattern that could match nothing
         found = [each for each in there if matches(each.op, pattern_name(op))]
         count = _times(found)
         if count < low or (high is not None and count > high):
@@ -122,13 +122,9 @@ def assert_saved(
     _need_ops("assert_saved", ops, module)
     need_backward(graphs)
     _need_some(graphs, ops, module, "so none of it is saved")
-    storages = StepStorages(graphs, received)
     saved = {(id(each.graph), each.node.name) for each in kept(graphs, received)}
-    missing = []
-    for graph, node in _results(graphs, ops, module):
-        maker, owner = storages.bases(graph)[node.name]
-        if (id(maker), owner.name) not in saved:
-            missing.append(node)
+    results = _results(graphs, received, ops, module)
+    missing = [node for key, node in results.items() if key not in saved]
     if missing:
         named = ", ".join(map(pattern_name, ops)) or "every op"
         lines = [
@@ -153,11 +149,7 @@ def assert_not_saved(
         raise ValueError(f"max_bytes={max_bytes!r} is no number of bytes")
     need_backward(graphs)
     _need_some(graphs, ops, module, "so nothing of it could be saved")
-    storages = StepStorages(graphs, received)
-    results = set()
-    for graph, node in _results(graphs, ops, module):
-        maker, owner = storages.bases(graph)[node.name]
-        results.add((id(maker), owner.name))
+    results = _results(graphs, received, ops, module)
     found = [each for each in kept(graphs, received) if (id(each.graph), each.node.name) in results]
     size = sum(each.bytes for each in found)
     if size > max_bytes:
@@ -193,8 +185,10 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
     """A limit in which a percentage, as `"10%"`, is that share of the forward's FLOPs.
 
     Raises:
+        AssertionError: for a share of nothing.
         ValueError: for a text that is no percentage.
     """
+    __tracebackhide__ = True
     if isinstance(limit, tuple | list):
         return type(limit)(limit_in_flops(each, graphs) for each in limit)
     if isinstance(limit, Mapping):
@@ -207,7 +201,13 @@ def limit_in_flops(limit: Any, graphs: Sequence[Graph]) -> Any:
         share = -1.0
     if not 0 <= share < float("inf"):
         raise ValueError(f'{limit!r} is no share: write "10%", or a number of FLOPs')
-    return int(_of_forward(graphs) * share / 100)
+    forward = _of_forward(graphs)
+    if not forward:
+        raise AssertionError(
+            f"recomputed_flops={limit!r}: no FLOPs of the forward were counted, so there is no "
+            "share of them. Give a number, or use assert_not_recomputed"
+        )
+    return int(forward * share / 100)
 
 
 # -- choosing --------------------------------------------------------------------------------------
@@ -238,43 +238,66 @@ def _need_ops(name: str, ops: Sequence[Any], module: str | None) -> None:
         raise TypeError(f"{name}() checks nothing: name an op, or a module")
 
 
-def _need_possible(graphs: Sequence[Graph], op: Any) -> None:
-    """Refuse a pattern that could match nothing, with a `ValueError`."""
-    find_calls(_forwards(graphs), op)
+def _calls(graphs: Sequence[Graph], op: Any, module: str | None = None) -> list[OpCall]:
+    """The calls of the forward whose op matches a pattern.
+
+    Raises:
+        CaptureError: if one is in the body of a higher-order op, of which it is not known what is
+            kept, nor what is computed again.
+        ValueError: for a pattern that can match nothing, and a module without any op.
+    """
+    forwards = _forwards(graphs)
+    found = find_calls(forwards, op, selection(forwards, None, module))
+    for call in found:
+        if not any(call.graph is graph for graph in forwards):
+            raise CaptureError(
+                f"{call.op} runs in a body of a higher-order op ({call.graph.name}), and what the "
+                "backward keeps of it or computes again is not known. Capture via 'dispatch'"
+            )
+    return found
 
 
 def _need_some(graphs: Sequence[Graph], ops: Sequence[Any], module: str | None, so: str) -> None:
     """Fail if none of the ops runs in the forward: then nothing would be checked."""
     __tracebackhide__ = True
-    chosen = selection(_forwards(graphs), None, module)
-    runs = [find_calls(_forwards(graphs), op, chosen) for op in ops]  # refuses impossible patterns
-    if ops and not any(runs):
-        named = ", ".join(map(pattern_name, ops))
+    found = [_calls(graphs, op, module) for op in ops or ["*"]]  # each has to be possible
+    if not any(found):
+        named = ", ".join(map(pattern_name, ops)) or "op"
         raise AssertionError(f"the forward runs no {named}{_in(module)}, {so}")
 
 
 def _results(
-    graphs: Sequence[Graph], ops: Sequence[Any], module: str | None
-) -> Iterator[tuple[Graph, Node]]:
-    """The values that calls of the forward give; of several results those that anything uses."""
-    chosen = selection(_forwards(graphs), None, module)
-    patterns = [pattern_name(op) for op in ops] or ["*"]
+    graphs: Sequence[Graph], received: Received, ops: Sequence[Any], module: str | None
+) -> dict[tuple[int, str], Node]:
+    """The memory of what calls of the forward give: graph and op that made it, and one result.
+
+    Of an op with several results, those count that anything uses. A view of an input or of a
+    parameter has no memory of its own.
+
+    Raises:
+        AssertionError: if there is none: then nothing would be checked.
+    """
+    __tracebackhide__ = True
+    storages = StepStorages(graphs, received)
+    calls = [call for op in ops or ["*"] for call in _calls(graphs, op, module)]
+    wanted = {(id(call.graph), call.node.name) for call in calls}
+    found: dict[tuple[int, str], Node] = {}
     for graph in _forwards(graphs):
-        wanted = {
-            call.node.name
-            for call in calls([graph])
-            if call.graph is graph
-            and (not chosen or call in chosen)
-            and any(matches(call.op, pattern) for pattern in patterns)
-        }
-        several = {producer.name for node in graph.nodes if (producer := producer_of(graph, node))}
-        for node in graph.nodes:
-            producer = producer_of(graph, node) if node.is_call else None
-            if producer is not None:
-                if producer.name in wanted:
-                    yield graph, node
-            elif node.name in wanted and node.name not in several:
-                yield graph, node
+        producers = {node.name: producer_of(graph, node) for node in graph.nodes if node.is_call}
+        several = {producer.name for producer in producers.values() if producer is not None}
+        for name, producer in producers.items():
+            made_by = name if producer is None else producer.name
+            if (id(graph), made_by) in wanted and name not in several:
+                maker, owner = storages.bases(graph)[name]
+                if owner.is_call:
+                    found.setdefault((id(maker), owner.name), graph.by_name[name])
+    if not found:
+        named = ", ".join(map(pattern_name, ops)) or "the ops"
+        raise AssertionError(
+            f"no result of {named}{_in(module)} has memory of its own: all are views of inputs or "
+            "of parameters"
+        )
+    return found
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -359,3 +359,59 @@ def test_via_a_mechanism_without_a_backward_graph_the_others_are_named(
     capture = graph_capture(torch.sin, torch.ones(2, requires_grad=True), via="dynamo")
     with pytest.raises(CaptureError, match="capture via 'aot', 'inductor' or 'dispatch'"):
         _ = capture.recomputed
+
+
+def _branch(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda y: y.sigmoid().sin(), lambda y: y.sin(), (x,)).sin()
+
+
+def test_what_a_body_computes_again_is_not_known(graph_capture: GraphCapture) -> None:
+    # The backward of torch.cond runs the forward of a branch again, in its body.
+    capture = graph_capture(_branch, torch.ones(4, requires_grad=True), via="aot")
+    (backward,) = capture.backwards
+    assert backward.count("aten.sigmoid") == 1
+    said = "runs a body in the backward, and what is computed again in a body is not known"
+    for ask in (
+        lambda: capture.recomputed,
+        lambda: capture.assert_not_recomputed("aten.sigmoid"),
+        lambda: capture.assert_recomputed({"aten.sigmoid": 0}),
+        lambda: capture.assert_saved("aten.sigmoid"),
+        lambda: capture.assert_not_saved("aten.sigmoid"),
+        lambda: capture.assert_budget(recomputed_flops=0),
+    ):
+        with pytest.raises(CaptureError, match=said):
+            ask()
+
+
+def test_an_op_of_a_body_is_neither_known_to_be_kept_nor_not(graph_capture: GraphCapture) -> None:
+    def beside(x: Tensor) -> Tensor:
+        return _branch(x.detach()) + x.exp()
+
+    capture = graph_capture(beside, torch.ones(4, requires_grad=True), via="aot")
+    assert capture.recomputed == ()
+    for check in (capture.assert_not_recomputed, capture.assert_saved, capture.assert_not_saved):
+        with pytest.raises(CaptureError, match=r"aten\.sigmoid\.default runs in a body"):
+            check("aten.sigmoid")
+
+
+def test_views_of_parameters_have_nothing_to_keep() -> None:
+    capture = captured("every block", "dispatch")
+    for check in (capture.assert_saved, capture.assert_not_saved):
+        with pytest.raises(AssertionError, match=r"no result of aten\.t has memory of its own"):
+            check("aten.t")
+    captured("plain", "dispatch").assert_saved(module="blocks.0.qkv")
+
+
+def test_a_share_of_no_flops_is_no_limit(graph_capture: GraphCapture) -> None:
+    x = torch.ones(4, requires_grad=True)
+    capture = graph_capture(lambda x: again(torch.sin, x).exp(), x, via="dispatch")
+    with pytest.raises(AssertionError, match="no FLOPs of the forward were counted"):
+        capture.assert_budget(recomputed_flops="10%")
+    capture.assert_budget(recomputed_flops=0)
+
+
+def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> None:
+    file = tmp_path / "step.tgraph"
+    file.write_text(captured("every block", "inductor").to_text())
+    with pytest.raises(CaptureError, match="level 'post_grad'"):
+        _ = tg.load(file).recomputed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis.internal.conjecture import junkdrawer
 from projects import Run
 from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import reset_code
@@ -428,3 +430,21 @@ def test_other_code_after_a_reset_is_no_recompile() -> None:
 
     seen = watched(step)
     assert seen.recompiles == ()
+
+
+def test_the_garbage_collector_is_no_reason_for_an_eager_call() -> None:
+    # hypothesis has such a callback, in a file that Dynamo skips, and a collection begins anywhere.
+    made: dict[str, Any] = {"torch": torch}
+    source = "def on_collection(phase, info):\n    return phase or torch\n"
+    exec(compile(source, junkdrawer.__file__, "exec"), made)
+    passes = torch.compile(Passes(), backend="aot_eager")
+    passes(ones())
+    before = gc.get_threshold()
+    gc.callbacks.append(made["on_collection"])
+    gc.set_threshold(1, 1, 1)
+    try:
+        found = watched(lambda x: [passes(x) for _ in range(30)]).eager_calls
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(made["on_collection"])
+    assert found == ()

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import CaptureError
-from ...ops.levels import SAVING_LEVELS
+from ...ops.levels import Level
 from ...ops.views import shared_argument
+from ..census import runs
 from ..equality.canonical import ALIAS_OP, canonical_op
-from ..higher_order import PREFIX, SAVING_STATE, executed
+from ..higher_order import KINDS, PREFIX, SAVING_STATE, executed
 from ..model import (
     Arg,
     Atom,
@@ -40,6 +41,7 @@ _RESTORING_STATE = frozenset(
     {PREFIX + "run_with_rng_state", PREFIX + "graphsafe_run_with_rng_state"}
 )
 """Ops that run another op with the random state that `SAVING_STATE` has saved."""
+_LEVELS: frozenset[Level] = frozenset({"dispatch", "aot"})
 _ALIASES = frozenset({ALIAS_OP, "aten.alias.default"})
 
 _Key: TypeAlias = tuple[object, ...]
@@ -100,16 +102,16 @@ def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed,
             values = known[graph.name] = _Values(graph, numbers, known, received)
             for number, node in values.work:
                 originals[number].append((values, node))
-    runs: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
+    repeated: defaultdict[int, list[tuple[_Values, Node]]] = defaultdict(list)
     for graph in graphs:
         if graph.kind == "backward":
             values = known[graph.name] = _Values(graph, numbers, known, received)
             for number, node in values.work:
                 if number in originals:
-                    runs[number].append((values, node))
+                    repeated[number].append((values, node))
     return tuple(
         entry
-        for number, again in runs.items()
+        for number, again in repeated.items()
         for entry in _entries(originals[number], again)
         if entry is not None
     )
@@ -119,9 +121,11 @@ def need_backward(graphs: Sequence[Graph]) -> None:
     """Refuse graphs of which it cannot be said what is computed again.
 
     Raises:
-        CaptureError: for a step without a backward, and for a level that has no saved values.
+        CaptureError: for a step without a backward; for graphs of another level than "dispatch" and
+            "aot"; and for a backward that runs bodies of higher-order ops. `torch.cond`, for one,
+            computes its forward again in there.
     """
-    unknown = {graph.level for graph in graphs} - SAVING_LEVELS
+    unknown = {graph.level for graph in graphs} - _LEVELS
     if unknown:
         raise CaptureError(
             f"graphs at level {min(unknown)!r} do not say what a backward takes from its forward, "
@@ -132,6 +136,13 @@ def need_backward(graphs: Sequence[Graph]) -> None:
             "no backward ran, so nothing was computed again. Does an output require grad, is grad "
             "mode on, and is backward=False not set?"
         )
+    for graph in graphs:
+        for node in graph.nodes if graph.subgraphs and graph.kind == "backward" else ():
+            if runs(graph, node) and KINDS.get(executed(node).op) != "attention":
+                raise CaptureError(
+                    f"{node.op} (%{node.name} of {graph.name}) runs a body in the backward, and "
+                    "what is computed again in a body is not known. Capture via 'dispatch'"
+                )
 
 
 def _entries(
@@ -149,8 +160,7 @@ def _entry(original: Node, again: Sequence[tuple[_Values, Node]]) -> Recomputed:
     values, node = again[0]
     graph = values.graph
     flops = _flops(values.whole, node)
-    runs = len(again) * graph.runs
-    cost = Cost(None if flops is None else flops * runs, 0)
+    cost = Cost(None if flops is None else flops * len(again) * graph.runs, 0)
     return Recomputed(
         executed(node).op, node, original, graph.name, len(again), node.by, cost, _bytes(node)
     )

@@ -35,11 +35,13 @@ called and compiled, never with a warm call.
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
+from types import FrameType
 from typing import Any
 
 from ... import torch_private
@@ -144,6 +146,8 @@ class CompiledCallables:
             frame: the frame.
         """
         code = frame.f_code
+        if _is_in_collection(frame):
+            return
         self._explain_miss(self._local.current, code)
         key = code_key(code)
         if has_no_ops(reason):
@@ -376,3 +380,15 @@ class CompiledCallables:
 def _handled() -> int:
     """The id of the exception that is being handled, or that is on its way out of a `finally`."""
     return id(sys.exc_info()[1])
+
+
+def _is_in_collection(frame: FrameType | None) -> bool:
+    """Return True for a frame that a callback of the garbage collector runs in.
+
+    A collection can begin anywhere, also in a call of compiled code, which does not run eagerly
+    because of it. hypothesis has such a callback, in a file that Dynamo skips.
+    """
+    codes = {getattr(callback, "__code__", None) for callback in gc.callbacks} - {None}
+    while codes and frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return bool(codes) and frame is not None
