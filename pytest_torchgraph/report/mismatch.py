@@ -68,7 +68,7 @@ def add_comparisons(item: pytest.Item, report: pytest.TestReport) -> None:
         "failed": [data_of(each) for each in record.failed.values()] if report.failed else [],
     }
     not_saved = save_pending(item, report.failed, record)
-    item.stash[RECORD] = Record(record.used)
+    item.stash[RECORD] = Record(used=record.used)
     if report.failed:
         for failed in record.failed.values():
             lines = _section(item, report, failed, not_saved)

@@ -13,7 +13,6 @@ but pytest, so that tests without graphs pay nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from .pending import PendingUpdate
 
 
-@dataclass
 class Record:
     """The comparisons of a test's running phase, for its report.
 
@@ -40,13 +38,16 @@ class Record:
         shown: the page's data of the failed comparisons.
     """
 
-    used: bool = False
-    compared: list[str] = field(default_factory=list)
-    stored: list[tuple[str, str, str]] = field(default_factory=list)
-    failed: dict[str, Comparison] = field(default_factory=dict)
-    replaced: list[tuple[str, Comparison]] = field(default_factory=list)
-    pending: dict[str, tuple[str, PendingUpdate | None]] = field(default_factory=dict)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    # No dataclass: making one takes more time than all else that this module does in each run.
+
+    def __init__(self, *, used: bool = False) -> None:
+        self.used = used
+        self.compared: list[str] = []
+        self.stored: list[tuple[str, str, str]] = []
+        self.failed: dict[str, Comparison] = {}
+        self.replaced: list[tuple[str, Comparison]] = []
+        self.pending: dict[str, tuple[str, PendingUpdate | None]] = {}
+        self.shown: list[dict[str, Any]] = []
 
 
 RECORD: pytest.StashKey[Record] = pytest.StashKey()
@@ -65,8 +66,7 @@ TEMPORARY = "tgraph-tmp"
 def hide_from_cleanup(config: pytest.Config) -> None:
     """Keep syrupy from looking for our files, so that it never reports or deletes one."""
     option = config.option
-    known = (
-        getattr(option, "ignore_file_extensions", None) or []
-    )  # an old syrupy has no such option
+    # An old syrupy has no such option.
+    known = getattr(option, "ignore_file_extensions", None) or []
     ours = [suffix for suffix in (SUFFIX, TEMPORARY) if suffix not in known]
     option.ignore_file_extensions = [*known, *ours]
