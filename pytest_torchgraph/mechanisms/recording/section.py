@@ -127,10 +127,11 @@ class Section:
 
     def whole(self, graph: Graph) -> Graph | None:
         """`Graph.whole` of the graph of this section."""
-        every = self.in_order(self.find_live(True))
-        left_out = [i for i in every if i not in self.live and not self._is_input(i)]
-        if all(is_view(self.drafts[i].op) for i in left_out):
+        own = self.replay.of_section.get(self.section, ())
+        left_out = [self.drafts[i] for i in own if i not in self.live]
+        if all(each.kind == "placeholder" or is_view(each.op) for each in left_out):
             return None
+        every = self.in_order(self.find_live(True))
         namer = NodeNamer()
         namer.reserve((*graph.by_name, *self.reserved))
         inputs: list[Node] = []
