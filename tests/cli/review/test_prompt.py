@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -144,11 +146,16 @@ def test_review_runs_in_a_pseudo_terminal(few: Left, updated: dict[str, bytes], 
 
     process, terminal = pty.fork()
     if not process:
+        # A shell starts background jobs with SIGINT ignored, which a child inherits.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         command = [sys.executable, "-m", "pytest_torchgraph", "review", str(few.directory)]
         os.execve(sys.executable, command, {**os.environ, "TERM": "dumb"})
     seen = b""
     answers = [b"y\n", end]
     while True:
+        # A signal between the question and the `read` in `input` interrupts nothing.
+        while not answers and end == b"\x03" and not select.select([terminal], [], [], 1)[0]:
+            os.write(terminal, end)
         try:
             read = os.read(terminal, 4096)
         except OSError:  # on Linux the end of the process
