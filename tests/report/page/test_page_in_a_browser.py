@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from report.page.captured import Captured
-from report.page.pages import difference, network, one_test, view_box, written
+from report.page.pages import difference, network, one_test, settled, view_box, written
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.graph.graph_break import GraphBreak
@@ -76,10 +76,10 @@ def test_a_page_opens_with_the_causes_where_there_are_some(
     page.locator(".tests button:visible").nth(39).wait_for()
     assert page.locator(".tests button:visible").count() == 40
     page.locator(".tests button").nth(3).click()
-    assert page.locator("main h2").inner_text() == "failed test_a.py::test_step[3]"
+    assert settled(page).locator("main h2").inner_text() == "failed test_a.py::test_step[3]"
     assert page.locator("#all-causes").get_attribute("aria-current") is None
     page.locator("#all-causes").click()
-    assert page.locator("main h2").inner_text() == "1 cause in 40 tests"
+    assert settled(page).locator("main h2").inner_text() == "1 cause in 40 tests"
 
     page.goto(f"{path.as_uri()}#test={CAUSE['files'][5]}")
     page.reload()
@@ -222,7 +222,7 @@ def test_two_thousand_tests_are_listed_as_they_are_seen(opened: Any, tmp_path: P
 
     page.locator("nav .scroll").evaluate("each => { each.scrollTop = each.scrollHeight; }")
     page.locator("nav [data-test='1999']").click()
-    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1999"
+    assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_1999"
     assert rows.count() < 60
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
@@ -319,9 +319,9 @@ def test_hostile_names_are_names(opened: Any, tmp_path: Path) -> None:
     assert page.locator("img, iframe, object").count() == 0
     assert page.locator("script:not([data-part])").count() == 2
     page.locator("nav button").first.click()
-    assert page.locator("main h2").inner_text() == f"failed {HOSTILE[0]}"
+    assert settled(page).locator("main h2").inner_text() == f"failed {HOSTILE[0]}"
     page.locator("nav button").nth(7).click()
-    assert "\\u202egnirts" in page.locator("main h2").inner_text()  # shown, not obeyed
+    assert "\\u202egnirts" in settled(page).locator("main h2").inner_text()  # shown, not obeyed
 
 
 EVIL = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"

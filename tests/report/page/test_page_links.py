@@ -177,6 +177,7 @@ def test_a_link_to_what_is_not_there_is_said_to_be_one(open_at: Any, hash_: str,
     assert said in alert.inner_text()
     assert heading(page)  # and something is shown
     page.locator("nav li button").first.click()
+    settled(page)
     assert alert.count() == 0
 
 

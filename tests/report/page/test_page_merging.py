@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from projects import Run
+from report.page.pages import settled
 
 from pytest_torchgraph.cli.main import main
 from pytest_torchgraph.report.page.html import page as html_of
@@ -85,7 +86,7 @@ def test_one_edit_in_two_shards_is_one_cause(
     page = opened.open(out)
     assert page.locator("main h2").inner_text() == "1 cause in 5 tests"
     page.locator("nav li button").nth(3).click()
-    assert "test_other.py::test_block_again" in page.locator("main .command").inner_text()
+    assert "test_other.py::test_block_again" in settled(page).locator("main .command").inner_text()
 
 
 @pytest.mark.slow("a browser and a run of pytest")

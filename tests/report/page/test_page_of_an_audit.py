@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from projects import Run
+from report.page.pages import settled
 from report.page.pages import written as page_of
 
 from pytest_torchgraph.audit.facts import Cause, SettingLeft, TestFacts
@@ -58,9 +59,9 @@ def test_the_page_opens_with_what_the_suite_compiles(
     assert "net.py:7 in forward" in broken
     page.locator(".cause summary").click()
     page.locator(".cause .tests button", has_text="test_1").click()
-    assert page.locator("main h2").inner_text() == "passed test_a.py::test_1"
+    assert settled(page).locator("main h2").inner_text() == "passed test_a.py::test_1"
     page.locator("#all-compiled").click()
-    assert page.locator("main h2").inner_text() == "What this suite compiles"
+    assert settled(page).locator("main h2").inner_text() == "What this suite compiles"
     assert page.url.endswith("#audit")
 
 
@@ -113,7 +114,7 @@ def test_tests_are_filtered_and_sorted(
     page.get_by_role("button", name="compiles nothing").click()
     assert [text.split()[0] for text in rows.all_inner_texts()] == ["test_empty"]
     page.get_by_role("button", name="graph breaks").click()
-    assert "the first 200 of 1,000 tests" in page.locator("main").inner_text()
+    assert "the first 200 of 1,000 tests" in settled(page).locator("main").inner_text()
 
 
 def test_a_suite_that_compiles_nothing_and_a_run_that_was_not_watched_say_so(

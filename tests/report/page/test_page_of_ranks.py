@@ -13,6 +13,7 @@ import torch.distributed._functional_collectives as functional
 from projects import Run
 from ranks.parallel_models import stages, tensor_parallel
 from report.page.captured import Captured
+from report.page.pages import settled
 from report.page.test_page_in_a_browser import difference, network, one_test, written
 from report.page.test_page_of_a_run import data_of
 from torch import Tensor
@@ -181,7 +182,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
     page.locator("nav ol button").nth(2).click()
-    main = page.locator("main").inner_text()
+    main = settled(page).locator("main").inner_text()
     assert "2 ranks would wait for ever." in main
     assert "rank 0 waits in all_reduce over tp, 16 bytes for rank 1" in main
     assert "A deadlock: A ranks 0, 2-3 and B rank 1 do not communicate" in main
@@ -189,7 +190,7 @@ def test_the_orders_can_be_read(opened: Any, tmp_path: Path, width: int) -> None
     page.get_by_role("searchbox", name="search the tests").fill("down all_reduce")
     assert page.locator("nav ol li").count() == 1
     page.locator("nav ol button").click()
-    main = page.locator("main").inner_text()
+    main = settled(page).locator("main").inner_text()
     assert "4 ranks; captured: all of them, which have the same graphs." in main
     assert page.locator(".orders, table.mesh").count() == 0
     assert page.locator(".collectives tr.graph").all_inner_texts() == ["forward", "backward"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch  # noqa: F401  # its formulas count FLOPs
-from report.page.pages import difference, network, one_test, trained, written
+from report.page.pages import difference, network, one_test, settled, trained, written
 
 from pytest_torchgraph import Graph
 from pytest_torchgraph.render.look.heat import HEAT_PAINTS
@@ -104,7 +104,7 @@ def test_the_panes_stay_where_another_test_is_opened(
     page = opened.open(written(tmp_path, three_edits, other))
     both(page)
     page.locator("nav li button").nth(1).click()
-    assert page.locator(".view").count() == 2
+    assert settled(page).locator(".view").count() == 2
 
 
 @pytest.mark.slow("runs pytest in a new process")

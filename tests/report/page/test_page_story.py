@@ -35,7 +35,7 @@ def test_from_the_cause_to_paper(pytester: pytest.Pytester, run: Run, opened: An
     assert page.locator("main h2").inner_text() == "1 cause in 2 tests"
     assert "layers.2" in page.locator(".cause").inner_text()
     page.locator(".cause .tests button").first.click()
-    assert page.locator("main h2").inner_text() == "failed test_net.py::test_step[large]"
+    assert settled(page).locator("main h2").inner_text() == "failed test_net.py::test_step[large]"
     page.keyboard.press("f")
     assert page.locator("main h2").inner_text() == "failed test_net.py::test_step[small]"
     settled(page).keyboard.press("n")
