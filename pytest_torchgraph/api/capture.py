@@ -50,8 +50,8 @@ from ..watching.kernels import Kernel
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import WatchRecord, record_of
-from . import listeners
 from .contents import Contents, Eager
+from .listeners import notify
 from .result import Capture
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def capture(
     kind = None if place is None else place.type
     result = Capture(_contents(mechanism, ran, comparison), header, device=kind)
     _check_device(result)
-    listeners.notify(result)
+    notify(result)
     return result
 
 

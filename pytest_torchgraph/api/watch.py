@@ -13,8 +13,8 @@ from ..watching.graphs import PrintedGraphs
 from ..watching.observe.hub import HUB
 from ..watching.observe.recorder import EventRecorder
 from ..watching.record import record_of
-from . import listeners
 from .contents import Contents
+from .listeners import notify
 from .result import Capture
 
 
@@ -43,7 +43,7 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         HUB.close(self._recorder)
         self._last = None
-        listeners.notify(self.capture)
+        notify(self.capture)
 
     if not TYPE_CHECKING:  # else every name would be one that type checkers accept
 

@@ -12,7 +12,7 @@ from ..convert.source_lines import is_user_file, relative
 from ..device_types import FIXTURE
 from ..graph.checks import bounds, device_of, device_types, format_bounds, need_a_limit
 from ..graph.failures import Failure, failed
-from ..settings.within import allows, inside, patterns
+from ..settings.within import allows, is_within, patterns
 from ..watching.guards.text import IN_TORCH
 from ..watching.observe.why_eager import first_line
 from ..words import listed
@@ -162,7 +162,7 @@ def need_code_within(record: WatchRecord, within: Any) -> None:
     """
     __tracebackhide__ = True
     files = {file for each in record.compiled if not each.failure for file in each.files}
-    if any(inside(file, within) for file in (*files, *(each.path for each in record.breaks))):
+    if any(is_within(file, within) for file in (*files, *(each.path for each in record.breaks))):
         return
     shown = sorted(relative(file) for file in files if is_user_file(file))
     raise AssertionError(
@@ -176,11 +176,11 @@ def counted_breaks(
 ) -> list[GraphBreak]:
     """The graph breaks in `within` that `allow` does not match."""
     allowed = patterns(allow)
-    inside("", within)
+    is_within("", within)
     return [
         each
         for each in record.breaks
-        if inside(each.path, within) and not allows(allowed, f"{each.kind}: {each.reason}")
+        if is_within(each.path, within) and not allows(allowed, f"{each.kind}: {each.reason}")
     ]
 
 
@@ -202,7 +202,7 @@ def breaks_in_words(counted: list[GraphBreak], low: int, high: int | None, there
 
 def is_inside(each: Recompile, within: Any) -> bool:
     """Whether a recompilation is of code in `within`. That of a backward is of all code."""
-    return not each.path or inside(each.path, within)
+    return not each.path or is_within(each.path, within)
 
 
 def _shown(number: int, each: GraphBreak) -> str:

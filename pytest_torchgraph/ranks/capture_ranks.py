@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import devices, torch_private
-from ..api import listeners
 from ..api.capture import capture
+from ..api.listeners import notify
 from ..device_types import KNOWN
 from ..errors import CaptureError
 from ..graph.checks import device_types
@@ -87,7 +87,7 @@ def capture_ranks(
         finally:
             random.restore()
     made = Ranks(captures, dimensions)
-    listeners.notify(made)
+    notify(made)
     return made
 
 

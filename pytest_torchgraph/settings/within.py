@@ -11,7 +11,7 @@ from typing import Any
 from .paths import is_below
 
 
-def inside(file: str, within: Any) -> bool:
+def is_within(file: str, within: Any) -> bool:
     """Whether a file belongs to one of these places.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .compare import Comparison
     from .release_files import ReleaseFiles
 
-MOST = 3
+MOST_CHANGES = 3
 """How many findings, graphs or counts are named, so that it is one line; the others are counted."""
 
 _CONSTANT = re.compile(r' +%\S+ = (?:constant|get_attr\[""\])\(')
@@ -49,14 +49,14 @@ def describe(failed: Comparison, detail: Detail = "dataflow") -> str:
         said = [line for part in failed.parts for line in (part.problem, *part.details)]
         lines = [*dict.fromkeys((*failed.details, *said))]
         lines = [line for line in lines if line and not line.startswith(("+", "-"))]
-        first = listed((" ".join(line.split()) for line in lines), MOST, between="; ")
+        first = listed((" ".join(line.split()) for line in lines), MOST_CHANGES, between="; ")
         return f"{failed.problem}: {first}" if first else failed.problem
     from ..graph.diff.words import heading
 
     who = f"{_who(failed.parts)}: " if failed.parts else ""
     graphs = [finding.summary for finding in findings if finding.of_graph]
     edits = [finding for finding in findings if not finding.of_graph]
-    named = listed(graphs, MOST)
+    named = listed(graphs, MOST_CHANGES)
     return who + "; ".join([*([heading(edits)] if edits else []), *([named] if named else [])])
 
 
@@ -84,7 +84,7 @@ def renamed(stored: str, now: Program, detail: Detail) -> str:
     if not pairs:
         return ""
     shortest = dict.fromkeys(f"{old} -> {new}" for old, new in map(_apart, pairs))
-    return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST)}"
+    return f"{counted(len(pairs), 'name')}: {listed(shortest, MOST_CHANGES)}"
 
 
 def extended(stored: str, text: str) -> str:
@@ -141,7 +141,7 @@ def _contents(program: Program, detail: Detail) -> str:
         return _graphs(program)
     classes = program.classes(detail)
     parts = [f"{format_ranks(ranks)}: {_graphs(own)}" for ranks, own in classes]
-    return listed(parts, MOST, between="; ")
+    return listed(parts, MOST_CHANGES, between="; ")
 
 
 def _graphs(program: Program) -> str:
@@ -149,7 +149,7 @@ def _graphs(program: Program) -> str:
     ran = [(graph.eager, graph.op_counts.total() * graph.runs) for graph in program.graphs]
     compiled = sum(count for is_eager, count in ran if not is_eager)
     share = f"; {100 * compiled // max(1, sum(count for _, count in ran))}% of the ops compiled"
-    return listed(parts, MOST) + share * any(is_eager for is_eager, _ in ran)
+    return listed(parts, MOST_CHANGES) + share * any(is_eager for is_eager, _ in ran)
 
 
 def brief(error: Exception) -> str:

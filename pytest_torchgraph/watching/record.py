@@ -12,7 +12,7 @@ from typing import Any
 from ..convert.source_lines import relative
 from ..errors import TorchGraphError
 from ..graph.graph_break import GraphBreak
-from ..settings.within import inside
+from ..settings.within import is_within
 from .breaks import breaks_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
@@ -115,7 +115,7 @@ class WatchRecord:
                 fnmatchcase(name, function) or fnmatchcase(name.rpartition(".")[2], function)
                 for name in names
             )
-            return named and inside(file, within)
+            return named and is_within(file, within)
 
         def has(each: Compilation | CountedGraph) -> bool:
             names = [name for callee in self.callables for name in callee.names_of(each)]

@@ -37,7 +37,7 @@ def has_schema(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload)
 
 
-def written(node: torch.fx.Node) -> list[torch.fx.Node]:
+def node_writes(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The operands that a node writes, by its schema where it has one."""
     arguments: list[Any]
     if isinstance(node.target, torch._ops.OpOverload):
@@ -66,7 +66,7 @@ def is_view(node: torch.fx.Node) -> bool:
     return not has_schema(node) and _word(node) in _VIEWS
 
 
-def draws(node: torch.fx.Node) -> bool:
+def node_draws(node: torch.fx.Node) -> bool:
     """Whether the call draws random numbers, by the name; false with a schema."""
     if has_schema(node) or node.op not in ("call_function", "call_method"):
         return False

@@ -47,7 +47,7 @@ class EffectTracker:
             if operand in self._storage_of
         ]
         after = tuple(Ref(writer) for writer in self._storages.after(operands))
-        writes = [value for value in by_name.written(node) if value in self._storage_of]
+        writes = [value for value in by_name.node_writes(node) if value in self._storage_of]
         source = self._aliased(node, args, writes)
         self._storage_of[node] = self._storage_of[source] if source is not None else name
         self._storages.define(name, [self._storage_of[node]])
@@ -59,7 +59,7 @@ class EffectTracker:
         effects += [Effect(kind) for kind in schema.kinds(node.target, args, kwargs)]
         if node.meta.get(COMMUNICATES):
             effects.append(Effect("communicates"))
-        if by_name.draws(node):
+        if by_name.node_draws(node):
             effects.append(Effect("random"))
         return tuple(dict.fromkeys(effects)), after
 

@@ -18,6 +18,7 @@ from ...graph.model import Graph
 from ...words import amount, counted
 from .graphs import bodies_data, compared_data
 from .nodes import changed_nodes_data, costs_before, nodes_data
+from .parts import Data
 
 if TYPE_CHECKING:
     from ...api.result import Capture
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from ...render.layout.scene import Element
     from ...render.layout.sides import Sides
     from .parts import Parts
-
-
-Data = dict[str, Any]
-"""Plain data: numbers, texts, lists and dictionaries with texts as keys."""
 
 
 def capture_data(capture: Capture, parts: Parts | None = None) -> Data:

@@ -14,8 +14,8 @@ from ...graph.text.format import format_mesh
 from ...snapshot import RECORD, REPORTED
 from ...snapshot.changes import brief
 from ...words import format_ranks
-from .collect import Data, capture_data
-from .parts import Parts
+from .collect import capture_data
+from .parts import Data, Parts
 from .session import ATTRIBUTE
 
 if TYPE_CHECKING:

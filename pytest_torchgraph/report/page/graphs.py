@@ -14,8 +14,7 @@ from ...graph.diff.origins import Matched
 from ...graph.model import Graph, Node
 from ...graph.text.format import format_op, format_result
 from .nodes import costs_of, ends, format_operands
-
-Data = dict[str, Any]
+from .parts import Data
 
 TEXTS = ("op", "module", "result", "line", "code", "operands", "effects")
 """The columns whose cells are places in `texts`."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import CaptureError
 from ...graph.cost.by_node import flops_by_node, saved_by_node
 from ...graph.diff.findings import SIGNS, GraphDiff
 from ...graph.model import Graph, Node, Source, TensorMeta
 from ...graph.text.format import format_arg, format_op, format_result
+from .parts import Data
 
 if TYPE_CHECKING:
     from ...render.drawing import Drawing
     from ...render.layout.sides import Sides
 
-Data = dict[str, Any]
 
 BoxIds = Mapping[tuple[str, str, bool], list[str]]
 """The `id`s of the boxes that show a node, by graph, name and whether it is of the old graph."""
