@@ -126,7 +126,7 @@ def _python_problem(op: Any, pattern: str, level: Level, traced: bool) -> str:
     """`_problem` for a pattern of Python functions and classes, or of nothing."""
     from . import python_names
 
-    named = python_names.named(pattern)
+    named = python_names.named_values(pattern)
     if not named and not isinstance(op, str):  # defined in a function, where no name leads to it
         named = [(pattern, op)]
     if level not in _TORCH_FUNCTIONS and is_glob(pattern) and not python_names.is_symbolic(pattern):

@@ -42,7 +42,7 @@ _READING = frozenset({"Tensor.__array__", "Tensor.__dlpack__", "Tensor.numpy", "
 _WILDCARD = re.compile(r"[*?]")
 
 
-def named(pattern: str) -> list[tuple[str, Any]]:
+def named_values(pattern: str) -> list[tuple[str, Any]]:
     """The callables that a pattern names, by their qualified names; empty if it names none."""
     if is_glob(pattern):
         return [(name, value) for name, value in _candidates(pattern) if matches(name, pattern)]
