@@ -13,7 +13,7 @@ How data flow, from the top down:
 
 `whole.to_dot` and `difference.diff_to_dot` decide what is drawn; `program.drawing` draws all graphs
 of a step, what ran eagerly among the compiled ones, `program.drawing_of_breaks` a capture cut by
-graph breaks, `surplus.drawing` ops that should not be there. `to_file.render` draws and raises
+graph breaks, `surplus.surplus_drawing` ops that should not be there. `to_file.render` draws and raises
 where it cannot; `output.rendering.draw` does the same for a test that has failed already, and so
 neither raises nor hangs. Nothing is imported before it is used: most test runs draw nothing.
 `model_explorer` writes graphs for a viewer that draws them itself.

@@ -14,7 +14,7 @@ from .layout.scene import Scene, graph_cluster
 from .look.change_marks import SIGNS, ChangeMark
 
 
-def drawing(
+def surplus_drawing(
     graphs: Sequence[Graph], nodes: Collection[Node], title: str = "", prefix: str = ""
 ) -> Drawing:
     """Draw the graphs that some nodes are in, with these marked and the rest folded.

@@ -111,5 +111,5 @@ def _drawing(failure: Failure) -> tuple[str, tuple[Graph, ...], Drawing]:
     assert isinstance(failure, UnexpectedOps)
     from ..render import surplus
 
-    drawing = surplus.drawing(failure.graphs, failure.nodes, failure.title)
+    drawing = surplus.surplus_drawing(failure.graphs, failure.nodes, failure.title)
     return failure.title, tuple(failure.graphs), drawing

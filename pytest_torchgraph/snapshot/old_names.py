@@ -47,7 +47,7 @@ def under_old_name(
     from .compare import is_stored
 
     home = files.order[0][1].parent
-    for number, (file, moves) in enumerate(_candidates(item, files, home)):
+    for number, (file, moves) in enumerate(_moved_candidates(item, files, home)):
         if number == MOST:
             break
         text = read_text(file)
@@ -64,7 +64,7 @@ def under_old_name(
     return ()
 
 
-def _candidates(
+def _moved_candidates(
     item: pytest.Item, files: ReleaseFiles, home: Path
 ) -> Iterator[tuple[Path, list[tuple[Path, Path]]]]:
     """Files that no test has any more, each with what is to be moved, and where to."""

@@ -348,7 +348,7 @@ def test_an_svg_follows_the_viewers_choice_of_a_dark_background(tmp_path):
 def test_every_class_that_the_dark_rules_name_is_one_of_ours(tmp_path):
     pictures = [
         whole.drawing(MLP),
-        surplus.drawing([MLP], MLP.find("aten.relu")),
+        surplus.surplus_drawing([MLP], MLP.find("aten.relu")),
         difference.drawing(diff_graphs((MLP,), (layers(2),))),
     ]
     used = {c for p in pictures for names in classes(drawn(p, tmp_path)).values() for c in names}

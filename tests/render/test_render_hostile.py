@@ -86,7 +86,7 @@ PICTURES = {
     "difference": lambda text: difference.drawing(
         diff_graphs((graph(text, 30),), (edited(graph(text, 30)),))
     ),
-    "surplus": lambda text: surplus.drawing([graph(text)], graph(text).nodes[2:3], text),
+    "surplus": lambda text: surplus.surplus_drawing([graph(text)], graph(text).nodes[2:3], text),
     "breaks": of_breaks,
 }
 
