@@ -248,9 +248,9 @@ class Graph(OpChecks):
             the graph. They are neither compared nor stored, and none are known of a loaded file.
         own_modules: the modules whose class is not torch's own, by path, where the capture knows
             them. They are neither compared nor stored.
-        whole: of a backward via "dispatch", the same graph with the ops too whose results nothing
-            uses, such as those that end a region which a checkpoint computes again; None without
-            any. Neither compared nor stored.
+        whole: of a forward and a backward via "dispatch", the same graph with the ops too whose
+            results nothing uses, such as those that end a region which a checkpoint computes again;
+            None without any. Neither compared nor stored.
     """
 
     nodes: tuple[Node, ...]

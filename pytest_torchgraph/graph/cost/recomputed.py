@@ -5,7 +5,9 @@ POPL 1988): two calls have one number if they run the same op on values of the s
 value that a backward takes from its forward has the number that it has there. So names, tags and
 the way of checkpointing do not matter, and a stored graph gives the same answer as a live one.
 
-A storage that is written gets a new version, which is part of the number of all that reads it.
+A storage that is written gets a new version, which is part of the number of all that reads it. The
+storage of a buffer does not: batch norm, computed again, reads running statistics that the forward
+has already written, and is the same work.
 """
 
 from __future__ import annotations
@@ -237,8 +239,11 @@ class _Values:
         """The value that has the storage of each value."""
         self._version: dict[str, int] = {}
         """The number of the last write into each storage."""
+        self._defined: dict[str, int | None] = {}
+        """That number when each value was made."""
         self._constant: set[str] = set()
         """The values that depend on constants alone."""
+        self._buffers: set[str] = set()
         self._drawn: Counter[_Key] = Counter()
         self.whole = graph.whole or graph
         for node in self.whole.nodes:
@@ -250,12 +255,18 @@ class _Values:
     def of(self, name: str) -> int | None:
         """The number of a value as it is now, None for a value that the graph does not have."""
         number = self._number.get(name)
-        version = None if number is None else self._version.get(self._base[name])
-        return number if version is None else self._numbers.of("written", number, version)
+        if number is None:
+            return None
+        # A view that was made after a write is told by what it views: another run of it may take
+        # the written value from a forward, and has not seen the write.
+        version = self._version.get(self._base[name])
+        same = version == self._defined[name]
+        return number if same else self._numbers.of("written", number, version)
 
     def _define(self, node: Node, number: int, base: str = "", *, constant: bool = False) -> None:
         self._number[node.name] = number
         self._base[node.name] = self._base[base] if base else node.name
+        self._defined[node.name] = self._version.get(self._base[node.name])
         if constant:
             self._constant.add(node.name)
 
@@ -266,6 +277,8 @@ class _Values:
             where = "" if shared else self.graph.name
             number = self._numbers.of("input", where, node.name or node.target)
         self._define(node, number, constant=node.op in ("constant", "get_attr"))
+        if node.op == "buffer":
+            self._buffers.add(node.name)
 
     def _taken(self, node: Node) -> int | None:
         """The number of a value that another graph of the step made."""
@@ -295,10 +308,12 @@ class _Values:
         writes = [each.target.name for each in node.effects if each.target is not None]
         draws = any(effect.kind == "random" for effect in node.effects)
         constant = not draws and all(name in self._constant for name in refs)
-        self._define(node, number, base, constant=constant)
         for target in writes:
-            if target in self._base:
-                self._version[self._base[target]] = number
+            written = self._base.get(target)
+            if written is not None and written not in self._buffers:
+                self._version[written] = number
+        of_buffer = writes and base and self._base[base] in self._buffers
+        self._define(node, self._number[base] if of_buffer else number, base, constant=constant)
         is_view = bool(base) and not writes
         if not is_view and not constant:
             self.work.append((number, node))

@@ -52,6 +52,9 @@ class DispatchReplay(Replay):
         section.known = {i: forward.names[i] for i in saved}
         section.reserved = forward.names.values()
         backward = section.graph("backward")
+        # A checkpoint drops what its forward computes. A value that only the backward needs is then
+        # dead in the forward: only the forward with its dead ops shows that it is computed twice.
+        graph = replace(graph, whole=forward.whole(graph))
         known = {i: name for i, name in forward.names.items() if i not in section.known}
         section.known.update(known)
         return [graph, replace(backward, whole=section.whole(backward))]

@@ -1,0 +1,111 @@
+"""What the backward of real models computes again, against a count that knows no graph."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from subjects.models import SUBJECTS, Subject
+from subjects.recomputed_ops import OpsRunAgain, blocks_of, checkpoint_blocks
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import pytest_torchgraph as tg
+from pytest_torchgraph import Capture
+
+HOW = ("none", "every block", "selective")
+TRAINED = [name for name, make in SUBJECTS.items() if make().grad]
+FORMULAS = {"clip": {"aten.div.Tensor": 2}}
+"""Autograd's derivative of `x / y` computes `x / y` again."""
+
+
+@pytest.fixture(autouse=True)
+def torchs_own_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def loss_of(output: Any) -> Tensor:
+    floats = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    return torch.stack([x.float().sum() for x in floats]).sum()
+
+
+def counted(capture: Capture, *, formula: bool = False) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for entry in capture.recomputed:
+        if (entry.by == "formula") is formula:
+            counts[entry.op] += entry.times
+    return counts
+
+
+def captured(subject: Subject, via: Any = "dispatch") -> Capture:
+    return tg.capture(
+        subject.model, *subject.args, **subject.kwargs, via=via, backward=True, loss_fn=loss_of
+    )
+
+
+@pytest.mark.slow("each subject", unless=["residual_cnn-*", "bert-selective"])
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_eager_backward_of_a_subject_runs_these_ops_again(name: str, how: str) -> None:
+    twin, subject = SUBJECTS[name](), SUBJECTS[name]()
+    blocks = blocks_of(twin.model)
+    ops = OpsRunAgain()
+    ops.watch(blocks)
+    checkpoint_blocks(blocks, how)
+    with torch.random.fork_rng(), ops:
+        torch.manual_seed(0)
+        loss = loss_of(twin.model(*twin.args, **twin.kwargs))
+        ops.in_backward = True
+        loss.backward()
+
+    checkpoint_blocks(blocks_of(subject.model), how)
+    capture = captured(subject)
+    assert counted(capture) == ops.counts
+    assert counted(capture, formula=True) == Counter(FORMULAS.get(name, {}))
+
+
+CHECKPOINTED = ("bert", "gpt2", "llama", "t5", "vit")
+
+
+def _watched(ops: OpsRunAgain, run: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
+    return run(ops.watched(block), *args, **kwargs)
+
+
+@pytest.mark.slow("each model", unless=["bert-reentrant"])
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not_reentrant"])
+@pytest.mark.parametrize("name", CHECKPOINTED)
+def test_gradient_checkpointing_of_transformers_runs_these_ops_again(
+    name: str, reentrant: bool
+) -> None:
+    def checkpointed() -> Subject:
+        subject = SUBJECTS[name]()
+        subject.model.train()
+        options = {"use_reentrant": reentrant}
+        subject.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        if hasattr(subject.model, "enable_input_require_grads"):
+            subject.model.enable_input_require_grads()
+        return subject
+
+    twin, subject = checkpointed(), checkpointed()
+    ops = OpsRunAgain()
+    for layer in twin.model.modules():
+        run = getattr(layer, "_gradient_checkpointing_func", None)
+        if run is not None:
+            layer._gradient_checkpointing_func = functools.partial(_watched, ops, run)
+    with torch.random.fork_rng(), ops:
+        torch.manual_seed(0)
+        loss = loss_of(twin.model(*twin.args, **twin.kwargs))
+        ops.in_backward = True
+        loss.backward()
+    capture = captured(subject)
+    assert ops.counts
+    assert counted(capture) == ops.counts
+    with pytest.raises(AssertionError, match=r"aten\.(add)?mm"):
+        capture.assert_not_recomputed("aten.mm", "aten.addmm")
