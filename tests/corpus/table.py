@@ -32,7 +32,7 @@ Columns:
 
 Results:
 
-- `=`: the independent count is the same.
+- `=`: the independent count, the outputs, the gradients and the stored text are the same.
 - `DIFFERS`: the independent count differs.
 - `WRONG`: outputs, gradients or a stored text differ.
 - `refused`: the package refuses the capture, for the reason with this number below the table.
