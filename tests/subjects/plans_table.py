@@ -78,8 +78,8 @@ def make(names: list[str]) -> tuple[str, list[str]]:
         lines.append([name, *(reasons.cell(*each) for each in cells)])
     table = kept_tables.table(["type", *(f"tp={size}" for size in plans.SIZES)], lines)
     counts = (
-        f"{len(lines)} types have a plan: {run} run on one rank, {split} of them also when they are "
-        f"split over 2 and over 4 ranks, and {captured} of those are captured."
+        f"{len(lines)} types have a plan: {run} run on one rank, {split} of them also when they "
+        f"are split over 2 and over 4 ranks, and {captured} of those are captured."
     )
     text = [HEAD, counts, "", *table, "", "## Reasons", "", *reasons.lines()]
     return "\n".join(text) + "\n", wrong
