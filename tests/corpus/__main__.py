@@ -2,7 +2,7 @@
 
 Each measurement runs in a process of its own, forked from one that has imported the libraries, and
 each starts from the same state. Results are kept as they come, in `.corpus/results.jsonl`; what is
-there already is not measured again. `--table` makes `docs/corpus.md` of them.
+there already is not measured again. `--table` makes `docs/measured/corpus.md` of them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--failed", action="store_true", help="only what is not as it should be")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
     parser.add_argument("--results", type=Path, default=ROOT / ".corpus" / "results.jsonl")
-    parser.add_argument("--table", action="store_true", help="only write docs/corpus.md")
+    parser.add_argument("--table", action="store_true", help="only write docs/measured/corpus.md")
     parser.add_argument("--list", action="store_true", help="only list the models")
     return parser.parse_args()
 
@@ -107,7 +107,7 @@ def main() -> None:
     if options.table:
         keys = [(name, via) for name in case.CORPUS for via in measure.VIAS]
         results = {key: known[key] for key in keys if key in known}
-        (ROOT / "docs" / "corpus.md").write_text(table.text(results))
+        (ROOT / "docs" / "measured" / "corpus.md").write_text(table.text(results))
         return
     part, parts = map(int, options.part.split("/"))
     names = [

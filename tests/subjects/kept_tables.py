@@ -1,4 +1,4 @@
-"""Tables in `docs/` that a script makes, and compares with what it finds now.
+"""Generated tables in `docs/measured/`, and the comparison with a new run of their script.
 
 A cell `refused (1)` or `1,024 (2)` has its reason in a numbered list below the tables.
 """
@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+MEASURED = Path(__file__).parents[2] / "docs" / "measured"
 
 
 class Reasons:
@@ -80,7 +80,7 @@ def main(
 
     Args:
         arguments: `--check` compares; what else there is are names of rows, all without any.
-        document: the name of the file in `docs/`.
+        document: the name of the file in `docs/measured/`.
         make: gives, for the names, the text and what is wrong.
     """
     warnings.simplefilter("ignore")
@@ -90,8 +90,8 @@ def main(
     if "--check" not in arguments:
         print(text, end="")
         return bool(wrong)
-    kept = (DOCS / document).read_text()
+    kept = (MEASURED / document).read_text()
     some = entries(text).items() <= entries(kept).items()  # in a part reasons have other numbers
     same = some if names else text == kept
-    print("as kept" if same else f"not as in docs/{document}:\n{text}")
+    print("as kept" if same else f"not as in docs/measured/{document}:\n{text}")
     return bool(wrong) or not same
