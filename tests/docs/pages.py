@@ -4,7 +4,8 @@ A page is read from top to bottom:
 
 - a block that begins with the name of a file in a comment is that file, which a later one replaces;
 - another Python block goes at the end of the page's own test file;
-- a console block has commands, each behind `$ `, and what they print;
+- a console block has commands, each after `$ `, and what they print;
+- a diff block that begins with `--- NAME` and `+++ NAME` edits that file;
 - a comment that begins with `<!-- file: NAME` is a file that the reader is not shown.
 """
 
@@ -22,6 +23,7 @@ from markdown_it import MarkdownIt
 DOCS = Path(__file__).parents[2] / "docs"
 
 _HIDDEN = re.compile(r"<!-- file: (?P<name>\S+)\n(?P<text>.*?)-->", re.S)
+_EDIT = re.compile(r"--- (?P<name>\S+)\n\+\+\+ (?P=name)\n(?=@@ )")
 _NAMED = re.compile(r"# (?P<name>[\w./]+\.(?:py|ini|toml|yml))\n")
 
 
@@ -49,9 +51,11 @@ def steps(text: str) -> Iterator[File | Command]:
     Raises:
         ValueError: for a block of which nobody knows what it is.
     """
+    written: dict[str, str] = {}
     for token in MarkdownIt().parse(text):
         line = token.map[0] + 1 if token.map else 0
         if token.type == "html_block" and (hidden := _HIDDEN.match(token.content)):
+            written[hidden["name"]] = hidden["text"]
             yield File(hidden["name"], hidden["text"], line)
         if token.type != "fence":
             continue
@@ -59,7 +63,12 @@ def steps(text: str) -> Iterator[File | Command]:
         if language == "console":
             yield from _commands(token.content, line)
         elif named := _NAMED.match(token.content):
+            written[named["name"]] = token.content
             yield File(named["name"], token.content, line)
+        elif edit := _EDIT.match(token.content):
+            name = edit["name"]
+            written[name] = _edited(written.get(name, ""), token.content[edit.end() :], line)
+            yield File(name, written[name], line)
         elif language == "python":
             yield File(None, token.content, line)
         elif language not in ("text", "diff", "bash", "yaml") and not language.startswith("{"):
@@ -74,6 +83,16 @@ def _commands(content: str, line: int) -> Iterator[Command]:
     for start, end in pairwise([*starts, len(lines)]):
         printed = tuple(text for text in lines[start + 1 : end] if text.strip())
         yield Command(tuple(shlex.split(lines[start][2:])), printed, line + 1 + start)
+
+
+def _edited(text: str, hunks: str, line: int) -> str:
+    for hunk in re.split(r"^@@ .*\n", hunks, flags=re.M)[1:]:
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(diffed[1:] for diffed in lines if diffed[0] in " -")
+        if text.count(old) != 1:
+            raise ValueError(f"line {line}: a diff whose old lines are not in the file once")
+        text = text.replace(old, "".join(diffed[1:] for diffed in lines if diffed[0] in " +"))
+    return text
 
 
 def missing(printed: tuple[str, ...], output: list[str]) -> str | None:

@@ -81,6 +81,15 @@ def test_a_page_that_says_what_is_not_printed_is_found() -> None:
     assert missing(("ab",), ["abc"]) == "ab"
 
 
+def test_a_diff_block_edits_the_file_above_it() -> None:
+    page = "```python\n# a.py\nx = 1\ny = 2\n```\n\n```diff\n{}@@ -2,2 +2,2 @@\n{}```\n"
+    head = "--- a.py\n+++ a.py\n"
+    _, edited = steps(page.format(head, "-x = 1\n+x = 3\n y = 2\n"))
+    assert edited == File("a.py", "# a.py\nx = 3\ny = 2\n", line=7)
+    with pytest.raises(ValueError, match="line 7: a diff whose old lines are not in the file once"):
+        list(steps(page.format(head, "-x = 0\n+x = 3\n")))
+
+
 def test_a_block_that_nobody_knows_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 1: a block of pyhton"):
         list(steps("```pyhton\nx\n```\n"))
