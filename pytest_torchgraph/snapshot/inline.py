@@ -7,11 +7,11 @@ plain data; `inline_update` writes it, in the process that reports.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ def assert_graph_text(capture_or_graph: object, text: str, detail: Detail = "dat
         raise TypeError(
             "assert_graph_text compares one capture: pass ranks[0], or one of its graphs"
         )
-    now = program_of(capture_or_graph)
+    now = _with_via(program_of(capture_or_graph))
     updates = UPDATES[-1] if UPDATES else None
     try:
         different = _compare(text, now, detail)
@@ -83,7 +83,7 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
     from ..graph.text.ranks import parse_text
     from .compare import compare
 
-    lines = [line for line in inspect.cleandoc(text).split("\n") if line.strip()]
+    lines = [*nested(text)]
     if lines and re.fullmatch(r"torchgraph \d+", lines[0].strip()):
         del lines[0]
         if lines and _ORIGIN.match(lines[0]):
@@ -100,6 +100,25 @@ def _compare(text: str, now: Program, detail: Detail) -> Comparison | None:
         problem = f"{error.problem}: write the text anew with {UPDATE}"
         raise GraphFormatError(problem, line, column) from None
     return compare(stored, now, detail)
+
+
+def nested(text: str) -> Iterator[str]:
+    """Yield the lines of a text that are not blank, indented by what they are in."""
+    depth = 0
+    for line in map(str.strip, text.split("\n")):
+        depth -= line.startswith(("}", "]"))
+        if line:
+            yield "  " * max(depth, 0) + line
+        depth += line.endswith((" {", "return ["))
+
+
+def _with_via(now: Program) -> Program:
+    """Return a program whose header names a mechanism: a graph has the text of its capture."""
+    from ..graph.text.format import VIA_LEVELS
+
+    level = now.graphs[0].level
+    via = now.header.via or next(via for via, own in VIA_LEVELS.items() if own == level)
+    return replace(now, header=replace(now.header, via=via))
 
 
 def _head(now: Program, detail: Detail) -> str:

@@ -141,10 +141,10 @@ def edit_of(source: Source, call: ast.Call, literal: ast.Constant, lines: Iterab
     # After a backslash the next line is the same one: `"""\` begins no line.
     if len(quotes) == 3 and literal.end_lineno != literal.lineno:
         rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
-        content = [_space(row) for row in rows[1:-1] if row.strip()]
         last = rows[-1][: -len(quotes)]
-        closing = last if not last.strip() else (content or [first])[0]
-        inner = min(content, key=len) if content else closing
+        content = [_space(row) for row in [*rows[1:-1], last] if row.strip()]
+        inner = min(content, key=len, default=last)
+        closing = inner if last.strip() else last
         text = _literal(prefix, triple, lines, inner, closing, newline)
         return Edit(start, end, text)
     if own_line or not _may_explode(source, call):
