@@ -10,7 +10,7 @@ import contextlib
 import sys
 import unittest
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,15 +34,34 @@ class Run(Protocol):
         """
 
 
-class _GraphCaptureAttribute:
-    """`graph_capture` of a test, which isolates it, and of a class, as in `setUpClass`."""
+class _LazyCapture:
+    """`graph_capture` of a test or class: isolates the test and imports torch when it is used."""
 
-    def __get__(self, test: GraphTestCase | None, owner: type) -> GraphCapture:
-        if test is not None:
-            test.torchgraph_isolate()
+    def __init__(self, test: GraphTestCase | None) -> None:
+        self._test = test
+
+    def __call__(self, target: Any, /, *args: Any, **kwargs: Any) -> Capture:
+        return self._begun()(target, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._begun(), name)
+
+    def _begun(self) -> GraphCapture:
+        if self._test is not None:
+            self._test.torchgraph_isolate()
         from .capture import GraphCapture
 
         return GraphCapture()
+
+
+class _GraphCaptureAttribute:
+    """`graph_capture` of a test, which isolates it, and of a class, as in `setUpClass`."""
+
+    # pytest looks at each attribute of a class when it collects: nothing may happen here.
+    def __get__(self, test: GraphTestCase | None, owner: type) -> GraphCapture:
+        return cast("GraphCapture", _LazyCapture(test))
 
 
 class GraphTestCase(unittest.TestCase):
