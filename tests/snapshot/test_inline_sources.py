@@ -365,6 +365,7 @@ FORMATTED = [
 def test_formatted_file_stays_formatted(
     name: str, updated: tuple[Path, str], tmp_path: Path
 ) -> None:
+    pytest.importorskip("ruff")
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text(SHAPES[name][0])
     after.write_text(file_of(updated[0], name).read_text())
