@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .api.existing import from_fx as from_fx
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
+    from .api.testcase import GraphTestCase as GraphTestCase
     from .api.watch import watch as watch
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .ranks.capture_ranks import capture_ranks as capture_ranks
     from .ranks.ranks import Ranks as Ranks
     from .ranks.ranks import load as load
+    from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
@@ -62,6 +64,7 @@ _NAMES = {
     "api.existing": ("from_fx",),
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
+    "api.testcase": ("GraphTestCase",),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
@@ -80,6 +83,7 @@ _NAMES = {
     "ops.names": ("OpCounts",),
     "ranks.capture_ranks": ("capture_ranks",),
     "ranks.ranks": ("Ranks", "load"),
+    "snapshot.inline": ("assert_graph_text",),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
     "watching.cudagraphs": ("CudagraphSkip",),

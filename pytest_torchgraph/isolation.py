@@ -24,7 +24,7 @@ Each with the directory that it stands for where it is not set, relative to indu
 
 
 @contextlib.contextmanager
-def isolated(worker: str = "") -> Iterator[None]:
+def isolated(worker: str = "", *, fresh: bool = True) -> Iterator[None]:
     """Reset the compiler, and put its settings back afterwards.
 
     Inside, Dynamo has compiled nothing, and its counters are empty. Afterwards the configs of
@@ -35,6 +35,8 @@ def isolated(worker: str = "") -> Iterator[None]:
     Args:
         worker: the name of the pytest-xdist worker, which gets its own cache directories of
             compiled code then; "" (the default) for none.
+        fresh: whether it begins with a fresh compiler; without, settings and counters alone are
+            put back.
     """
     from . import torch_private
 
@@ -46,9 +48,10 @@ def isolated(worker: str = "") -> Iterator[None]:
         torch_private.logs_restored(),
         torch_private.matmul_precision_restored(),
     ):
-        torch_private.forget_aborted_compilation()
-        torch_private.reset_dynamo()
-        torch_private.get("counters").clear()
+        if fresh:
+            torch_private.forget_aborted_compilation()
+            torch_private.reset_dynamo()
+            torch_private.get("counters").clear()
         yield
 
 

@@ -36,6 +36,8 @@ NEEDING_TORCH = frozenset({"graph_capture", "graph_device", "graph_ranks"})
 RUN = pytest.StashKey[RunRecord]()
 ANY_SET = pytest.StashKey[bool]()
 """True if an option or ini value of ours is set."""
+TEST_CASE = f"{__package__}.api.testcase"
+"""The module of `GraphTestCase`; while nothing has imported it, no test can have that class."""
 OURS = NEEDING_TORCH | {"graph_snapshot"}
 
 
@@ -59,6 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_what_is_set(config: pytest.Config) -> None:
     chosen = _settings(config)
+    if chosen.update and not config.option.collectonly:
+        from .snapshot.inline_update import PLUGIN, TextUpdates
+
+        config.pluginmanager.register(TextUpdates(config), PLUGIN)
     if chosen.report is not None:
         from .report.page import install
 
@@ -192,6 +198,12 @@ def pytest_terminal_summary(
         from .snapshot.stale import judge
         from .snapshot.summary import summarize
 
+        if config.option.torchgraph_update:
+            from .snapshot.inline_update import texts_of
+
+            for texts in texts_of(config):
+                texts.write(run)
+
         summarize(terminalreporter, run, judge(run, exitstatus))
         if run.replaced:
             from .report.causes import report_causes
@@ -291,7 +303,14 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
         from .devices import expect_during
 
         expect_during(request)
-    if not _compiles(request) or not _settings(request.config).isolation:
+    compiles = _compiles(request)
+    if TEST_CASE in sys.modules and isinstance(
+        request.instance, sys.modules[TEST_CASE].GraphTestCase
+    ):
+        from .report.test_case import PytestRun
+
+        request.instance.torchgraph_run = PytestRun(request, compiles)
+    if not compiles or not _settings(request.config).isolation:
         yield
         return
     _need_torch()

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 _MARKUP = re.compile(r"[|`\\*~\[\]$!@#]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.")
 """What Markdown could take for markup, as emphasis or a link; a character reference never is."""
 
+IN_SUBTEST = "\x1f"
+"""Separates the parameters of a subTest from the name, in the name of a stored graph."""
+
 
 def counted(count: int, noun: str) -> str:
     """`1 file`, `1,416 files`."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from ..words import IN_SUBTEST
 from . import SUFFIX
 
 MAX_BYTES = 255
@@ -71,7 +72,8 @@ def stem_of(item: pytest.Item, index: str | int, release: str = "", rank: str = 
     parameters = [] if callspec is None else [callspec.id]
     name = item.name if callspec is None else getattr(item, "originalname", None) or item.name
     if isinstance(index, str):
-        parameters.append(index)
+        subtest, _, own = index.rpartition(IN_SUBTEST)
+        parameters += [part for part in (subtest, own) if part]
     identifiers = [*(node.name for node in nodes), name]
     owners = [node.parent for node in (*nodes, item)]
     plain = (

@@ -15,7 +15,10 @@ import pytest
 PLUGIN = "syrupy"
 LOWEST = (5, 3)
 
-INSTALL = "pip install 'pytest-torchgraph[snapshot]'"
+INSTALL = (
+    "pip install 'pytest-torchgraph[snapshot]'\n"
+    f"beside a torch that must stay: pip install 'syrupy>={'.'.join(map(str, LOWEST))}'"
+)
 SWITCHED_OFF = (
     "graph_snapshot stores graphs with the plugin syrupy, which is switched off in this run: "
     "remove '-p no:syrupy', or deselect the tests that use graph_snapshot"

@@ -103,7 +103,7 @@ def test_without_any_renderer_the_error_says_what_to_install(tmp_path, no_dot, n
     message = str(caught.value)
     assert "dot: not found on the PATH" in message
     assert "pygraphviz: not installed" in message
-    assert "pip install pygraphviz" in message
+    assert "pip install 'pytest-torchgraph[render]'" in message
     assert not (tmp_path / "g.svg").exists()
     assert left_over(tmp_path) == []
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..look.labels import MAX_TOOLTIP_LINE, dot_text, eager_label
+from ..look.labels import MAX_TOOLTIP_LINE, dot_text, eager_label, need_graphviz
 from .estimated_ranks import BoxEdge
 from .sequence import anchors, separators, stacked
 from .sides import Sides
@@ -314,9 +314,7 @@ class Scene:
 
     def digraph(self) -> graphviz.Digraph:
         """The drawing as DOT."""
-        import graphviz
-
-        drawing = graphviz.Digraph(dot_text([self.name]), strict=False)
+        drawing: graphviz.Digraph = need_graphviz().Digraph(dot_text([self.name]), strict=False)
         drawing.attr(
             rankdir="TB",
             fontname=FONT,

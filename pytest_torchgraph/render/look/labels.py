@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from ...errors import TorchGraphError
 from ...graph.model import Arg, Atom, Device, Graph, Node, Ref
 from ...graph.text.format import format_arg, format_key, format_node, format_result, ran
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 """The sign between a number and what there is so many of."""
+NO_GRAPHVIZ = (
+    "pictures need the package graphviz, which is not installed: "
+    "pip install 'pytest-torchgraph[render]'"
+)
 MAX_LINE = 40
 """Characters in a line of a box."""
 MAX_LINES = 8
@@ -66,14 +72,25 @@ def cut(text: str, limit: int = MAX_LINE) -> str:
     return f"{text[: limit - tail - 1]}\N{HORIZONTAL ELLIPSIS}{text[len(text) - tail :]}"
 
 
+def need_graphviz() -> Any:
+    """Return the package `graphviz`, which writes DOT.
+
+    Raises:
+        TorchGraphError: if it is not installed.
+    """
+    try:
+        import graphviz
+    except ImportError:
+        raise TorchGraphError(NO_GRAPHVIZ) from None
+    return graphviz
+
+
 def dot_text(lines: Iterable[str], limit: int = MAX_LINE) -> str:
     """Lines of plain text as a DOT string that shows exactly them, each cut to `limit`."""
-    from graphviz import nohtml
-
     escaped = (
         cut(clean(line), limit).replace("&", "&amp;").replace("\\", "\\\\") for line in lines
     )
-    text: str = nohtml("\\n".join(escaped))
+    text: str = need_graphviz().nohtml("\\n".join(escaped))
     return text
 
 

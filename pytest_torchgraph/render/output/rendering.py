@@ -36,7 +36,7 @@ HEAD, TAIL = 4096, 1024
 """Bytes at the start and at the end of a file, in which the marks of its format must be."""
 INSTALL = (
     "install Graphviz (https://graphviz.org/download) so that `dot` is on the PATH, "
-    "or `pip install pygraphviz`"
+    "or `pip install 'pytest-torchgraph[render]'`"
 )
 Renderer = Literal["dot", "pygraphviz"]
 

@@ -1,0 +1,50 @@
+"""Tests of `GraphTestCase` under pytest: their isolation, and comparisons with stored graphs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..settings import config as settings
+from ..torch_release import why_unsupported
+
+if TYPE_CHECKING:
+    from ..graph.model import Detail
+
+
+class PytestRun:
+    """What pytest's run of a test offers to its `GraphTestCase`; see `api.testcase.Run`."""
+
+    def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:
+        self._request = request
+        self._is_isolated = is_isolated
+
+    def isolated(self, fresh: bool) -> AbstractContextManager[None]:
+        """Return the isolation of the rest of the test, unless it has one."""
+        if reason := why_unsupported():
+            pytest.skip(reason)
+        from ..convert.source_lines import set_root
+        from ..isolation import isolated
+
+        config = self._request.config
+        set_root(config.rootpath)
+        if self._is_isolated or not settings.get(config).isolation:
+            return nullcontext()
+        worker = getattr(config, "workerinput", {}).get("workerid", "")
+        return isolated(worker, fresh=fresh)
+
+    def compare(self, value: object, name: str | None, detail: Detail | None) -> None:
+        """Compare with a stored graph.
+
+        Raises:
+            AssertionError: if it differs.
+        """
+        __tracebackhide__ = True
+        snapshot = self._request.getfixturevalue("graph_snapshot")(name=name, detail=detail)
+        if value == snapshot:
+            return
+        from .mismatch import assertion_lines
+
+        raise AssertionError("\n".join(assertion_lines("==", snapshot)))

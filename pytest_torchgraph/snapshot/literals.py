@@ -1,0 +1,223 @@
+"""Texts in a test's source: find the string literal of a call, and replace its content.
+
+Positions are those of `ast`: lines from 1, columns in bytes of UTF-8. Knows no pytest and no graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+
+from ..errors import TorchGraphError
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A replacement in a source text: the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source:
+    """The source of a Python file, with line ends and byte order mark as in the file.
+
+    Raises:
+        TorchGraphError: if it cannot be parsed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.lines: list[str] = _LINE.findall(text)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+        try:
+            self.tree = ast.parse(text.removeprefix("\ufeff"))
+        except (SyntaxError, ValueError) as error:
+            raise TorchGraphError(f"its source cannot be parsed: {error}") from None
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the index in `text` of a position of `ast`."""
+        start = self.starts[line - 1]
+        mark = line == 1 and self.text.startswith("\ufeff")
+        own = self.lines[line - 1][mark:] if line <= len(self.lines) else ""
+        return start + mark + len(own.encode()[:column].decode())
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """Return the start and the end of a node in `text`."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return (
+            self.offset(node.lineno, node.col_offset),
+            self.offset(node.end_lineno, node.end_col_offset),
+        )
+
+    def indentation(self, line: int) -> str:
+        """Return the white space before a line's first character."""
+        own = self.lines[line - 1].removeprefix("\ufeff")
+        return own[: len(own) - len(own.lstrip(" \t\f"))]
+
+
+def call_in(source: Source, frame: FrameType, name: str) -> ast.Call:
+    """Return the call that a frame is at.
+
+    Args:
+        source: the source of the frame's file.
+        frame: the frame that calls.
+        name: the function's name, for Python 3.10, where a frame knows only its line.
+
+    Raises:
+        TorchGraphError: if there is none, or several calls could be meant.
+    """
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    if hasattr(frame.f_code, "co_positions"):
+        position = [*frame.f_code.co_positions()][frame.f_lasti // 2]
+        here = [
+            call
+            for call in calls
+            if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position
+        ]
+    else:
+        here = [
+            call
+            for call in calls
+            if getattr(call.func, "id", getattr(call.func, "attr", "")) == name
+            and call.lineno <= frame.f_lineno <= (call.end_lineno or 0)
+        ]
+    if len(here) != 1:
+        several = "several calls stand in this line" if here else "the call is not in the file"
+        raise TorchGraphError(f"{several}: write the call in lines of its own, and run again")
+    return here[0]
+
+
+def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
+    """Return the string literal that a call has as an argument.
+
+    Raises:
+        TorchGraphError: if the argument is anything else.
+    """
+    argument: ast.expr | None = next(
+        (each.value for each in call.keywords if each.arg == keyword), None
+    )
+    plain = call.args[: position + 1]
+    if argument is None and len(plain) > position:
+        argument = None if any(isinstance(arg, ast.Starred) for arg in plain) else plain[position]
+    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+        return argument
+    shown = "an f-string" if isinstance(argument, ast.JoinedStr) else "no literal"
+    raise TorchGraphError(f'the text is {shown}: write """...""" in the call itself')
+
+
+def edit_of(source: Source, call: ast.Call, literal: ast.Constant, lines: Iterable[str]) -> Edit:
+    """Return the edit that writes lines into the literal of a call.
+
+    Quotes, prefix and indentation stay. A literal of one line gets triple quotes; where the call
+    is a statement, its arguments get lines of their own, as ruff and black would format it.
+
+    Raises:
+        TorchGraphError: if the literal has several parts, or cannot hold the text.
+    """
+    start, end = source.span(literal)
+    old = source.text[start:end]
+    opening = _OPENING.match(old)
+    if opening is None or len(_strings(old)) != 1:
+        raise TorchGraphError("the text is in several literals: write it as one")
+    prefix, quotes = opening[1], opening[2]
+    triple = quotes * 3 if len(quotes) == 1 else quotes
+    # A lone "\r" is a line end for Python as well.
+    newline = next((line[len(line.rstrip("\r\n")) :] for line in source.lines), "") or "\n"
+    first = source.indentation(literal.lineno)
+    own_line = not source.text[source.starts[literal.lineno - 1] : start].strip(" \t\f\ufeff")
+    # After a backslash the next line is the same one: `"""\` begins no line.
+    if len(quotes) == 3 and literal.end_lineno != literal.lineno:
+        rows = [row.rstrip("\r\n") for row in _LINE.findall(old)]
+        last = rows[-1][: -len(quotes)]
+        content = [_space(row) for row in [*rows[1:-1], last] if row.strip()]
+        inner = min(content, key=len, default=last)
+        closing = inner if last.strip() else last
+        text = _literal(prefix, triple, lines, inner, closing, newline)
+        return Edit(start, end, text)
+    if own_line or not _may_explode(source, call):
+        text = _literal(prefix, triple, lines, first, first, newline)
+        return Edit(start, end, text)
+    unit = "\t" if "\t" in first else "    "
+    base = source.indentation(call.lineno)
+    inner = base + unit
+    text = _literal(prefix, triple, lines, inner, inner, newline)
+    parts = []
+    arguments: list[tuple[ast.expr, str]] = [(argument, "") for argument in call.args]
+    arguments += [(each.value, f"{each.arg}=" if each.arg else "**") for each in call.keywords]
+    for node, before in arguments:
+        begin, stop = source.span(node)
+        own = text if node is literal else source.text[begin:stop]
+        parts.append(f"{inner}{before}{own},{newline}")
+    open_at = source.span(call.func)[1]
+    return Edit(open_at, source.span(call)[1], f"({newline}{''.join(parts)}{base})")
+
+
+def applied(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with its edits made.
+
+    Raises:
+        TorchGraphError: if two edits overlap.
+    """
+    before = len(text)
+    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+        if edit.end > before:
+            raise TorchGraphError("two calls to update stand inside each other")
+        text = text[: edit.start] + edit.text + text[edit.end :]
+        before = edit.start
+    return text
+
+
+def _space(row: str) -> str:
+    return row[: len(row) - len(row.lstrip(" \t"))]
+
+
+def _strings(segment: str) -> list[tokenize.TokenInfo]:
+    tokens = tokenize.generate_tokens(io.StringIO(f"({segment})").readline)
+    return [token for token in tokens if token.type == tokenize.STRING]
+
+
+def _literal(
+    prefix: str, quotes: str, lines: Iterable[str], inner: str, closing: str, newline: str
+) -> str:
+    """Return the source of a literal with these lines.
+
+    Raises:
+        TorchGraphError: if a raw literal cannot hold them.
+    """
+    body = newline.join(inner + line for line in lines)
+    if "r" in prefix.lower():
+        if quotes in body:
+            raise TorchGraphError(f"a raw literal cannot hold {quotes}: remove the prefix 'r'")
+    else:
+        body = body.replace("\\", "\\\\").replace(quotes, f"\\{quotes[0]}" * 3)
+    return f"{prefix}{quotes}{newline}{body}{newline}{closing}{quotes}"
+
+
+def _may_explode(source: Source, call: ast.Call) -> bool:
+    """Return True for a statement of which no argument has several lines or a comment."""
+    is_statement = any(
+        isinstance(node, ast.Expr) and node.value is call for node in ast.walk(source.tree)
+    )
+    arguments = [*call.args, *(each.value for each in call.keywords)]
+    if not is_statement or any(node.lineno != node.end_lineno for node in arguments):
+        return False
+    # Parentheses around an argument belong to no node; what is left must be commas and names.
+    start, end = source.span(call.func)[1], source.span(call)[1]
+    rest = source.text[start:end]
+    for node in arguments:
+        begin, stop = source.span(node)
+        rest = rest.replace(source.text[begin:stop], "", 1)
+    return rest.count("(") == 1 and "#" not in rest and "\\" not in rest

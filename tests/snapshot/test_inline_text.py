@@ -1,0 +1,101 @@
+"""Messages of `assert_graph_text`, and where and how an update writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from projects import Run, stored_graphs
+
+from pytest_torchgraph import GraphFormatError, assert_graph_text
+from pytest_torchgraph.graph import Graph
+
+NET = """
+from graphs import graph
+from pytest_torchgraph import assert_graph_text
+
+def test_step():
+    assert_graph_text(graph(), "", "ops")
+"""
+TEXT = "forward {\n%x = input : f32[2]\n%y = aten.relu.default(%x) : f32[2]\nreturn %y\n}"
+GRAPH = Graph.from_text(
+    "torchgraph 1\nvia aot\n\nforward {\n  %x = input : f32[2]\n"
+    "  %y = aten.relu.default(%x) : f32[2]\n  return %y\n}\n"
+)
+
+
+def test_difference_is_told_as_findings() -> None:
+    assert_graph_text(GRAPH, TEXT)
+    with pytest.raises(AssertionError) as failed:
+        assert_graph_text(GRAPH, TEXT.replace("relu", "sin"))
+    lines = str(failed.value).splitlines()
+    assert lines[0] == "graphs differ from the text: 1 edit: aten.sin -> aten.relu"
+    assert any("before  %y = aten.sin.default(%x) : f32[2]" in line for line in lines)
+    assert lines[-1].startswith("accept:  python -m pytest ")
+    assert lines[-1].endswith(" --torchgraph-update")
+
+
+def test_counts_differ() -> None:
+    with pytest.raises(AssertionError, match="1 op count differs"):
+        assert_graph_text(GRAPH, "forward {\n2 aten.relu.default\n}", detail="ops")
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "forward {", "nonsense"])
+def test_empty_or_malformed_text_is_an_error(text: str) -> None:
+    with pytest.raises(GraphFormatError, match="--torchgraph-update"):
+        assert_graph_text(GRAPH, text)
+
+
+def test_position_of_an_error_is_that_in_the_text() -> None:
+    with pytest.raises(GraphFormatError) as failed:
+        assert_graph_text(
+            GRAPH, "\n\n" + textwrap.indent(TEXT.replace("relu.default(", "("), "    ")
+        )
+    assert failed.value.line == 5
+
+
+def test_workers_write_nothing_and_the_controller_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytest.importorskip("xdist")
+    for name in ("a", "b", "c"):
+        pytester.makepyfile(**{f"test_{name}": NET})
+    result = run("-p", "xdist", "-n2", "--torchgraph-update")
+    result.assert_outcomes(passed=3)
+    assert stored_graphs(result) == [
+        f"updated  test_{name}.py: 1 text in line 5" for name in ("a", "b", "c")
+    ]
+    run().assert_outcomes(passed=3)
+
+
+def test_file_outside_the_root_is_refused(
+    pytester: pytest.Pytester, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "test_net.py"
+    outside.write_text(NET)
+    (pytester.path / "test_net.py").symlink_to(outside)
+    result = run("--torchgraph-update", "--rootdir=.", "test_net.py")
+    assert result.ret == 2
+    result.stdout.fnmatch_lines(["refused  *test_net.py: * is outside the root directory *"])
+    assert outside.read_text() == NET
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
+@pytest.mark.parametrize("at", ["fsync", "copymode", "replace"])
+def test_killed_update_leaves_the_old_file(at: str, pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(test_net=NET)
+    before = (pytester.path / "test_net.py").read_bytes()
+    owner = "shutil" if at == "copymode" else "os"
+    pytester.makeconftest(
+        f"import os, shutil, signal\n\ndef kill(*args): os.kill(os.getpid(), signal.SIGKILL)\n\n"
+        f"def pytest_sessionfinish(): {owner}.{at} = kill\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_torchgraph.plugin"]
+    done = subprocess.run(
+        [*command, "--torchgraph-update"], cwd=Path(pytester.path), env=os.environ
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert (pytester.path / "test_net.py").read_bytes() == before
