@@ -8,7 +8,7 @@ that it gives to the outside are its outputs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -114,11 +114,15 @@ def kinds_of(graphs: Sequence[Graph], glob: str) -> tuple[BlockKind, ...]:
 
 def _edits(diff: GraphDiff) -> GraphDiff:
     """A difference without the inputs and outputs of the block, which follow from its ops."""
-    edits = [
-        finding
-        for finding in diff.findings
-        if any(change.node.is_call for place in finding.places for change in place.changes)
-    ]
+    edits = []
+    for finding in diff.findings:
+        places = tuple(
+            replace(place, changes=ops)
+            for place in finding.places
+            if (ops := tuple(change for change in place.changes if change.node.is_call))
+        )
+        if places:
+            edits.append(replace(finding, places=places))
     return replace(diff, findings=tuple(edits)) if edits else diff
 
 
@@ -146,13 +150,19 @@ class _Side:
         for node in graph.nodes:
             for name in node.refs:
                 self.users.setdefault(name, []).append(node.name)
-        self.inside = _homes(graph, glob)
-        if graph.kind == "backward":
-            self.inside = {
-                block: ops
-                for block, inside in self.inside.items()
-                if (ops := _without_escaping_sums(inside, self.users))
-            }
+        homes = _homes(graph, glob)
+        saved = {ref.name for ref in graph.saved}
+        left = _without_escaping_sums if graph.kind == "backward" else _without_saved
+        self.inside = {
+            block: ops
+            for block, inside in homes.items()
+            if (ops := left(graph, inside, self.users, saved))
+        }
+        if graph.kind != "backward":
+            gone = {name for block, ops in homes.items() for name in ops}
+            gone -= {name for ops in self.inside.values() for name in ops}
+            for name, users in self.users.items():
+                self.users[name] = [user for user in users if user not in gone]
         taken = [
             {name for node in inside.values() for name in _taken(node) if name not in inside}
             for inside in self.inside.values()
@@ -270,8 +280,31 @@ def _part(side: _Side, block: str, called: str) -> Graph:
     )
 
 
+def _without_saved(
+    graph: Graph,
+    inside: dict[str, Node],
+    users: Mapping[str, Sequence[str]],
+    saved: Container[str],
+) -> dict[str, Node]:
+    """The ops of a block without those whose results only its backward needs.
+
+    They differ with what needs a gradient: of a frozen block no statistics of a norm are saved.
+    """
+    left = dict(inside)
+    for name in reversed(inside):
+        node, own_users = inside[name], users.get(name, ())
+        is_for_backward = bool(own_users) or name in saved or projects(graph, node)
+        unused = not any(user in left or user not in inside for user in own_users)
+        if unused and is_for_backward and not node.effects:
+            del left[name]
+    return left
+
+
 def _without_escaping_sums(
-    inside: dict[str, Node], users: Mapping[str, Sequence[str]]
+    graph: Graph,
+    inside: dict[str, Node],
+    users: Mapping[str, Sequence[str]],
+    saved: Container[str],
 ) -> dict[str, Node]:
     """The ops of a block's backward without the sums of gradients of what the block takes.
 

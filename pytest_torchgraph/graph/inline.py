@@ -18,10 +18,7 @@ INVOKE = "higher_order.invoke_subgraph"
 
 
 def inlined(graph: Graph) -> Graph:
-    """Return the graph with the ops of each region in the place of its call.
-
-    What the graph saves for a backward is left out.
-    """
+    """Return the graph with the ops of each region in the place of its call."""
     if not any(node.op == INVOKE for node in graph.nodes):
         return graph
     homes = Homes(graph)
@@ -54,7 +51,8 @@ def inlined(graph: Graph) -> Graph:
             nodes.append(_with_values(node, values))
     used = {name for node in nodes for name in body_names(node)}
     bodies_left = tuple(body for body in graph.subgraphs if body.name in used)
-    return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=())
+    saved = tuple(each for each in mapped(graph.saved, values) if isinstance(each, Ref))
+    return replace(graph, nodes=tuple(nodes), subgraphs=bodies_left, saved=saved)
 
 
 def _moved(path: str, home: str, caller: str) -> str:
