@@ -62,14 +62,14 @@ class CompiledCallable:
         disabled: Dynamo's words for the call of a function under `torch.compiler.disable` that it
             met while compiling this callable, "" if it met none.
         owner: a reference to the module whose call or method it is, `None` for a function.
-        served_by: the compile ids of graphs that calls of it ran, in order. Looked at are the first
-            call since the observers were installed, and each one in which Dynamo compiled: others
-            would cost more than their entry.
+        served_by: the compile ids of graphs that calls of it ran, in order. Looked at are calls in
+            which Dynamo compiled, and the first one since the observers were installed or since
+            code of the same file was compiled: others would cost more than their entry.
         without_ops: whether Dynamo found no tensor operation in the function of torch's that it is
             wrapped in. torch marks the code of that as skipped, and all modules of torch.nn share
             it: after an `nn.Identity` every other one runs eagerly.
-        unproven: whether no call has run a compiled graph yet. Such calls are looked at more
-            closely, at the cost of some Python frames.
+        unproven: whether no call has run a compiled graph yet, or none since code of its file was
+            compiled. Such calls are looked at more closely, at the cost of some Python frames.
     """
 
     name: str

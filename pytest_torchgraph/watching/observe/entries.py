@@ -130,6 +130,9 @@ class CompiledCallables:
         if not event.failure:
             call[COMPILED] = True
             self._reasons.compiled(key, has_graph=has_graph)
+            for callee in self._all:
+                # Dynamo tries the newest compilation first, which may now serve other callables.
+                callee.unproven = callee.unproven or callee.file == event.file
             if call.callee is not None and torch_private.is_inline_wrapper(*key):
                 call.callee.without_ops = not has_graph
             return
