@@ -1,13 +1,14 @@
 """Blocks that are alike: the ops of a module as a graph of their own, and the kinds among them.
 
 A block is a module whose path matches a glob, in which `*` is one component. Its graph has the ops
-of the module and of those below it; the values that it takes from outside are its inputs, and those
-that it gives to the outside are its outputs.
+of the module and of those below it; the values that it takes from outside are its inputs, and the
+results that it does not use itself are its outputs.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..words import listed
 from .census import projects
-from .diff.paths import holds, natural
+from .diff.paths import holds, instances_of, natural
 from .higher_order import body_names
 from .inline import inlined, mapped
 from .model import Effect, Graph, Node, Ref
@@ -79,12 +80,24 @@ def _matches(path: str, glob: str) -> bool:
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
 
-def kinds_of(graphs: Sequence[Graph], glob: str) -> tuple[BlockKind, ...]:
+def lists_of(graphs: Sequence[Graph]) -> list[str]:
+    """The globs of the outermost lists of modules with at least two members: `"layers.*"`."""
+    counts: Counter[str] = Counter()
+    for instance in {each[-1] for path in _paths(graphs) if (each := instances_of(path))}:
+        parent, _, _ = instance.rpartition(".")
+        counts[f"{parent}.*" if parent else "*"] += 1
+    return sorted(glob for glob, count in counts.items() if count > 1)
+
+
+def kinds_of(
+    graphs: Sequence[Graph], glob: str, *, explained: bool = True
+) -> tuple[BlockKind, ...]:
     """The kinds of blocks in graphs, the most common one first.
 
     Args:
         graphs: the graphs that are compared, without their backward or with it.
         glob: see `matching`.
+        explained: False leaves out the differences, which take longest.
 
     Raises:
         TypeError, ValueError: see `matching`.
@@ -106,7 +119,7 @@ def kinds_of(graphs: Sequence[Graph], glob: str) -> tuple[BlockKind, ...]:
     for group in ordered:
         own = _parts(sides, group[0], group[0])
         diff = None
-        if group[0] != common:
+        if explained and group[0] != common:
             diff = _edits(diff_graphs(_parts(sides, common, group[0]), own))
         kinds.append(BlockKind(tuple(group), own[0], diff, own))
     return tuple(kinds)
@@ -158,11 +171,6 @@ class _Side:
             for block, inside in homes.items()
             if (ops := left(graph, inside, self.users, saved))
         }
-        if graph.kind != "backward":
-            gone = {name for block, ops in homes.items() for name in ops}
-            gone -= {name for ops in self.inside.values() for name in ops}
-            for name, users in self.users.items():
-                self.users[name] = [user for user in users if user not in gone]
         taken = [
             {name for node in inside.values() for name in _taken(node) if name not in inside}
             for inside in self.inside.values()
@@ -257,11 +265,9 @@ def _part(side: _Side, block: str, called: str) -> Graph:
         )
         for node in inside.values()
     ]
-    # What a backward needs (`saved`) is no output: in the last block it is often less.
+    # A value that the block itself uses may leave one block only, as the last one's attention.
     given = [
-        refs[name]
-        for name in inside
-        if any(user not in inside for user in users.get(name, ())) or not users.get(name)
+        refs[name] for name in inside if not any(user in inside for user in users.get(name, ()))
     ]
     used = {name for node in inside.values() for name in body_names(node)}
     return Graph(
