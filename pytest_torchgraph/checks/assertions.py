@@ -290,7 +290,6 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         from . import blocks
 
-        compilation.need_graphs(self)
         blocks.assert_repeated(self, self._split, glob, kinds, backward)
 
     def assert_shared(self: Subject, glob: str, bodies: int = 1) -> None:
@@ -308,7 +307,6 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         from . import blocks
 
-        compilation.need_graphs(self)
         blocks.assert_shared(self, self._split, glob, bodies)
 
     def assert_compiled_once(

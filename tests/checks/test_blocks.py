@@ -180,6 +180,12 @@ def test_what_a_capture_cannot_know_is_refused(alike):
         torch.compile(Broken(), backend="eager")(numbers(2, 4))
     with pytest.raises(CaptureError, match=r"a watch has no module paths.*assert_compiled_once"):
         seen.repeated("layers.*")
+    with tg.watch() as empty:
+        pass
+    with pytest.raises(CaptureError, match="a watch has no module paths"):
+        empty.assert_repeated("layers.*")
+    with pytest.raises(CaptureError, match="a watch does not know the bodies"):
+        empty.assert_shared("layers.*")
     with pytest.raises(CaptureError, match="via 'dispatch' does not know the bodies"):
         alike.assert_shared("layers.*")
     forward = tg.capture(Net().eval(), numbers(2, 5, 16), via="dispatch", backward=False)
