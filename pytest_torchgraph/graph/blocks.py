@@ -26,6 +26,9 @@ from .select import ancestors, nodes_of
 if TYPE_CHECKING:
     from .diff.findings import GraphDiff
 
+_SEED = "prims.inductor_lookup_seed.default"
+"""Takes the seed of a dropout from those of the whole graph, by a number that counts on from block
+to block: an input of the block."""
 _SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 
 
@@ -189,7 +192,7 @@ def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
     homes: dict[str, dict[str, Node]] = {}
     home_of: dict[str, str] = {}
     for node in graph.nodes:
-        if not node.is_call:
+        if not node.is_call or node.op == _SEED:
             continue
         if node.refs and node.refs[0] in home_of and projects(graph, node):
             home = home_of[node.refs[0]]

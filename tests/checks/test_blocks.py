@@ -154,6 +154,12 @@ def test_blocks_on_both_sides_of_a_graph_break_are_alike():
     capture.assert_repeated("layers.*", backward=False)
 
 
+@pytest.mark.slow("inductor generates code")
+def test_seeds_of_inductor_make_no_kinds():
+    tg.capture(Net().train(), numbers(2, 5, 16), via="inductor").assert_repeated("layers.*")
+    assert len(odd("eps", "inductor").repeated("layers.*")) == 2
+
+
 def test_a_star_is_one_component(alike):
     (kind,) = alike.repeated("layers.*.norm1")
     assert len(kind.members) == 4
