@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
     from .errors import TorchGraphError as TorchGraphError
+    from .graph.blocks import BlockKind as BlockKind
     from .graph.collectives import Collective as Collective
     from .graph.cost.cost import Cost as Cost
     from .graph.cost.recomputed import Recomputed as Recomputed
@@ -68,6 +69,7 @@ _NAMES = {
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
+    "graph.blocks": ("BlockKind",),
     "graph.cost.recomputed": ("Recomputed",),
     "graph.collectives": ("Collective",),
     "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),

@@ -15,6 +15,7 @@ from ..watching.record import WatchRecord
 from .contents import Contents
 
 if TYPE_CHECKING:
+    from ..graph.blocks import BlockKind
     from ..graph.cost.cost import Cost
     from ..graph.cost.recomputed import Recomputed
     from ..graph.cost.step import Received
@@ -185,6 +186,32 @@ class Observed:
     @property
     def _received(self) -> Received:
         return self._contents.received
+
+    def repeated(self, glob: str) -> tuple[BlockKind, ...]:
+        """Return the kinds of blocks that a glob matches, the most common one first.
+
+        Blocks are one kind if their ops in the forward compute the same: op, constants, dtype and
+        shape. Names and the values of parameters do not count. Via "inductor" the graphs are
+        AOTAutograd's.
+
+        Args:
+            glob: a glob of module paths, in which `*` is one component: `"layers.*"` matches
+                `layers.0`, not `layers.0.attention`.
+
+        Raises:
+            CaptureError: on a watch, which has no module paths.
+            TypeError: for a glob that is no string.
+            ValueError: if the glob matches no module of the forward, or only one.
+        """
+        from ..graph.blocks import kinds_of
+
+        if self._contents.is_watch:
+            raise CaptureError(
+                "a watch has no module paths, so repeated blocks are not known: capture the model "
+                "with graph_capture(model, ...), or check regional compilation with "
+                f"assert_compiled_once({glob!r}, model=model)"
+            )
+        return kinds_of([graph for graph in self._split if graph.kind != "backward"], glob)
 
     # -- costs -------------------------------------------------------------------------------------
 

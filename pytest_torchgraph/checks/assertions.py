@@ -13,6 +13,8 @@ from ..graph.op_checks import OpChecks
 from . import compilation, eager, graph_count, kernels, parity, shapes, syncs
 
 if TYPE_CHECKING:
+    import torch
+
     from ..graph.model import Graph
     from .subject import Subject
     from .tolerances import Tolerance
@@ -269,6 +271,66 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.need_graphs(self)
         shapes.assert_distinct_graphs(self, count)
+
+    def assert_repeated(self: Subject, glob: str, kinds: int = 1, backward: bool = False) -> None:
+        """Assert that blocks of a model compute the same; see `Capture.repeated`.
+
+        Args:
+            glob: a glob of module paths, in which `*` is one component, as `"layers.*"`.
+            kinds: how many kinds of blocks there may be.
+            backward: compare the backward too. Sums of gradients that leave a block are left out:
+                autograd adds them up in any of the blocks.
+
+        Raises:
+            AssertionError: with the members of each kind, and how it differs from the most common
+                one.
+            CaptureError: see `Capture.repeated`; for `backward=True` without a backward.
+            TypeError, ValueError: see `Capture.repeated`; for `kinds` that is no positive int.
+        """
+        __tracebackhide__ = True
+        from . import blocks
+
+        blocks.assert_repeated(self, self._split, glob, kinds, backward)
+
+    def assert_shared(self: Subject, glob: str, bodies: int = 1) -> None:
+        """Assert that blocks share the bodies that `nested_compile_region` compiles.
+
+        Args:
+            glob: see `assert_repeated`.
+            bodies: how many bodies there may be.
+
+        Raises:
+            AssertionError: with the calls of each body, and the blocks that are inlined.
+            CaptureError: unless the capture is via "dynamo", "aot", "inductor" or "export".
+            TypeError, ValueError: see `assert_repeated`.
+        """
+        __tracebackhide__ = True
+        from . import blocks
+
+        blocks.assert_shared(self, self._split, glob, bodies)
+
+    def assert_compiled_once(
+        self: Subject, glob: str, *, model: torch.nn.Module, kinds: int = 1
+    ) -> None:
+        """Assert that few compilations serve all blocks of a model, as regional compilation does.
+
+        Each block has been given to torch.compile by itself: `block.compile()`.
+
+        Args:
+            glob: a glob of the paths in `model.named_modules()`; `*` is one component.
+            model: the model, after it ran in the watch.
+            kinds: how many compilations there may be.
+
+        Raises:
+            AssertionError: with the blocks that each compilation served, and the guard by which it
+                differs from those before; with the blocks that ran eagerly, or did not run.
+            CaptureError: for a capture that was not made by `watch()`.
+            TypeError, ValueError: see `assert_repeated`.
+        """
+        __tracebackhide__ = True
+        from . import regional
+
+        regional.assert_compiled_once(self, glob, model, kinds)
 
     def assert_dynamic(self: Subject, name: str, *, dim: int | Sequence[int]) -> None:
         """Assert that sizes of an input stayed symbols, in every forward graph that has it.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..graph.blocks import BlockKind
 from ..graph.cost.recomputed import Recomputed
 from ..graph.cost.step import Received
 from ..graph.eager_op import EagerOp
@@ -157,6 +158,15 @@ class Subject(Protocol):
     @property
     def recomputed(self) -> tuple[Recomputed, ...]:
         """What the backward computes again."""
+        ...
+
+    def repeated(self, glob: str) -> tuple[BlockKind, ...]:
+        """Return the kinds of blocks of the forward."""
+        ...
+
+    @property
+    def via(self) -> str:
+        """The name of the mechanism."""
         ...
 
     @property

@@ -14,6 +14,7 @@ from ...errors import CaptureError
 from ...graph.collective_table import format_bytes, format_tensor, format_wait
 from ...graph.cost.cost import Cost
 from ...graph.diff.findings import Change, Finding, GraphDiff
+from ...graph.diff.paths import abridged
 from ...graph.model import Graph
 from ...words import amount, counted
 from .graphs import bodies_data, compared_data
@@ -46,6 +47,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
         "rank": capture.rank,
         "note": note,
         "cost": cost_data(graphs, capture.by_module),
+        "blocks": blocks_data(graphs),
         "collectives": collectives_data(capture),
         "graphs": [
             {
@@ -263,8 +265,24 @@ def _row(each: Collective) -> Data:
     }
 
 
+MOST_LISTS = 8
+"""How many lists of modules are compared at most."""
 MOST_MODULES = 24
 """How many modules are listed at most: each capture of a run has its table in the page."""
+
+
+def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
+    """The kinds of blocks in each list of modules with blocks that are alike."""
+    from ...graph.blocks import kinds_of, lists_of
+
+    forward = [graph for graph in graphs if graph.kind != "backward"]
+    listed = []
+    for glob in lists_of(forward)[:MOST_LISTS]:
+        kinds = kinds_of(forward, glob, explained=False)
+        if len(kinds[0].members) > 1:
+            rows = [[len(kind.members), abridged(kind.members)] for kind in kinds[:MOST_MODULES]]
+            listed.append({"glob": glob, "count": len(kinds), "kinds": rows})
+    return listed
 
 
 def cost_data(

@@ -41,6 +41,7 @@ SCRIPTS = (
     "audit.js",
     "test.js",
     "cost.js",
+    "blocks.js",
     "ranks.js",
     "paths.js",
     "nodes.js",

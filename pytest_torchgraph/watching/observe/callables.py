@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -60,11 +61,15 @@ class CompiledCallable:
         backend: name of the backend that it was given to, "" where it cannot be read.
         disabled: Dynamo's words for the call of a function under `torch.compiler.disable` that it
             met while compiling this callable, "" if it met none.
+        owner: a reference to the module whose call or method it is, `None` for a function.
+        served_by: the compile ids of graphs that calls of it ran, in order. Looked at are calls in
+            which Dynamo compiled, and the first one since the observers were installed or since
+            code of the same file was compiled: others would cost more than their entry.
         without_ops: whether Dynamo found no tensor operation in the function of torch's that it is
             wrapped in. torch marks the code of that as skipped, and all modules of torch.nn share
             it: after an `nn.Identity` every other one runs eagerly.
-        unproven: whether no call has run a compiled graph yet. Such calls are looked at more
-            closely, at the cost of some Python frames.
+        unproven: whether no call has run a compiled graph yet, or none since code of its file was
+            compiled. Such calls are looked at more closely, at the cost of some Python frames.
     """
 
     name: str
@@ -75,6 +80,8 @@ class CompiledCallable:
     uncompiled: Counter[EagerCause] = field(default_factory=Counter)
     backend: str = ""
     disabled: str = ""
+    owner: weakref.ref[Any] | None = None
+    served_by: dict[str, None] = field(default_factory=dict)
     without_ops: bool = False
     unproven: bool = True
 
@@ -86,19 +93,16 @@ class CompiledCallable:
         target = call if wrapped is None else wrapped
         owner = getattr(target, "__self__", wrapped)
         name = getattr(target, "__qualname__", type(call).__qualname__)
-        if owner is not None and hasattr(owner, "named_modules"):
+        is_module = owner is not None and hasattr(owner, "named_modules")
+        if is_module:
             name = type(owner).__qualname__.replace(_GENERATED, type(owner).__name__)
             code = getattr(getattr(type(owner), "forward", None), "__code__", code)
         elif wrapped is not None:
             code = getattr(wrapped, "__code__", None)
+        reference = weakref.ref(owner) if is_module else None
         if not isinstance(code, CodeType):
-            return cls(name)
-        return cls(
-            name,
-            code.co_filename,
-            code.co_firstlineno,
-            code,
-        )
+            return cls(name, owner=reference)
+        return cls(name, code.co_filename, code.co_firstlineno, code, owner=reference)
 
     @property
     def names(self) -> list[str]:
@@ -120,9 +124,12 @@ class CompiledCallable:
     def since(self, before: CompiledCallable | None) -> CompiledCallable:
         """A copy that counts only what came after an earlier copy; all of it where that is None."""
         if before is None:
-            return replace(self, uncompiled=Counter(self.uncompiled))
+            return replace(
+                self, uncompiled=Counter(self.uncompiled), served_by=dict(self.served_by)
+            )
         return replace(
             self,
+            served_by=dict(self.served_by),
             entries=self.entries - before.entries,
             uncompiled=self.uncompiled - before.uncompiled,
         )

@@ -38,7 +38,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import methodcaller
 from types import FrameType
@@ -49,6 +49,7 @@ from ...convert.source_lines import is_user_file, original_name
 from .call_state import ACTIVE, COMPILED, HIT, Call, Interrupted, Local, ThreadCalls
 from .callables import CallableTable, CallKind, CompiledCallable, EagerCause, code_key
 from .events import CompilationFinished, CompilationStarted
+from .executions import Executions
 from .why_eager import (
     EAGER_STANCES,
     Reasons,
@@ -68,7 +69,7 @@ class CompiledCallables:
     """The compiled callables that are called while the observers are installed.
 
     Args:
-        graph_runs: returns how often compiled graphs ran.
+        executions: the counters of compiled graphs.
         failed: takes an error of ours in the middle of a call of the user's.
 
     Attributes:
@@ -76,8 +77,8 @@ class CompiledCallables:
             thread, in C, and returns True.
     """
 
-    def __init__(self, graph_runs: Callable[[], int], failed: Callable[[Exception], None]) -> None:
-        self._graph_runs = graph_runs
+    def __init__(self, executions: Executions, failed: Callable[[Exception], None]) -> None:
+        self._executions = executions
         self._failed = failed
         self._threads: list[ThreadCalls] = []
         self._local = Local(self._threads)
@@ -106,7 +107,7 @@ class CompiledCallables:
         call = local.current
         self._explain_miss(call, torch_private.code_being_compiled())
         if not call.judged_at_end:
-            self._judge_at_end(call, None if call.served else self._graph_runs())
+            self._judge_at_end(call, self._executions.forward_runs())
         local.calls.compiling.append(Interrupted(event.id, call))
         local.hit = Call(local).setdefault
 
@@ -129,6 +130,9 @@ class CompiledCallables:
         if not event.failure:
             call[COMPILED] = True
             self._reasons.compiled(key, has_graph=has_graph)
+            for callee in self._all:
+                # Dynamo tries the newest compilation first, which may now serve other callables.
+                callee.unproven = callee.unproven or callee.file == event.file
             if call.callee is not None and torch_private.is_inline_wrapper(*key):
                 call.callee.without_ops = not has_graph
             return
@@ -246,7 +250,7 @@ class CompiledCallables:
         call = Call(local, callee)
         call[ACTIVE] = True
         call.go_on_with()
-        before = self._graph_runs() if callee.unproven else None
+        before = self._executions.forward_runs() if callee.unproven else None
         leave = partial(self._leave, call, function, _handled(), before, stance)
         variables["cleanups"].extend([outer.go_on_with, call.over, leave])
         if disabled := torch_private.compile_is_disabled():
@@ -257,10 +261,11 @@ class CompiledCallables:
             words = f"{mode} is active: Dynamo compiles nothing under a TorchDispatchMode"
             self._add_cause(EagerCause("skipped", words))
 
-    def _judge_at_end(self, call: Call, runs_before: int | None) -> None:
+    def _judge_at_end(self, call: Call, runs_before: Sequence[int] | None) -> None:
         """Have a call that began as an ordinary one judged as it returns."""
         assert call.cleanups is not None
-        call.cleanups.append(partial(self._leave, call, None, _handled(), runs_before, "default"))
+        leave = partial(self._leave, call, None, _handled(), runs_before, "default", call.served)
+        call.cleanups.append(leave)
         call.cleanups = None
         call.judged_at_end = True
         thread = self._local.calls
@@ -275,7 +280,13 @@ class CompiledCallables:
             self._failed(error)
 
     def _judge_left(
-        self, call: Call, function: Any, handled: int, runs_before: int | None, stance: str
+        self,
+        call: Call,
+        function: Any,
+        handled: int,
+        runs_before: Sequence[int] | None,
+        stance: str,
+        served_before: bool = False,
     ) -> None:
         """Judge a call that returns or raises.
 
@@ -283,8 +294,10 @@ class CompiledCallables:
             call: the call.
             function: what was called, None for a call that began as an ordinary one.
             handled: `_handled()` as it began.
-            runs_before: how often graphs had run as it began, None if one ran since.
+            runs_before: how often graphs had run as it began; None if the callable is known to run
+                them, and nobody looks which.
             stance: the stance.
+            served_before: whether it had got compiled code by then.
         """
         thread, callee = self._local.calls, call.callee
         self._judge_last(thread)
@@ -298,7 +311,9 @@ class CompiledCallables:
                 call[COMPILED] = True
         if callee is None or _handled() != handled:  # it raises
             return
-        ran = runs_before is None or self._graph_runs() > runs_before
+        graphs = {} if runs_before is None else self._executions.ran_since(runs_before)
+        callee.served_by |= graphs
+        ran = runs_before is None or served_before or bool(graphs)
         if call.served:
             callee.unproven = not ran
             if not ran and COMPILED not in call and not callee.disabled:

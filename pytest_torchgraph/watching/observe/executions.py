@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain, repeat
 from types import CodeType
 from typing import Any
 
@@ -121,9 +122,15 @@ class Executions:
             total[graph] += count_of(counter)
         return total
 
-    def total(self) -> int:
-        """How often any graph ran since its counter was made, backward graphs left out."""
-        return sum(count_of(counter) for graph, counter in self._counters if not graph.part)
+    def forward_runs(self) -> list[int]:
+        """How often each graph ran, in the order of the counters, 0 for backward graphs."""
+        return [0 if graph.part else count_of(counter) for graph, counter in self._counters]
+
+    def ran_since(self, before: Sequence[int]) -> dict[str, None]:
+        """The compile ids of the graphs that ran since `forward_runs` gave `before`, in order."""
+        earlier = chain(before, repeat(0))
+        pairs = zip(self._counters, self.forward_runs(), earlier, strict=False)
+        return {graph.id: None for (graph, _), now, then in pairs if now > then}
 
     def detach(self) -> None:
         """Remove the counters from torch, but for those of captured backwards."""

@@ -54,7 +54,7 @@ class Hub:
         self._open: list[EventRecorder] = []
         self._installed = contextlib.ExitStack()
         self._executions = Executions()
-        self._callables = CompiledCallables(self._executions.total, self._failed)
+        self._callables = CompiledCallables(self._executions, self._failed)
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
@@ -135,7 +135,7 @@ class Hub:
 
     def _install(self) -> None:
         torch_private.leave_alone(*RUN_WHILE_COMPILING)
-        self._callables = CompiledCallables(self._executions.total, self._failed)
+        self._callables = CompiledCallables(self._executions, self._failed)
         with contextlib.ExitStack() as stack:
             stack.callback(self._callables.clear)
             stack.callback(self._executions.detach)

@@ -136,6 +136,23 @@ def test_the_tables_can_be_read(opened: Any, tmp_path: Path, width: int, scheme:
     assert page.evaluate("document.documentElement.scrollWidth") == width
     last = own.locator("tbody td").last.bounding_box()
     assert last["x"] + last["width"] <= width
+    blocks = page.locator("details.blocks")
+    assert blocks.locator("summary").inner_text() == "Blocks h.*: 1 kind"
+    blocks.locator("summary").click()
+    assert blocks.locator("td").all_inner_texts() == ["6", "h.{0 … 5}"]
     colour = "getComputedStyle(document.querySelector('details.cost td')).color"
     light = sum(int(part) for part in re.findall(r"\d+", page.evaluate(colour))[:3])
     assert (light > 3 * 128) == (scheme == "dark")
+
+
+def test_a_capture_has_the_kinds_of_its_blocks() -> None:
+    data = collect.capture_data(Captured(forward(6, "relu"), BACKWARD))  # type: ignore[arg-type]
+    assert data["blocks"] == [
+        {"glob": "h.*", "count": 2, "kinds": [[5, "h.{0 … 2, 4, 5}"], [1, "h.3"]]}
+    ]
+    alone = Graph.from_text(
+        "torchgraph 1\n\nforward @ aot {\n  %x = input : f32[2]\n"
+        "  %0/relu = aten.relu.default(%x) : f32[2]\n"
+        "  %1/exp = aten.exp.default(%0/relu) : f32[2]\n  return %1/exp\n}\n"
+    )
+    assert collect.capture_data(Captured(alone))["blocks"] == []  # type: ignore[arg-type]

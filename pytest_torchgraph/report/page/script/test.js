@@ -145,6 +145,7 @@ function capture(each, who = null, open = false) {
   }
   if (each.collectives) parts.push(collectives(each.collectives, open));
   if (each.cost) parts.push(cost(each.cost, "Cost"));
+  for (const list of each.blocks || []) parts.push(blocks(list));
   let cause = null;
   for (const graph of each.graphs) {
     // What ran eagerly stands behind its graph break, in a frame of its own.

@@ -1,0 +1,211 @@
+"""Assertions on repeated blocks of a model: alike, and compiled as one body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CaptureError
+from ..graph.blocks import BlockKind, kinds_of, matching
+from ..graph.census import calls
+from ..graph.diff.findings import Finding
+from ..graph.diff.paths import abridged, holds, natural
+from ..graph.higher_order import body_names
+from ..graph.inline import INVOKE
+from ..graph.model import Graph
+from ..graph.select import ancestors
+from ..graph.text.format import format_node
+from ..words import counted, first_lines
+
+if TYPE_CHECKING:
+    from .subject import Subject
+
+MOST = 8
+"""How many blocks, or differences, a failure lists."""
+_SHARING = ("dynamo", "aot", "inductor", "export")
+_INLINED = (
+    "torch._dynamo.config.inline_single_use_invoke_subgraph (True by default) inlines a body that "
+    "is called once. Set it to False to see each body, and the guard that keeps blocks apart: an "
+    "int attribute, a constant or a shape that differs in each"
+)
+
+
+def need_count(name: str, count: Any) -> None:
+    """Refuse a maximum that is no positive int."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name}={count!r} is not an int")
+    if count < 1:
+        raise ValueError(f"{name}={count} can never hold: there is at least one")
+
+
+# -- alike -----------------------------------------------------------------------------------------
+
+
+def assert_repeated(
+    capture: Subject, graphs: Sequence[Graph], glob: str, kinds: int, backward: bool
+) -> None:
+    """See `Capture.assert_repeated`."""
+    __tracebackhide__ = True
+    need_count("kinds", kinds)
+    present = capture.repeated(glob)
+    if backward:
+        if not any(graph.kind == "backward" for graph in graphs):
+            raise CaptureError("the capture has no backward: backward=True compares nothing")
+        present = kinds_of(graphs, glob)
+    if len(present) > kinds:
+        raise AssertionError("\n".join(_different(present, glob, kinds)))
+
+
+def _different(present: Sequence[BlockKind], glob: str, kinds: int) -> Iterator[str]:
+    yield f"blocks {glob}: expected {counted(kinds, 'kind')}, found {len(present)}"
+    common = present[0]
+    alike = " alike" if len(common.members) > 1 else ""
+    yield f"  {len(common.members)}{alike} ({_size(common)}): {abridged(common.members)}"
+    explained: dict[tuple[Any, ...], list[BlockKind]] = {}
+    for kind in present[1:]:
+        explained.setdefault(_explanation(kind), []).append(kind)
+    groups = [*explained.values()]
+    for group in groups[:MOST]:
+        yield from _odd(group, common)
+    if len(groups) > MOST:
+        yield f"  ... and {counted(len(groups) - MOST, 'more kind')}"
+
+
+def _size(kind: BlockKind) -> str:
+    return counted(sum(1 for _ in calls(kind.parts)), "op")
+
+
+def _odd(group: Sequence[BlockKind], common: BlockKind) -> Iterator[str]:
+    """The lines of kinds that differ from the most common one in the same way."""
+    first = group[0]
+    members = [member for kind in group for member in kind.members]
+    assert first.diff is not None
+    differ = "differs" if len(members) == 1 else "differ"
+    reference = common.members[0]
+    yield f"  {abridged(members)} {differ} from {reference} in {first.diff.heading()}"
+    if len(group) > 1:
+        yield "    the values differ in each:"
+        lines = [f"      {line}" for kind in (common, *group) for line in _values(kind, first)]
+        yield from first_lines(lines, MOST, "more block")
+    for finding in first.diff.findings[:MOST]:
+        yield indent(finding.to_text(), "    ")
+
+
+def _values(kind: BlockKind, explained: BlockKind) -> Iterator[str]:
+    """The node of a kind that differs in each, as it is there."""
+    diff = kind.diff or explained.diff
+    assert diff is not None
+    finding = diff.findings[0]
+    node = finding.after if kind.diff else finding.before
+    if node is not None:
+        yield f"{kind.members[0]}: {format_node(node)}"
+
+
+def _explanation(kind: BlockKind) -> tuple[Any, ...]:
+    """The edits of a kind, without the values of constants and the number of the block."""
+    assert kind.diff is not None
+    block = kind.members[0]
+    return tuple(_edit(finding, block) for finding in kind.diff.findings)
+
+
+def _edit(finding: Finding, block: str) -> tuple[Any, ...]:
+    changes = tuple(
+        (
+            change.kind,
+            change.before and change.before.op,
+            change.after and change.after.op,
+            change.node.module.removeprefix(block),
+            change.node.source,
+        )
+        for change in finding.changes
+    )
+    return finding.summary, changes
+
+
+# -- shared ----------------------------------------------------------------------------------------
+
+
+def assert_shared(capture: Subject, graphs: Sequence[Graph], glob: str, bodies: int) -> None:
+    """See `Capture.assert_shared`."""
+    __tracebackhide__ = True
+    need_count("bodies", bodies)
+    if capture.watched is not None or capture.via not in _SHARING:
+        via = "a watch" if capture.watched is not None else f"a capture via {capture.via!r}"
+        raise CaptureError(
+            f"{via} does not know the bodies that blocks share: capture via 'dynamo', 'aot', "
+            "'inductor' or 'export'"
+        )
+    forwards = [graph for graph in graphs if graph.kind != "backward"]
+    blocks = matching(
+        {
+            path
+            for call in calls(forwards, uncounted=True)
+            for module in (call.node.module, *call.modules)
+            for path in ancestors(module)
+        },
+        glob,
+    )
+    called = _called(forwards, blocks)
+    names = {body for bodies_of in called.values() for body in bodies_of}
+    inlined = [block for block in blocks if block not in called]
+    if inlined or len(names) > bodies:
+        raise AssertionError("\n".join(_unshared(blocks, called, inlined, glob, bodies, capture)))
+
+
+def _called(graphs: Sequence[Graph], blocks: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
+    """The bodies that each block calls, by graph and name; none for a block that is inlined."""
+    called: dict[str, list[tuple[int, str]]] = {}
+    for number, graph in enumerate(graphs):
+        for node in graph.nodes:
+            if node.op != INVOKE:
+                continue
+            # A region around the block, as one function for all, is called in the block's module;
+            # one inside of it, in a module below.
+            for block in (block for block in blocks if holds(block, node.module)):
+                called.setdefault(block, []).extend((number, name) for name in body_names(node))
+    return called
+
+
+def _unshared(
+    blocks: Sequence[str],
+    called: dict[str, list[tuple[int, str]]],
+    inlined: Sequence[str],
+    glob: str,
+    bodies: int,
+    capture: Subject,
+) -> Iterator[str]:
+    by_body: dict[tuple[int, str], list[str]] = {}
+    for block, keys in called.items():
+        for key in keys:
+            by_body.setdefault(key, []).append(block)
+    count = len(by_body)
+    several = "body" if bodies == 1 else "bodies"
+    yield (
+        f"blocks {glob}: expected at most {bodies} shared {several}, found {count}"
+        + (f" and {counted(len(inlined), 'inlined block')}" if inlined else "")
+    )
+    for (_, name), callers in [*by_body.items()][:MOST]:
+        times = counted(len(callers), "call")
+        yield f"  {name}: {times}, by {abridged(sorted(set(callers), key=natural))}"
+    if count > MOST:
+        yield f"  ... and {count - MOST} more"
+    if not inlined:
+        return
+    yield f"  inlined, in no body: {abridged(inlined)}"
+    if called and list(inlined) == [blocks[0]]:
+        yield (
+            f"  {inlined[0]} is a body of its own, called once, and so inlined, if its input needs "
+            "no gradient and that of the others does: give the input to the first block with "
+            "requires_grad_(), or capture under torch.no_grad()"
+        )
+    if capture.via == "export":
+        yield (
+            "  torch.export inlines nested_compile_region unless "
+            "torch.export.export(..., strict=True) traces it: via=Export(strict=True)"
+        )
+    yield f"  {_INLINED}"
+    yield (
+        "  If no block is decorated, write @torch.compiler.nested_compile_region above the "
+        "block's forward"
+    )

@@ -1,0 +1,222 @@
+"""The assertion on regional compilation: few compilations serve all blocks of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+from ..convert.source_lines import relative
+from ..errors import CaptureError
+from ..graph.blocks import matching
+from ..graph.diff.paths import abridged
+from ..watching.eager_calls import eager_calls_of
+from ..watching.failed_guards import details, reasons
+from ..words import counted, listed
+from . import compilation
+from .blocks import MOST, need_count
+from .evidence import why_no_graph
+
+if TYPE_CHECKING:
+    from ..watching.observe.callables import CompiledCallable
+    from ..watching.recompiles import Recompile
+    from ..watching.record import WatchRecord
+    from .subject import Subject
+
+_NEEDS_GRADIENT = re.compile(r"argument .*requires_grad was (?:False, is True|True, is False)")
+
+
+@dataclass
+class _Served:
+    """The compilations of the code of one class.
+
+    Attributes:
+        frames: for each frame, the compile ids of the graphs that ran, and the blocks of each.
+    """
+
+    frames: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    @property
+    def most(self) -> Mapping[str, Sequence[str]]:
+        """The frame that was compiled most often: a graph break makes several frames of a block."""
+        return max(self.frames.values(), key=len)
+
+
+def assert_compiled_once(capture: Subject, glob: str, model: Any, kinds: int) -> None:
+    """See `Capture.assert_compiled_once`."""
+    __tracebackhide__ = True
+    need_count("kinds", kinds)
+    record = capture.watched
+    if record is None:
+        raise CaptureError(
+            f"assert_compiled_once is available on watch() and steady(...), not via "
+            f"{capture.via!r}: use `with graph_capture.watch() as seen:` around the model's call; "
+            f"or assert_repeated({glob!r}) on this capture"
+        )
+    if not hasattr(model, "named_modules"):
+        raise TypeError(f"model={type(model).__name__} is not a torch.nn.Module")
+    modules = dict(model.named_modules())
+    blocks = {path: modules[path] for path in matching(modules, glob)}
+    callees = {path: _callees(record, module) for path, module in blocks.items()}
+    if not_compiled := [*_not_compiled(record, callees, blocks, model)]:
+        lines = [f"blocks {glob}: not all of them ran compiled", *not_compiled]
+        if not capture.graphs:
+            lines += ["no graph was compiled:", why_no_graph(record)]
+        raise AssertionError("\n".join(lines))
+    compilation.need_device(capture)
+    served = _served(record, callees)
+    count = sum(len(each.most) for each in served)
+    if count > kinds:
+        first = (
+            f"blocks {glob}: expected at most {counted(kinds, 'compilation')} for all "
+            f"{len(blocks)} blocks, found {count}"
+        )
+        raise AssertionError("\n".join([first, *_compilations(record, served)]))
+
+
+def _callees(record: WatchRecord, module: Any) -> list[CompiledCallable]:
+    """The compiled callables of a block: the module, or what torch.compile made of it."""
+    own = [module, getattr(module, "_orig_mod", module)]
+    return [
+        callee
+        for callee in record.callables
+        if callee.owner is not None and any(callee.owner() is each for each in own)
+    ]
+
+
+# -- blocks that ran eagerly, or did not run -------------------------------------------------------
+
+
+def _not_compiled(
+    record: WatchRecord,
+    callees: Mapping[str, Sequence[CompiledCallable]],
+    blocks: Mapping[str, Any],
+    model: Any,
+) -> Iterator[str]:
+    uncalled = [path for path, own in callees.items() if not own]
+    if uncalled:
+        yield f"  {abridged(uncalled)}: not called as {_compiled_things(uncalled)}"
+        yield from indent("\n".join(_why_uncalled(record, uncalled, blocks, model)), "    ").split(
+            "\n"
+        )
+    eager: dict[str, list[str]] = {}
+    for path, own in callees.items():
+        calls = [call for call, cause in eager_calls_of(own, record.recompiles) if cause]
+        for call in calls:
+            eager.setdefault(str(call), []).append(path)
+        if own and not calls and not any(_graphs_of(record, callee) for callee in own):
+            eager.setdefault("no compiled graph ran in its calls", []).append(path)
+    for words, paths in [*eager.items()][:MOST]:
+        yield f"  {abridged(paths)}: {words}"
+    if len(eager) > MOST:
+        yield f"  ... and {counted(len(eager) - MOST, 'more reason')}"
+
+
+def _compiled_things(paths: Sequence[str]) -> str:
+    return "a compiled module" if len(paths) == 1 else "compiled modules"
+
+
+def _why_uncalled(
+    record: WatchRecord, paths: Sequence[str], blocks: Mapping[str, Any], model: Any
+) -> Iterator[str]:
+    """Why blocks were not called through torch.compile, and the remedy."""
+    owners = [callee.owner() for callee in record.callables if callee.owner is not None]
+    around = [
+        type(owner).__name__
+        for owner in owners
+        if owner is not None and any(blocks[paths[0]] is inner for inner in owner.modules())
+    ]
+    if around:
+        yield (
+            f"they are part of the compiled {around[0]}, which has one graph for all: compile the "
+            "blocks instead, or check graph_capture(model, ...).assert_repeated(...)"
+        )
+        return
+    classes = {type(blocks[path]).__name__: None for path in paths}
+    named = getattr(model, "_repeated_blocks", None)
+    if named and classes.keys().isdisjoint(named):
+        yield (
+            f"{type(model).__name__}._repeated_blocks names {listed(map(str, named))}, and these "
+            f"blocks are of class {listed(classes)}: regional compilation passes them over in "
+            "silence"
+        )
+        return
+    yield (
+        "they ran eagerly, or did not run in the watch. Compile each before the watch: "
+        "`for block in model.modules(): if isinstance(block, "
+        f"{next(iter(classes))}): block.compile()`"
+    )
+
+
+# -- compilations ----------------------------------------------------------------------------------
+
+
+def _graphs_of(record: WatchRecord, callee: CompiledCallable) -> list[str]:
+    """The compile ids of the graphs that calls of a callable ran in this watch.
+
+    Of a callable that calls other compiled ones, those of its own code.
+    """
+    ran = {graph.id: graph for graph, count in record.runs.items() if count and not graph.part}
+    ids = [each for each in callee.served_by if each in ran]
+    return [each for each in ids if callee.names_of(ran[each])] or ids
+
+
+def _served(
+    record: WatchRecord, callees: Mapping[str, Sequence[CompiledCallable]]
+) -> list[_Served]:
+    """The compilations that served blocks, for each class of blocks."""
+    by_code: dict[tuple[str, str, int], _Served] = {}
+    for path, own in callees.items():
+        for callee in own:
+            served = by_code.setdefault((callee.name, callee.file, callee.line), _Served())
+            for compile_id in _graphs_of(record, callee):
+                ids = served.frames.setdefault(compile_id.rpartition("/")[0], {})
+                ids.setdefault(compile_id, []).append(path)
+    for served in by_code.values():
+        for graph, count in record.runs.items():
+            # Run by calls that were not looked at, as those of a shape that was compiled before.
+            if count and not graph.part and graph.id.rpartition("/")[0] in served.frames:
+                served.frames[graph.id.rpartition("/")[0]].setdefault(graph.id, [])
+    return [*by_code.values()]
+
+
+def _compilations(record: WatchRecord, served: Sequence[_Served]) -> Iterator[str]:
+    again = {recompile.compile_id: recompile for recompile in record.recompiles}
+    places = {str(each.id): each for each in record.compiled}
+    for own in served:
+        listed_ids = [*own.most.items()]
+        for compile_id, paths in listed_ids[:MOST]:
+            compiled = places.get(compile_id)
+            where = (
+                f" ({compiled.function}, {relative(compiled.file)}:{compiled.line})"
+                if compiled is not None and compiled.file
+                else " (compiled before the watch)"
+            )
+            blocks = abridged(dict.fromkeys(paths)) or "blocks that an earlier graph served too"
+            yield f"  {compile_id}{where}: {blocks}"
+            recompile = again.get(compile_id)
+            if recompile is not None:
+                yield f"    {reasons(recompile.failed_guards)}"
+                yield from details(recompile.failed_guards)
+                yield from _without_gradient(recompile, own.most)
+        if len(listed_ids) > MOST:
+            yield f"  ... and {counted(len(listed_ids) - MOST, 'more compilation')}"
+
+
+def _without_gradient(recompile: Recompile, served: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Explain the first block of a training step, whose input is the data."""
+    for guard in recompile.failed_guards:
+        if not _NEEDS_GRADIENT.search(guard.words):
+            continue
+        pair = guard.compile_id, recompile.compile_id
+        without, others = pair if "was False" in guard.words else pair[::-1]
+        yield (
+            f"    The input of {abridged(dict.fromkeys(served.get(without, ())))} needs no "
+            f"gradient, and that of {abridged(dict.fromkeys(served.get(others, ())))} does, so it "
+            "is compiled by itself in every training step. That is no defect: pass kinds=2. For "
+            "one compilation, give it an input that needs a gradient: "
+            "x = x.detach().requires_grad_()"
+        )
+        return

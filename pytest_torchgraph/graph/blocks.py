@@ -1,0 +1,329 @@
+"""Blocks that are alike: the ops of a module as a graph of their own, and the kinds among them.
+
+A block is a module whose path matches a glob, in which `*` is one component. Its graph has the ops
+of the module and of those below it; the values that it takes from outside are its inputs, and the
+results that it does not use itself are its outputs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from ..words import listed
+from .census import projects
+from .diff.paths import holds, instances_of, natural
+from .higher_order import body_names
+from .inline import inlined, mapped
+from .model import Effect, Graph, Node, Ref
+from .module_paths import common_path
+from .select import ancestors, nodes_of
+
+if TYPE_CHECKING:
+    from .diff.findings import GraphDiff
+
+_SEED = "prims.inductor_lookup_seed.default"
+"""Takes the seed of a dropout from those of the whole graph, by a number that counts on from block
+to block: an input of the block."""
+_SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockKind:
+    """Blocks that compute the same.
+
+    Attributes:
+        members: module paths, in natural order.
+        graph: the ops of the first member. Of a block in several graphs, as where a graph broke in
+            it, those of the first graph.
+        diff: the difference from the most common kind; `None` for that kind.
+        parts: the ops of the first member in each graph, in program order.
+    """
+
+    members: tuple[str, ...]
+    graph: Graph
+    diff: GraphDiff | None = None
+    parts: tuple[Graph, ...] = field(default=(), repr=False)
+
+
+def matching(paths: Iterable[str], glob: str) -> list[str]:
+    """The module paths that match a glob, in natural order.
+
+    Args:
+        paths: module paths.
+        glob: a glob in which each component matches one component of a path.
+
+    Raises:
+        TypeError: for a glob that is no string.
+        ValueError: if it matches no module, or only one.
+    """
+    if not isinstance(glob, str):
+        raise TypeError(f"{glob!r} is not a glob of module paths: pass a string, as 'layers.*'")
+    known = set(paths)
+    members = sorted((path for path in known if _matches(path, glob)), key=natural)
+    if not members:
+        close = difflib.get_close_matches(glob, sorted(known), n=3)
+        there = listed(sorted({path.partition(".")[0] for path in known} - {""}), 10)
+        hint = f"did you mean {', '.join(close)}?" if close else f"there is {there or 'no module'}"
+        raise ValueError(f"no module matches {glob!r} (here * is one component of a path): {hint}")
+    if len(members) == 1:
+        raise ValueError(
+            f"{glob!r} matches one module only, {members[0]}: nothing to compare it with. "
+            "Pass a glob of all blocks, as 'layers.*'"
+        )
+    return members
+
+
+def _matches(path: str, glob: str) -> bool:
+    parts, patterns = path.split("."), glob.split(".")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+def lists_of(graphs: Sequence[Graph]) -> list[str]:
+    """The globs of the outermost lists of modules with at least two members: `"layers.*"`."""
+    counts: Counter[str] = Counter()
+    for instance in {each[-1] for path in _paths(graphs) if (each := instances_of(path))}:
+        parent, _, _ = instance.rpartition(".")
+        counts[f"{parent}.*" if parent else "*"] += 1
+    return sorted(glob for glob, count in counts.items() if count > 1)
+
+
+def kinds_of(
+    graphs: Sequence[Graph], glob: str, *, explained: bool = True
+) -> tuple[BlockKind, ...]:
+    """The kinds of blocks in graphs, the most common one first.
+
+    Args:
+        graphs: the graphs that are compared, without their backward or with it.
+        glob: see `matching`.
+        explained: False leaves out the differences, which take longest.
+
+    Raises:
+        TypeError, ValueError: see `matching`.
+    """
+    from .diff.report import diff_graphs
+
+    graphs = [inlined(graph) for graph in graphs]
+    members = matching(_paths(graphs), glob)
+    sides = [_Side(graph, glob) for graph in graphs]
+    # Names of one block for all, so that parameters are paired by their names.
+    first = members[0]
+    groups: dict[tuple[Graph, ...], list[str]] = {}
+    for member in members:
+        groups.setdefault(_parts(sides, member, first), []).append(member)
+    # Of several kinds that are as common the first one stays first.
+    ordered = sorted(groups.values(), key=lambda group: -len(group))
+    common = ordered[0][0]
+    kinds = []
+    for group in ordered:
+        own = _parts(sides, group[0], group[0])
+        diff = None
+        if explained and group[0] != common:
+            diff = _edits(diff_graphs(_parts(sides, common, group[0]), own))
+        kinds.append(BlockKind(tuple(group), own[0], diff, own))
+    return tuple(kinds)
+
+
+def _edits(diff: GraphDiff) -> GraphDiff:
+    """A difference without the inputs and outputs of the block, which follow from its ops."""
+    edits = []
+    for finding in diff.findings:
+        places = tuple(
+            replace(place, changes=ops)
+            for place in finding.places
+            if (ops := tuple(change for change in place.changes if change.node.is_call))
+        )
+        if places:
+            edits.append(replace(finding, places=places))
+    return replace(diff, findings=tuple(edits)) if edits else diff
+
+
+def _paths(graphs: Sequence[Graph]) -> set[str]:
+    modules = {node.module for node in nodes_of(graphs) if node.is_call}
+    return {path for module in modules for path in ancestors(module)}
+
+
+# -- the ops of a block ----------------------------------------------------------------------------
+
+
+class _Side:
+    """A graph, with the ops of each block.
+
+    Attributes:
+        graph: the graph.
+        inside: the ops of each block, by the block's path and by name.
+        users: the names of the nodes that use each node.
+        shared: the outer values that all blocks take, as a mask, in one order.
+    """
+
+    def __init__(self, graph: Graph, glob: str) -> None:
+        self.graph = graph
+        self.users: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            for name in node.refs:
+                self.users.setdefault(name, []).append(node.name)
+        homes = _homes(graph, glob)
+        saved = {ref.name for ref in graph.saved}
+        left = _without_escaping_sums if graph.kind == "backward" else _without_saved
+        self.inside = {
+            block: ops
+            for block, inside in homes.items()
+            if (ops := left(graph, inside, self.users, saved))
+        }
+        taken = [
+            {name for node in inside.values() for name in _taken(node) if name not in inside}
+            for inside in self.inside.values()
+        ]
+        self.shared = sorted(set.intersection(*taken)) if taken else []
+
+
+def _taken(node: Node) -> list[str]:
+    targets = [effect.target.name for effect in node.effects if effect.target is not None]
+    return [*node.refs, *targets]
+
+
+def _homes(graph: Graph, glob: str) -> dict[str, dict[str, Node]]:
+    bodies = {body.name: body for body in graph.subgraphs}
+    depth = glob.count(".") + 1
+    homes: dict[str, dict[str, Node]] = {}
+    home_of: dict[str, str] = {}
+    for node in graph.nodes:
+        if not node.is_call or node.op == _SEED:
+            continue
+        if node.refs and node.refs[0] in home_of and projects(graph, node):
+            home = home_of[node.refs[0]]
+        else:
+            home = _prefix(node.module, depth)
+            inner = [bodies[name] for name in body_names(node) if name in bodies]
+            if inner and not _matches(home, glob):
+                # Dynamo puts the call of a checkpoint in the module around, its body in the block.
+                calls = [each for each in nodes_of(inner) if each.is_call]
+                home = _prefix(common_path(each.module for each in calls), depth)
+        if home and _matches(home, glob):
+            homes.setdefault(home, {})[node.name] = node
+            home_of[node.name] = home
+    return homes
+
+
+def _prefix(path: str, depth: int) -> str:
+    return ".".join(path.split(".")[:depth])
+
+
+def _parts(sides: Sequence[_Side], block: str, called: str) -> tuple[Graph, ...]:
+    return tuple(_part(side, block, called) for side in sides if block in side.inside)
+
+
+def _part(side: _Side, block: str, called: str) -> Graph:
+    """The ops of a block as a graph.
+
+    Args:
+        side: the graph that holds the block.
+        block: its path.
+        called: the path that takes the place of the block's in the names.
+    """
+    graph, inside, users = side.graph, side.inside[block], side.users
+    names: dict[str, str] = {}
+
+    def moved(path: str) -> str:
+        return called + path[len(block) :] if holds(block, path) else path
+
+    own: dict[str, Node] = {}
+    taken = {name: graph.by_name[name] for name in side.shared}
+    for node in inside.values():
+        for name in _taken(node):
+            if name not in inside:
+                outer = graph.by_name[name]
+                is_own = not outer.is_call and holds(block, outer.name)
+                (own if is_own else taken)[name] = outer
+    # Another block may be given its parameters in another order.
+    inputs = []
+    for name in sorted(own, key=natural):
+        names[name] = moved(name)
+        inputs.append(replace(own[name], name=names[name]))
+    for number, (name, outer) in enumerate(taken.items()):
+        names[name] = f"taken_{number}"
+        if outer.is_call or outer.op in ("parameter", "buffer"):
+            # A shared parameter is an input as any other: its name says nothing of the block.
+            inputs.append(Node(names[name], "placeholder", "input", result=outer.result))
+        else:
+            inputs.append(replace(outer, name=names[name]))
+    names |= {name: moved(name) for name in inside}
+    refs = {old: Ref(new) for old, new in names.items()}
+    nodes = [
+        replace(
+            node,
+            name=names[node.name],
+            args=mapped(node.args, refs),
+            kwargs=mapped(node.kwargs, refs),
+            module=moved(node.module),
+            effects=tuple(
+                Effect(effect.kind, refs[effect.target.name] if effect.target else None)
+                for effect in node.effects
+            ),
+            after=tuple(refs[before.name] for before in node.after if before.name in inside),
+        )
+        for node in inside.values()
+    ]
+    # A value that the block itself uses may leave one block only, as the last one's attention.
+    given = [
+        refs[name] for name in inside if not any(user in inside for user in users.get(name, ()))
+    ]
+    used = {name for node in inside.values() for name in body_names(node)}
+    return Graph(
+        (*inputs, *nodes, Node("output", "output", "output", (tuple(given),))),
+        name=graph.name,
+        kind=graph.kind,
+        level=graph.level,
+        subgraphs=tuple(body for body in graph.subgraphs if body.name in used),
+        classes={moved(path): name for path, name in graph.classes.items() if holds(block, path)},
+        eager=graph.eager,
+        given=graph.given,
+        groups=graph.groups,
+        own_modules={
+            moved(path): module for path, module in graph.own_modules.items() if holds(block, path)
+        },
+    )
+
+
+def _without_saved(
+    graph: Graph,
+    inside: dict[str, Node],
+    users: Mapping[str, Sequence[str]],
+    saved: Container[str],
+) -> dict[str, Node]:
+    """The ops of a block without those whose results only its backward needs.
+
+    They differ with what needs a gradient: of a frozen block no statistics of a norm are saved.
+    """
+    left = dict(inside)
+    for name in reversed(inside):
+        node, own_users = inside[name], users.get(name, ())
+        is_for_backward = bool(own_users) or name in saved or projects(graph, node)
+        unused = not any(user in left or user not in inside for user in own_users)
+        if unused and is_for_backward and not node.effects:
+            del left[name]
+    return left
+
+
+def _without_escaping_sums(
+    graph: Graph,
+    inside: dict[str, Node],
+    users: Mapping[str, Sequence[str]],
+    saved: Container[str],
+) -> dict[str, Node]:
+    """The ops of a block's backward without the sums of gradients of what the block takes.
+
+    Autograd adds up the gradients of a value that several ops take, as the mask of all layers,
+    in whichever block it is in then. The gradients themselves stay.
+    """
+    left = dict(inside)
+    for name in reversed(inside):
+        operands = inside[name].refs
+        is_sum = inside[name].op in _SUMS and len(operands) == 2
+        if is_sum and not any(user in left for user in users.get(name, ())):
+            del left[name]
+    return left

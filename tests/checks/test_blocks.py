@@ -1,0 +1,289 @@
+"""`Capture.repeated`, `assert_repeated` and `assert_shared`."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from subjects.models import numbers
+from subjects.odd_blocks import ODD, ODDITIES, Net
+from torch import Tensor, nn
+
+import pytest_torchgraph as tg
+from pytest_torchgraph import CaptureError
+
+
+@pytest.fixture(scope="module")
+def alike():
+    return tg.capture(Net().train(), numbers(2, 5, 16), via="dispatch")
+
+
+def odd(name: str, via: str = "dispatch") -> tg.Capture:
+    net = Net().train()
+    ODDITIES[name].plant(net.layers[ODD])
+    return tg.capture(net, numbers(2, 5, 16), via=via)
+
+
+def test_blocks_that_are_alike_are_one_kind(alike):
+    (kind,) = alike.repeated("layers.*")
+    assert kind.members == ("layers.0", "layers.1", "layers.2", "layers.3")
+    assert kind.diff is None
+    assert kind.graph.count("aten.native_layer_norm") == 2
+    assert all(node.module.startswith("layers.0") for node in kind.graph.nodes if node.is_call)
+    alike.assert_repeated("layers.*")
+    alike.assert_repeated("layers.*", backward=True)
+
+
+def test_an_odd_block_is_one_finding_with_module_and_line():
+    capture = odd("eps")
+    common, other = capture.repeated("layers.*")
+    assert common.members == ("layers.0", "layers.1", "layers.3")
+    assert other.members == ("layers.2",)
+    (finding,) = other.diff.findings
+    assert finding.places[0].module == "layers.2.norm1"
+    assert finding.source.code.startswith("x = x + self.attention(self.norm1(x))")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_repeated("layers.*")
+    message = str(failure.value)
+    assert "blocks layers.*: expected 1 kind, found 2" in message
+    assert "3 alike" in message
+    assert "layers.{0, 1, 3}" in message
+    assert "layers.2 differs from layers.0 in 1 edit" in message
+    assert "odd_blocks.py" in message
+    assert "1e-06" in message
+    capture.assert_repeated("layers.*", kinds=2)
+
+
+# Three are two findings: two norms are moved, two layers get wider, and a view becomes a copy.
+TWO_FINDINGS = {"order of norm", "wider", "contiguous"}
+
+
+@pytest.mark.slow("further oddities", unless=["dropout", "frozen weight", "no residual", "detach"])
+@pytest.mark.parametrize("name", ODDITIES)
+def test_oddities_are_found_in_their_module(name):
+    capture = odd(name)
+    oddity = ODDITIES[name]
+    block = f"layers.{ODD}"
+    where = f"{block}.{oddity.module}" if oddity.module else block
+    if oddity.backward:
+        capture.assert_repeated("layers.*")
+        with pytest.raises(
+            AssertionError, match=rf"layers\.{ODD} differs from layers\.0 in 1 edit"
+        ):
+            capture.assert_repeated("layers.*", backward=True)
+        return
+    _, other = capture.repeated("layers.*")
+    assert other.members == (block,)
+    assert len(other.diff.findings) == (2 if name in TWO_FINDINGS else 1)
+    for finding in other.diff.findings:
+        assert (finding.places[0].module + ".").startswith(
+            f"{block}." if name in TWO_FINDINGS else f"{where}."
+        )
+        assert finding.source is not None
+
+
+def test_a_constant_that_differs_in_each_block_is_explained_once():
+    net = Net().train()
+    for number, block in enumerate(net.layers):
+        block.factor = 1 / (number + 1)
+    capture = tg.capture(net, numbers(2, 5, 16), via="dispatch")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_repeated("layers.*")
+    message = str(failure.value)
+    assert "expected 1 kind, found 4" in message
+    assert message.count("1 edit") == 1
+    assert "layers.{1 … 3} differ from layers.0" in message
+    assert "the values differ in each" in message
+    assert "0.25" in message
+    assert "0.5" in message
+
+
+def test_blocks_of_a_stored_file_are_compared(tmp_path):
+    path = tmp_path / "odd.tgraph"
+    path.write_text(odd("activation").to_text(), encoding="utf-8")
+    stored = tg.load(path)
+    assert [kind.members for kind in stored.repeated("layers.*")][1] == ("layers.2",)
+    with pytest.raises(AssertionError, match=r"aten\.gelu -> aten\.relu in layers\.2\.mlp\.act"):
+        stored.assert_repeated("layers.*")
+
+
+class Frozen(nn.Module):
+    """Fine-tuning: the first blocks need no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = Net().layers
+        for parameter in self.layers[:2].parameters():
+            parameter.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.layers:
+            x = block(x)
+        return x
+
+
+@pytest.mark.parametrize("via", ["dispatch", "aot"])
+def test_frozen_blocks_are_alike_in_the_forward(via):
+    capture = tg.capture(Frozen().train(), numbers(2, 5, 16), via=via)
+    capture.assert_repeated("layers.*")
+    kinds = "expected 1 kind, found"
+    with pytest.raises(AssertionError, match=kinds):
+        capture.assert_repeated("layers.*", backward=True)
+
+
+class Broken(nn.Module):
+    """Its layers lie in two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.layers[:2]:
+            x = block(x)
+        torch._dynamo.graph_break()
+        for block in self.layers[2:]:
+            x = block(x)
+        return x
+
+
+def test_blocks_on_both_sides_of_a_graph_break_are_alike():
+    capture = tg.capture(Broken(), numbers(2, 4), via="aot")
+    assert len(capture.forwards) == 2
+    capture.assert_repeated("layers.*", backward=False)
+
+
+@pytest.mark.slow("inductor generates code")
+def test_seeds_of_inductor_make_no_kinds():
+    tg.capture(Net().train(), numbers(2, 5, 16), via="inductor").assert_repeated("layers.*")
+    assert len(odd("eps", "inductor").repeated("layers.*")) == 2
+
+
+def test_a_star_is_one_component(alike):
+    (kind,) = alike.repeated("layers.*.norm1")
+    assert len(kind.members) == 4
+    with pytest.raises(ValueError, match=r"no module matches 'layers\*norm1'"):
+        alike.repeated("layers*norm1")
+
+
+def test_globs_that_match_nothing_or_one_module_are_refused(alike):
+    with pytest.raises(ValueError, match=r"no module matches 'blocks\.\*'.*there is embed, layers"):
+        alike.repeated("blocks.*")
+    with pytest.raises(ValueError, match=r"matches one module only, layers\.0"):
+        alike.assert_repeated("layers.0")
+    with pytest.raises(TypeError, match="not a glob"):
+        alike.repeated(3)
+    with pytest.raises(TypeError, match="kinds=True"):
+        alike.assert_repeated("layers.*", kinds=True)
+    with pytest.raises(ValueError, match="kinds=0 can never hold"):
+        alike.assert_repeated("layers.*", kinds=0)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's
+def test_what_a_capture_cannot_know_is_refused(alike):
+    with tg.watch() as seen:
+        torch.compile(Broken(), backend="eager")(numbers(2, 4))
+    with pytest.raises(CaptureError, match=r"a watch has no module paths.*assert_compiled_once"):
+        seen.repeated("layers.*")
+    with tg.watch() as empty:
+        pass
+    with pytest.raises(CaptureError, match="a watch has no module paths"):
+        empty.assert_repeated("layers.*")
+    with pytest.raises(CaptureError, match="a watch does not know the bodies"):
+        empty.assert_shared("layers.*")
+    with pytest.raises(CaptureError, match="via 'dispatch' does not know the bodies"):
+        alike.assert_shared("layers.*")
+    forward = tg.capture(Net().eval(), numbers(2, 5, 16), via="dispatch", backward=False)
+    with pytest.raises(CaptureError, match="no backward"):
+        forward.assert_repeated("layers.*", backward=True)
+
+
+# -- nested_compile_region -------------------------------------------------------------------------
+
+
+class Region(nn.Module):
+    def __init__(self, number: int, *, indexed: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.number = number if indexed else 0
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.relu(self.linear(x)) * (self.number + 1)
+
+
+class Regions(nn.Module):
+    def __init__(self, *, indexed: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Region(number, indexed=indexed) for number in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.layers:
+            x = block(x)
+        return x
+
+
+def wants_gradient() -> Tensor:
+    return numbers(2, 4).requires_grad_()
+
+
+@pytest.mark.parametrize("via", ["dynamo", "aot"])
+def test_regions_that_are_alike_share_a_body(via):
+    capture = tg.capture(Regions(), wants_gradient(), via=via)
+    capture.assert_shared("layers.*")
+    capture.assert_repeated("layers.*")
+
+
+def test_regions_with_an_int_attribute_are_inlined_in_silence():
+    """As in torchtitan #1973, a body per block: torch inlines what is called once."""
+    capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_shared("layers.*")
+    message = str(failure.value)
+    assert "expected at most 1 shared body, found 0 and 4 inlined blocks" in message
+    assert "inlined, in no body: layers.{0 … 3}" in message
+    assert "torch._dynamo.config.inline_single_use_invoke_subgraph" in message
+
+
+def test_a_body_for_each_block_is_listed_with_its_calls():
+    if not hasattr(torch._dynamo.config, "inline_single_use_invoke_subgraph"):
+        pytest.skip("this torch does not inline bodies that are called once")
+    with torch._dynamo.config.patch(inline_single_use_invoke_subgraph=False):
+        capture = tg.capture(Regions(indexed=True), wants_gradient(), via="dynamo")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_shared("layers.*", bodies=2)
+    assert "expected at most 2 shared bodies, found 4" in str(failure.value)
+    assert "1 call, by layers.3" in str(failure.value)
+    capture.assert_shared("layers.*", bodies=4)
+
+
+def test_the_first_region_is_inlined_if_the_input_needs_no_gradient():
+    capture = tg.capture(Regions(), numbers(2, 4), via="dynamo")
+    with pytest.raises(AssertionError) as failure:
+        capture.assert_shared("layers.*")
+    message = str(failure.value)
+    assert "3 calls, by layers.{1 … 3}" in message
+    assert "inlined, in no body: layers.0" in message
+    assert "needs no gradient" in message
+    capture.assert_repeated("layers.*")  # inlined or not, they compute the same
+
+
+def test_a_checkpointed_block_is_compared_through_its_body():
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.GELU()) for _ in range(3))
+            self.layers[1][1] = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.layers:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+            return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        capture = tg.capture(Checkpointed(), wants_gradient(), via="dynamo")
+    common, other = capture.repeated("layers.*")
+    assert common.members == ("layers.0", "layers.2")
+    assert other.members == ("layers.1",)

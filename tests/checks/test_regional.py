@@ -1,0 +1,369 @@
+"""`assert_compiled_once`, against a backend that counts what it compiled and who ran it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from subjects.models import numbers
+from torch import Tensor, nn
+
+import pytest_torchgraph as tg
+from pytest_torchgraph import CaptureError
+
+# Dynamo asks an input that is no leaf, as that of the second block, whether it has a .grad.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+
+
+class Block(nn.Module):
+    def __init__(self, number: int, p: float = 0.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.drop = nn.Dropout(p)
+        self.number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.drop(torch.relu(self.linear(x)))
+
+
+class Indexed(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.relu(self.linear(x)) / (self.number + 1)
+
+
+class Broken(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        torch._dynamo.graph_break()
+        return torch.relu(x)
+
+
+class Net(nn.Module):
+    running = ""
+
+    def __init__(self, make: Callable[[int], nn.Module] = Block, count: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make(number) for number in range(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.layers):
+            Net.running = f"layers.{number}"
+            x = block(x)
+        return x
+
+
+class Counter:
+    """A backend that notes which block ran each of its graphs, without this package."""
+
+    def __init__(self) -> None:
+        self.blocks: list[set[str]] = []
+
+    def __call__(self, graph, inputs):
+        served: set[str] = set()
+        self.blocks.append(served)
+
+        def run(*args):
+            served.add(Net.running)
+            return graph(*args)
+
+        return run
+
+    def compile(self, net: nn.Module) -> nn.Module:
+        for block in net.layers:
+            block.compile(backend=self)
+        return net
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def data() -> Tensor:
+    return numbers(4, 16)
+
+
+def wants_gradient() -> Tensor:
+    return numbers(4, 16).requires_grad_()
+
+
+def one_frozen() -> Net:
+    net = Net()
+    net.layers[2].linear.weight.requires_grad_(False)
+    return net
+
+
+def one_in_eval() -> Net:
+    net = Net(lambda number: Block(number, 0.1)).train()
+    net.layers[3].eval()
+    return net
+
+
+def one_with_hook() -> Net:
+    net = Net()
+    net.layers[0].linear.register_forward_hook(lambda module, args, output: output * 2)
+    return net
+
+
+def one_disabled() -> Net:
+    net = Net()
+    net.layers[2].forward = torch.compiler.disable(net.layers[2].forward)
+    return net
+
+
+CASES = {
+    "alike": (Net, data, r"argument x: requires_grad was False, is True"),
+    "alike with gradient": (Net, wants_gradient, ""),
+    "one dropout": (
+        lambda: Net(lambda number: Block(number, 0.2 if number == 2 else 0.1)),
+        wants_gradient,
+        r"drop\.p: was 0\.1, is 0\.2",
+    ),
+    "int attribute": (lambda: Net(Indexed), wants_gradient, r"self\.number: was 0, is 1"),
+    "one frozen": (one_frozen, wants_gradient, r"linear\.weight: requires_grad was True, is False"),
+    "one in eval": (one_in_eval, wants_gradient, r"drop\.training: was True, is False"),
+    "one with hook": (one_with_hook, wants_gradient, r"linear\.\w*hooks"),
+    "graph break": (lambda: Net(Broken), wants_gradient, ""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_of_each_compilation_are_those_that_a_backend_counted(name):
+    make, inputs, guard = CASES[name]
+    counter = Counter()
+    net = counter.compile(make())
+    with tg.watch() as seen:
+        net(inputs())
+        net(inputs())
+    served: dict[str, set[str]] = {}
+    blocks = dict(net.named_modules())
+    for callee in seen.watched.callables:
+        path = next(path for path, module in blocks.items() if module is callee.owner())
+        for compile_id in callee.served_by:
+            served.setdefault(compile_id, set()).add(path)
+    assert sorted(map(sorted, served.values())) == sorted(map(sorted, counter.blocks))
+    frames = [compile_id for compile_id in served if compile_id.startswith("0/")]
+    seen.assert_compiled_once("layers.*", model=net, kinds=len(frames))
+    if guard:
+        with pytest.raises(AssertionError, match=guard) as failure:
+            seen.assert_compiled_once("layers.*", model=net, kinds=len(frames) - 1)
+        assert f"for all 4 blocks, found {len(frames)}" in str(failure.value)
+
+
+def test_first_block_whose_input_needs_no_gradient_is_explained():
+    net = Counter().compile(Net())
+    with tg.watch() as seen:
+        net(data()).sum().backward()
+    with pytest.raises(AssertionError) as failure:
+        seen.assert_compiled_once("layers.*", model=net)
+    message = str(failure.value)
+    assert "expected at most 1 compilation for all 4 blocks, found 2" in message
+    assert "0/0 (forward, tests/checks/test_regional.py" in message
+    assert "The input of layers.0 needs no gradient, and that of layers.{1 … 3} does" in message
+    assert "pass kinds=2" in message
+    assert "requires_grad_()" in message
+
+
+def test_warm_blocks_are_attributed_too():
+    net = Counter().compile(Net())
+    net(data())
+    with tg.watch() as seen:
+        net(data())
+    seen.assert_compiled_once("layers.*", model=net, kinds=2)
+    with pytest.raises(
+        AssertionError, match=r"0/1 \(compiled before the watch\): layers\.\{1 … 3\}"
+    ):
+        seen.assert_compiled_once("layers.*", model=net)
+
+
+@pytest.mark.parametrize("how", ["module", "forward"])
+def test_other_ways_to_compile_a_block_are_known(how):
+    net = Net()
+    for number, block in enumerate(net.layers):
+        if how == "module":
+            net.layers[number] = torch.compile(block, backend="eager")
+        else:
+            block.forward = torch.compile(block.forward, backend="eager")
+    with tg.watch() as seen:
+        net(wants_gradient())
+    seen.assert_compiled_once("layers.*", model=net)
+
+
+# -- never compiled, or not always -----------------------------------------------------------------
+
+
+def test_a_disabled_block_fails():
+    net = Counter().compile(one_disabled())
+    with tg.watch() as seen:
+        net(wants_gradient())
+    with pytest.raises(AssertionError, match=r"layers\.2: Block.*: its call ran eagerly"):
+        seen.assert_compiled_once("layers.*", model=net, kinds=4)
+
+
+def test_layers_with_an_index_reach_the_recompile_limit():
+    """vLLM #12410: a layer index is an int attribute, so that each layer is compiled anew."""
+    net = Counter().compile(Net(Indexed, count=10))
+    with tg.watch() as seen:
+        net(wants_gradient())
+    with pytest.raises(AssertionError) as failure:
+        seen.assert_compiled_once("layers.*", model=net)
+    message = str(failure.value)
+    assert "blocks layers.*: not all of them ran compiled" in message
+    assert "layers.{8, 9}: Indexed" in message
+    assert "the recompile limit was reached" in message
+    assert "self.number: was 7, is 8" in message
+
+
+class Renamed(Net):
+    """A model as diffusers has them, whose block class was renamed."""
+
+    _repeated_blocks = ("TransformerBlock",)
+
+    def compile_repeated_blocks(self) -> None:
+        for module in self.modules():
+            if type(module).__name__ in self._repeated_blocks:
+                module.compile(backend="eager")
+
+
+def test_blocks_that_were_renamed_are_not_compiled_in_silence():
+    """vllm-omni #4485."""
+    net = Renamed()
+    net.compile_repeated_blocks()
+    with tg.watch() as seen:
+        net(data())
+    with pytest.raises(AssertionError) as failure:
+        seen.assert_compiled_once("layers.*", model=net)
+    message = str(failure.value)
+    assert "layers.{0 … 3}: not called as compiled modules" in message
+    assert "Renamed._repeated_blocks names TransformerBlock" in message
+    assert "of class Block" in message
+    assert "no graph was compiled" in message
+
+
+def test_a_block_that_nothing_compiles_or_calls_fails():
+    net = Net()
+    net.layers[1].compile(backend="eager")
+    with tg.watch() as seen:
+        net(data())
+    with pytest.raises(AssertionError) as failure:
+        seen.assert_compiled_once("layers.*", model=net)
+    assert "layers.{0, 2, 3}: not called as compiled modules" in str(failure.value)
+    assert "block.compile()" in str(failure.value)
+
+
+def test_blocks_inside_of_a_compiled_model_fail():
+    net = Net()
+    net.compile(backend="eager")
+    with tg.watch() as seen:
+        net(data())
+    with pytest.raises(AssertionError, match="they are part of the compiled Net"):
+        seen.assert_compiled_once("layers.*", model=net)
+
+
+def test_wrong_arguments_are_refused():
+    net = Counter().compile(Net())
+    with tg.watch() as seen:
+        net(data())
+    with pytest.raises(ValueError, match=r"no module matches 'blocks\.\*'"):
+        seen.assert_compiled_once("blocks.*", model=net)
+    with pytest.raises(ValueError, match="one module only"):
+        seen.assert_compiled_once("layers.1", model=net)
+    with pytest.raises(TypeError, match=r"not a torch\.nn\.Module"):
+        seen.assert_compiled_once("layers.*", model="net")
+    capture = tg.capture(Net(), data(), via="dispatch")
+    with pytest.raises(CaptureError, match=r"available on watch\(\).*not via 'dispatch'"):
+        capture.assert_compiled_once("layers.*", model=net)
+
+
+# -- three models of diffusers' shape, with `_repeated_blocks` -------------------------------------
+
+
+class Single(Block):
+    """A block of another kind, as Flux has two."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.nn.functional.silu(self.linear(x))
+
+
+class TwoStacks(nn.Module):
+    """Flux: double blocks, then single blocks."""
+
+    _repeated_blocks = ("Block", "Single")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer_blocks = nn.ModuleList(Block(number) for number in range(2))
+        self.single_transformer_blocks = nn.ModuleList(Single(number) for number in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in (*self.transformer_blocks, *self.single_transformer_blocks):
+            x = block(x)
+        return x
+
+
+class TwoSizes(nn.Module):
+    """Wan and UNets: one class, two widths."""
+
+    _repeated_blocks = ("Sized",)
+
+    class Sized(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(width, width)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.relu(self.linear(x))
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [16, 16, 8]
+        self.blocks = nn.ModuleList(self.Sized(width) for width in widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x[..., : block.linear.in_features])
+        return x
+
+
+@pytest.mark.parametrize(
+    ("make", "counts"),
+    [
+        (Renamed, {"layers.*": 4}),
+        (TwoStacks, {"transformer_blocks.*": 2, "single_transformer_blocks.*": 3}),
+        (TwoSizes, {"blocks.*": 3}),
+    ],
+    ids=["one stack", "two stacks", "two sizes"],
+)
+def test_models_with_repeated_blocks_are_counted_as_a_backend_does(make, counts):
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    net = make()
+    classes = {type(net.get_submodule(glob.replace("*", "0"))).__name__ for glob in counts}
+    for module in net.modules():
+        if type(module).__name__ in classes:
+            module.compile(backend=backend)
+    with tg.watch() as seen:
+        net(wants_gradient())
+    counted = 0
+    for glob, blocks in counts.items():
+        kinds = 2 if make is TwoSizes else 1
+        seen.assert_compiled_once(glob, model=net, kinds=kinds)
+        counted += kinds
+        assert (
+            sum(
+                path.startswith(glob[:-1]) and "." not in path[len(glob) - 1 :]
+                for path, _ in net.named_modules()
+            )
+            == blocks
+        )
+    assert counted == len(compiled)
+    if make is TwoSizes:
+        with pytest.raises(AssertionError, match=r"0/1.*: blocks\.2"):
+            seen.assert_compiled_once("blocks.*", model=net)

@@ -1,0 +1,29 @@
+"""Kinds of blocks in the subjects, against a table that was written by hand."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from subjects.blocks_table import KINDS
+from subjects.models import SUBJECTS
+
+import pytest_torchgraph as tg
+
+
+@pytest.mark.slow("further models and mechanisms", unless=["bert-dispatch", "t5-export"])
+@pytest.mark.parametrize("via", ["dispatch", "aot", "dynamo", "export"])
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_blocks_are_those_of_the_table(name, via, tmp_path):
+    subject = SUBJECTS[name]()
+    with torch.set_grad_enabled(subject.grad), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        capture = tg.capture(subject.model, *subject.args, via=via, **subject.kwargs)
+    path = tmp_path / "stored.tgraph"
+    path.write_text(capture.to_text(), encoding="utf-8")
+    stored = tg.load(path)
+    for glob, expected in KINDS[name].items():
+        for of, kinds in (("live", capture.repeated(glob)), ("file", stored.repeated(glob))):
+            found = [len(kind.members) for kind in kinds]
+            assert found == expected, f"{glob}, {of}: {[kind.members for kind in kinds]}"
