@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .api.existing import from_fx as from_fx
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
+    from .api.warm_start import Restart as Restart
+    from .api.warm_start import restart as restart
     from .api.watch import watch as watch
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from .ranks.ranks import load as load
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
+    from .watching.cache_lookups import CacheBypass as CacheBypass
+    from .watching.cache_lookups import CacheLookup as CacheLookup
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
     from .watching.eager_calls import EagerCall as EagerCall
     from .watching.failed_guards import FailedGuard as FailedGuard
@@ -62,6 +66,7 @@ _NAMES = {
     "api.existing": ("from_fx",),
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
+    "api.warm_start": ("Restart", "restart"),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
@@ -82,6 +87,7 @@ _NAMES = {
     "ranks.ranks": ("Ranks", "load"),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
+    "watching.cache_lookups": ("CacheBypass", "CacheLookup"),
     "watching.cudagraphs": ("CudagraphSkip",),
     "watching.eager_calls": ("EagerCall",),
     "watching.failed_guards": ("FailedGuard",),
