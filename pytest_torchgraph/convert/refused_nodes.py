@@ -54,7 +54,8 @@ def described(
             op = RefusedOp("", clean(reason))
         else:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
-            op = RefusedOp(name, clean(reason), _module(node, modules), _source(node))
+            source, calls = _source(node)
+            op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
         # Entering and leaving a context are two nodes, and sdpa_kernel has seven.
         ops.setdefault(op.source or (op.op, op.reason), op)
     return tuple(ops.values())
@@ -66,24 +67,32 @@ def clean(reason: str) -> str:
     return _PATH.sub(lambda match: relative(match[0]), text)
 
 
-def _module(node: torch.fx.Node, modules: Mapping[int, str]) -> str:
+def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
+    """The module of a node, or the one that is so many calls of `forward` above the nearest."""
     for near in _near(node):
-        stack = near.meta.get("nn_module_stack")
+        stack = list((near.meta.get("nn_module_stack") or {}).items())
         if stack:
-            key, value = list(stack.items())[-1]
+            calls = 0 if near is node else calls
+            if calls >= len(stack):
+                return ""
+            key, value = stack[-1 - calls]
             return node_meta.stack_path(key, value, modules)
     return ""
 
 
-def _source(node: torch.fx.Node) -> Source | None:
-    """The user's line of a node, or of the nearest node that has one."""
+def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
+    """The user's line of a node, or of the nearest node that has one.
+
+    For a `with` statement also the number of calls of `forward` between it and that node.
+    """
     context = any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
     for near in _near(node):
         stack = near.meta.get("stack_trace") or ""
         source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
         if source is not None:
-            return (_with_statement(stack) if context and near is not node else None) or source
-    return None
+            statement = _with_statement(stack) if context and near is not node else None
+            return statement or (source, 0)
+    return None, 0
 
 
 def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
@@ -99,10 +108,15 @@ def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         before = before.prev
 
 
-def _with_statement(stack: str) -> Source | None:
-    """The innermost `with` statement of the user's around the calls of a printed stack."""
+def _with_statement(stack: str) -> tuple[Source, int] | None:
+    """The innermost `with` statement of the user's around the calls of a printed stack.
+
+    With it the number of calls of `forward` inside.
+    """
+    calls = 0
     for file, line, function, _ in reversed(frames_in(stack)):
         if not is_user_file(file):
+            calls += function == "forward"
             continue
         try:
             tree = ast.parse("".join(linecache.getlines(file)))
@@ -116,7 +130,8 @@ def _with_statement(stack: str) -> Source | None:
         ]
         inside = [begin for begin in around if _same_function(tree, begin, line)]
         if inside:
-            return from_line(file, max(inside), function)
+            return from_line(file, max(inside), function), calls
+        calls += function == "forward"
     return None
 
 

@@ -195,17 +195,17 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
     It takes settings of inductor's that differ from those.
     """
     configs = [get("inductor_config"), get("functorch_config")]
-    before = [config.shallow_copy_dict() for config in configs]
+    before = [config.get_config_copy() for config in configs]
 
     @contextlib.contextmanager
     def again(options: dict[str, Any]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for config, wanted, more in zip(configs, before, (options, {}), strict=True):
-                now = config.shallow_copy_dict()
+                now = config.get_config_copy()
                 changes = {
                     name: value
                     for name, value in {**wanted, **more}.items()
-                    if name not in now or now[name] is not value
+                    if name not in now or now[name] != value
                 }
                 stack.enter_context(config.patch(changes))
             yield
