@@ -1,4 +1,4 @@
-"""The second half of a restart in a process of its own: calls and records as pickles."""
+"""The halves of a restart in processes of their own: calls and records as pickles."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import torch_private
 from ..errors import CaptureError
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def write_calls(calls: Calls) -> Path:
             "use process=False"
         ) from error
     origins = {name: _file_of(name) for name in _modules_in(data)}
-    written.joinpath(_IN).write_bytes(pickle.dumps((list(sys.path), origins, data)))
+    settings = torch_private.plain_settings()
+    written.joinpath(_IN).write_bytes(pickle.dumps((list(sys.path), origins, settings, data)))
     return written
 
 
@@ -62,7 +64,7 @@ def run_in_process(written: Path) -> Half:
     )
     if ended.returncode:
         last = "\n".join(ended.stderr.strip().splitlines()[-4:])
-        raise CaptureError(f"the second process failed:\n{last}")
+        raise CaptureError(f"a process of the restart failed:\n{last}")
     half: Half = pickle.loads(written.joinpath(_OUT).read_bytes())
     return half
 
@@ -70,10 +72,11 @@ def run_in_process(written: Path) -> Half:
 def main() -> None:
     """Run the calls of the directory that the command line names."""
     written = Path(sys.argv[1])
-    path, origins, data = pickle.loads(written.joinpath(_IN).read_bytes())
+    path, origins, settings, data = pickle.loads(written.joinpath(_IN).read_bytes())
     sys.path[:] = path
     for name, file in origins.items():
         _import(name, file)
+    torch_private.put_plain_settings(settings)
     half = pickle.loads(data).run()
     # Code objects and what guards saw stay here: the lookups are what is asked for.
     record = replace(half.record, runs=Counter(), counters={}, callables=())

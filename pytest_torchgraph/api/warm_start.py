@@ -98,7 +98,9 @@ def restart(
         *calls: the arguments of each call, at least one; see `steady`.
         via: "inductor", or `Inductor(...)` with the options of `torch.compile`.
         backward, loss_fn: of each call, as in `capture`.
-        process: run the second half in a new Python process. Target and arguments are pickled.
+        process: run each half in a new Python process. Target and arguments are pickled; numbers,
+            texts and flags among the settings of inductor and AOTAutograd are as in this process.
+            This process cannot be the first one: some parts of a key depend on what was imported.
 
     Raises:
         TypeError: as `steady`.
@@ -120,8 +122,7 @@ def restart(
             from .second_process import run_in_process, write_calls
 
             written = write_calls(first)
-            cold = first.run()
-            return Restart(cold, run_in_process(written))
+            return Restart(run_in_process(written), run_in_process(written))
         cold = first.run()
         torch_private.clear_memory_caches()
         return Restart(cold, first.run())

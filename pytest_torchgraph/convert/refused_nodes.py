@@ -55,6 +55,8 @@ def described(
         else:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             source, calls = _source(node)
+            if source is not None and not calls and ops and _is_context(node):
+                continue  # leaves a context: the next line is outside of the `with` statement
             op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
         # Entering and leaving a context are two nodes, and sdpa_kernel has seven.
         ops.setdefault(op.source or (op.op, op.reason), op)
@@ -68,14 +70,13 @@ def clean(reason: str) -> str:
 
 
 def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
-    """The module of a node, or the one that is so many calls of `forward` above the nearest."""
+    """The module of a node, else that of a `with` statement inside so many calls of `forward`."""
     for near in _near(node):
         stack = list((near.meta.get("nn_module_stack") or {}).items())
         if stack:
-            calls = 0 if near is node else calls
-            if calls >= len(stack):
+            if near is not node and not 0 < calls <= len(stack):
                 return ""
-            key, value = stack[-1 - calls]
+            key, value = stack[-1 if near is node else calls - 1]
             return node_meta.stack_path(key, value, modules)
     return ""
 
@@ -83,9 +84,9 @@ def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
 def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
     """The user's line of a node, or of the nearest node that has one.
 
-    For a `with` statement also the number of calls of `forward` between it and that node.
+    For a `with` statement also the number of calls of `forward` that it is in.
     """
-    context = any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
+    context = _is_context(node)
     for near in _near(node):
         stack = near.meta.get("stack_trace") or ""
         source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
@@ -93,6 +94,10 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
             statement = _with_statement(stack) if context and near is not node else None
             return statement or (source, 0)
     return None, 0
+
+
+def _is_context(node: torch.fx.Node) -> bool:
+    return any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
 
 
 def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
@@ -111,12 +116,11 @@ def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 def _with_statement(stack: str) -> tuple[Source, int] | None:
     """The innermost `with` statement of the user's around the calls of a printed stack.
 
-    With it the number of calls of `forward` inside.
+    With it the number of calls of `forward` that it is in.
     """
-    calls = 0
-    for file, line, function, _ in reversed(frames_in(stack)):
+    frames = frames_in(stack)
+    for number, (file, line, function, _) in reversed(list(enumerate(frames))):
         if not is_user_file(file):
-            calls += function == "forward"
             continue
         try:
             tree = ast.parse("".join(linecache.getlines(file)))
@@ -130,8 +134,8 @@ def _with_statement(stack: str) -> tuple[Source, int] | None:
         ]
         inside = [begin for begin in around if _same_function(tree, begin, line)]
         if inside:
+            calls = sum(frame[2] == "forward" for frame in frames[: number + 1])
             return from_line(file, max(inside), function), calls
-        calls += function == "forward"
     return None
 
 

@@ -44,6 +44,8 @@ from .compile_cache import (
     graph_looked_up,
     nodes_behind,
     on_unsaved,
+    plain_settings,
+    put_plain_settings,
     why_uncacheable,
 )
 from .compile_calls import on_compile_call, on_precompiled_call
@@ -210,8 +212,10 @@ __all__ = [
     "origin_of",
     "outputs_of_forward",
     "own_resets",
+    "plain_settings",
     "probe",
     "process_groups",
+    "put_plain_settings",
     "registered_ops",
     "replaced",
     "reset_dynamo",

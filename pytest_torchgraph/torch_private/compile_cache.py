@@ -22,6 +22,7 @@ from .private_names import get, replaced
 
 _CHECKPOINT = "context_fn"
 """Word in AOTAutograd's reason against selective checkpointing."""
+_CONFIGS = ("inductor_config", "functorch_config")
 _CHECKPOINT_META = "_checkpoint_context_fn"
 
 
@@ -194,7 +195,7 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
 
     It takes settings of inductor's that differ from those.
     """
-    configs = [get("inductor_config"), get("functorch_config")]
+    configs = [get(config) for config in _CONFIGS]
     before = [config.get_config_copy() for config in configs]
 
     @contextlib.contextmanager
@@ -211,6 +212,27 @@ def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextMan
             yield
 
     return again
+
+
+def plain_settings() -> list[dict[str, Any]]:
+    """Return the settings of inductor and AOTAutograd that are numbers, texts or flags."""
+    return [
+        {
+            name: value
+            for name, value in get(config).get_config_copy().items()
+            if isinstance(value, bool | int | float | str | None)
+        }
+        for config in _CONFIGS
+    ]
+
+
+def put_plain_settings(settings: list[dict[str, Any]]) -> None:
+    """Put settings of another process in force here."""
+    for config, values in zip(_CONFIGS, settings, strict=True):
+        now = get(config).get_config_copy()
+        for name, value in values.items():
+            if name in now and now[name] != value:
+                setattr(get(config), name, value)
 
 
 @contextlib.contextmanager

@@ -49,6 +49,7 @@ class CacheQuestions:
         self._options = dict(options or {})
         self._sees_aot = sees_aot
         self._settings = torch_private.cache_settings()
+        self._off = torch_private.caches_switched_off()
         self._kept: list[_KeptGraph] = []
         self._empty: list[int] = []
 
@@ -72,7 +73,7 @@ class CacheQuestions:
     def answers(self) -> tuple[CacheBypass, ...]:
         """Ask AOTAutograd's cache about each graph."""
         with self._settings(self._options):
-            off = torch_private.caches_switched_off()
+            off = self._off or torch_private.caches_switched_off()
             refused = [
                 (number, op)
                 for number, kept in enumerate(self._kept)
