@@ -55,7 +55,7 @@ def described(
         else:
             name = op_name(node.target) if node.op != "get_attr" else str(node.target)
             source, calls = _source(node)
-            if source is not None and not calls and ops and _is_context(node):
+            if source is not None and calls < 0 and ops:
                 continue  # leaves a context: the next line is outside of the `with` statement
             op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
         # Entering and leaving a context are two nodes, and sdpa_kernel has seven.
@@ -92,7 +92,7 @@ def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
         source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
         if source is not None:
             statement = _with_statement(stack) if context and near is not node else None
-            return statement or (source, 0)
+            return statement or (source, -1 if context else 0)
     return None, 0
 
 
@@ -135,6 +135,8 @@ def _with_statement(stack: str) -> tuple[Source, int] | None:
         inside = [begin for begin in around if _same_function(tree, begin, line)]
         if inside:
             calls = sum(frame[2] == "forward" for frame in frames[: number + 1])
+            # Dynamo's module stack leaves out the module that is compiled.
+            calls -= frames[0][2] == "forward"
             return from_line(file, max(inside), function), calls
     return None
 
