@@ -24,6 +24,7 @@ def test_two():
 """
 
 
+@pytest.mark.slow("four runs of pytest")
 def test_new_bypass_is_one_cause_with_its_tests_and_fails_the_check(
     pytester: pytest.Pytester,
 ) -> None:
