@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .api.result import Capture as Capture
     from .api.steady_state import steady as steady
     from .api.testcase import GraphTestCase as GraphTestCase
+    from .api.warm_start import Restart as Restart
+    from .api.warm_start import restart as restart
     from .api.watch import watch as watch
     from .errors import CaptureError as CaptureError
     from .errors import GraphFormatError as GraphFormatError
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from .snapshot.inline import assert_graph_text as assert_graph_text
     from .syncs.model import Sync as Sync
     from .syncs.model import Transfer as Transfer
+    from .watching.cache_lookups import CacheBypass as CacheBypass
+    from .watching.cache_lookups import CacheLookup as CacheLookup
     from .watching.cudagraphs import CudagraphSkip as CudagraphSkip
     from .watching.eager_calls import EagerCall as EagerCall
     from .watching.failed_guards import FailedGuard as FailedGuard
@@ -66,6 +70,7 @@ _NAMES = {
     "api.result": ("Capture",),
     "api.steady_state": ("steady",),
     "api.testcase": ("GraphTestCase",),
+    "api.warm_start": ("Restart", "restart"),
     "api.watch": ("watch",),
     "errors": ("CaptureError", "GraphFormatError", "TorchGraphError"),
     "graph.cost.cost": ("Cost",),
@@ -88,6 +93,7 @@ _NAMES = {
     "snapshot.inline": ("assert_graph_text",),
     "syncs.model": ("Sync", "Transfer"),
     "watching.breaks": ("GraphBreak",),
+    "watching.cache_lookups": ("CacheBypass", "CacheLookup"),
     "watching.cudagraphs": ("CudagraphSkip",),
     "watching.eager_calls": ("EagerCall",),
     "watching.failed_guards": ("FailedGuard",),

@@ -56,6 +56,7 @@ from .result import Capture
 
 if TYPE_CHECKING:
     from ..syncs.detect import RecordedCalls
+    from .warm_start import Restart
     from .watch import Watch
 
 MECHANISMS: dict[str, Callable[[], Mechanism]] = {
@@ -276,6 +277,7 @@ def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | Non
         build_joints=lambda: joints,
         build_kernels=_kernels(captured, graphs),
         build_schedules=captured.schedules,
+        build_bypasses=captured.bypasses,
         record=ran.record,
         comparison=comparison,
     )
@@ -304,7 +306,7 @@ def _eager(
 
 
 class GraphCapture:
-    """The value of the fixture `graph_capture`: `capture`, `watch` and `steady`, without state."""
+    """The value of the fixture `graph_capture`: captures, `watch`, `steady` and `restart`."""
 
     def __call__(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Capture:
         """See `pytest_torchgraph.capture`."""
@@ -321,6 +323,12 @@ class GraphCapture:
         from .steady_state import steady
 
         return steady(target, *calls, **options)
+
+    def restart(self, target: Callable[..., Any], /, *calls: Any, **options: Any) -> Restart:
+        """See `pytest_torchgraph.restart`."""
+        from .warm_start import restart
+
+        return restart(target, *calls, **options)
 
     def __repr__(self) -> str:
         return "<graph_capture>"

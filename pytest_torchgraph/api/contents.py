@@ -25,6 +25,7 @@ from ..watching.graphs import PrintedGraphs
 if TYPE_CHECKING:
     from ..checks.subject import EagerComparison
     from ..syncs.detect import RecordedCalls
+    from ..watching.cache_lookups import CacheBypass
     from ..watching.kernels import Kernel
     from ..watching.record import WatchRecord
 
@@ -76,6 +77,7 @@ class Contents:
         build_joints: gives the joint graphs that forward and backward were split from.
         build_kernels: gives the kernels of the generated code; `None` if none was generated.
         build_schedules: gives the collectives in the code of each graph; `None` if there is none.
+        build_bypasses: gives the graphs' `CacheBypass`es; `None` if unknown.
         record: what was compiled and run, `None` if nothing went through torch.compile.
         comparison: an eager run to compare with, `None` if there is none.
         rank: the rank that the graphs are of, `None` if nobody asked for several.
@@ -91,6 +93,7 @@ class Contents:
     build_joints: Callable[[], Sequence[Graph]] = tuple
     build_kernels: Callable[[], Sequence[Kernel] | None] | None = None
     build_schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
+    build_bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     record: WatchRecord | None = None
     comparison: EagerComparison | None = None
     rank: int | None = None
@@ -98,7 +101,13 @@ class Contents:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("build", "build_eager", "build_kernels", "build_schedules"):
+        for name in (
+            "build",
+            "build_eager",
+            "build_kernels",
+            "build_schedules",
+            "build_bypasses",
+        ):
             if (make := getattr(self, name)) is not None:
                 object.__setattr__(self, name, once(make))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..graph.graph_break import GraphBreak
     from ..graph.model import Graph
     from ..syncs.model import Sync, Transfer
+    from ..watching.cache_lookups import CacheBypass
     from ..watching.cudagraphs import CudagraphSkip
     from ..watching.eager_calls import EagerCall
     from ..watching.recompiles import Recompile
@@ -121,6 +122,27 @@ class Observed:
             CaptureError: for a capture that did not go through torch.compile.
         """
         return self.record("recompilations").recompiles
+
+    @property
+    def cache_bypasses(self) -> tuple[CacheBypass, ...]:
+        """The reasons for which graphs are compiled anew in every process; empty if none are.
+
+        Of a watch it is what torch reported: AOTAutograd's cache refused a graph, or did not save
+        one. Via "aot", "inductor" and "dynamo" AOTAutograd's cache is asked about Dynamo's graphs
+        when this is first read, under the settings of the capture.
+
+        Raises:
+            CaptureError: for a capture by another mechanism, or from a file.
+        """
+        build = self._contents.build_bypasses
+        if build is not None:
+            return build()
+        if not self._contents.is_watch:
+            raise CaptureError(
+                f"a capture via {self.via!r} knows no cache bypasses: use via='aot', 'inductor' or "
+                "'dynamo', graph_capture.watch(), or graph_capture.restart(...)"
+            )
+        return self.record("cache lookups").cache_bypasses
 
     @property
     def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:

@@ -49,7 +49,7 @@ def steady(
             f"{len(calls)}"
         )
     invocations = [
-        Invocation(target, *_arguments(call, number), loss_fn, backward)
+        Invocation(target, *arguments_of(call, number), loss_fn, backward)
         for number, call in enumerate(calls)
     ]
     _run(invocations[0])
@@ -64,7 +64,8 @@ def _run(invocation: Invocation) -> None:
         Step(invocation, saved).run()
 
 
-def _arguments(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_of(call: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments of a call as users write it."""
     if not isinstance(call, tuple):
         raise TypeError(
             f"call {number} is no tuple of arguments but {type(call).__name__}: write (x,) for one "

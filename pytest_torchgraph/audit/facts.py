@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-CauseKind = Literal["break", "recompile", "limit", "eager", "nothing"]
+CauseKind = Literal["break", "recompile", "limit", "bypass", "eager", "nothing"]
 """What happened.
 
 - `break`: a graph break.
 - `recompile`: code was compiled again.
 - `limit`: code was compiled too often, and ran eagerly from then on.
+- `bypass`: a graph is in none of torch.compile's caches, and is compiled anew in every process.
 - `eager`: a call of a compiled callable ran eagerly, though the test compiled something.
 - `nothing`: a test called a compiled callable, or `torch.compile` alone, and nothing was compiled
   or ran compiled.
@@ -30,8 +31,9 @@ class Cause:
     Attributes:
         kind: see `CauseKind`.
         file, function: where; "" for what has no place. The file is relative to pytest's rootdir.
-        text: Dynamo's class of graph breaks, or the reason; "" for a recompilation.
-        code: the line of code at a graph break, "" for all others.
+        text: Dynamo's class of graph breaks, the op that a cache refuses, or the reason; "" for a
+            recompilation.
+        code: the line of code at a graph break or a refused op, "" for all others.
         line: its number, or that of the function. Not part of the identity.
         count: how often.
         shared: whether it happened because another test had compiled the code before: it is not

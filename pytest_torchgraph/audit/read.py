@@ -10,6 +10,7 @@ from typing import Any
 
 from ..convert.source_lines import relative
 from ..watching.breaks import SKIPPED
+from ..watching.cache_lookups import SWITCHED_OFF, CacheBypass
 from ..watching.observe.events import CompileId
 from ..watching.observe.executions import BACKWARD
 from ..watching.recompiles import FIRST_DYNAMIC, Recompile
@@ -185,11 +186,21 @@ def _causes(record: WatchRecord, compiles: bool) -> list[Cause]:
     explained: set[tuple[str, str | int]] = {(each.file, each.function) for each in causes}
     explained |= {(each.file, each.line) for each in causes if each.file}  # of a lambda
     causes += _ran_eagerly(record, compiles, explained)
+    causes += map(_of_bypass, record.cache_bypasses)
     if record.callables and not compiles and not causes:
         text = NO_OPS if record.compiled else SERVED_WITHOUT_GRAPH
         served = text == SERVED_WITHOUT_GRAPH
         causes.append(Cause("nothing", "", "", text, "", 0, shared=served))
     return causes
+
+
+def _of_bypass(bypass: CacheBypass) -> Cause:
+    source = bypass.source
+    if source is None or bypass.reason.startswith(SWITCHED_OFF):
+        return Cause("bypass", "", "", bypass.reason, "", 0)
+    code = source.code if bypass.op else ""
+    text = bypass.op or bypass.reason
+    return Cause("bypass", source.file, source.function, text, code, source.line)
 
 
 def _guard_place(recompile: Recompile) -> str:

@@ -39,6 +39,7 @@ _HAPPENED: dict[CauseKind, str] = {
     "break": "graph break at {place}: {code}",
     "recompile": "compiled again: {place}",
     "limit": "runs eagerly from the recompile limit on: {place}",
+    "bypass": "compiled anew in every process: {place}{text}{line}",
     "eager": "ran eagerly: {place}{text}",
     "nothing": "compile nothing: {place}{text}",
 }
@@ -152,6 +153,8 @@ def totals(facts: Mapping[str, TestFacts], tests: int) -> str:
     parts.append(counted(times["break"], "graph break") + broken)
     again = times["recompile"] + times["limit"]
     parts += [counted(again, "recompile")] * (again > 0)
+    bypasses = times["bypass"]
+    parts += [f"{bypasses:,} cache bypass{'es' * (bypasses > 1)}"] * (bypasses > 0)
     use = "uses" if len(facts) == 1 else "use"
     return f"{len(facts)} of {counted(tests, 'test')} {use} torch.compile: {', '.join(parts)}"
 
@@ -222,7 +225,10 @@ def describe(cause: Cause, more: int = 0) -> str:
     """
     place = _place(cause, more)
     text = (f": {cause.text}" if place else cause.text) if cause.text else ""
-    words = _HAPPENED[cause.kind].format(place=place, code=cause.code or cause.text, text=text)
+    line = f" ({cause.code})" if cause.code else ""
+    words = _HAPPENED[cause.kind].format(
+        place=place, code=cause.code or cause.text, text=text, line=line
+    )
     return " ".join(words.split())
 
 

@@ -258,6 +258,25 @@ class Assertions(OpChecks):
         compilation.need_graphs(self)
         recomputation.assert_not_saved(self._split, self._received, ops, module, max_bytes)
 
+    def assert_cacheable(self: Subject, allow: str | Sequence[str] = ()) -> None:
+        """Assert that torch.compile's caches can serve every graph at the next start.
+
+        This compiles nothing: see `graph_capture.restart` for a second start.
+
+        Args:
+            allow: regular expressions that are searched in `"op: reason"` of a `CacheBypass`, or
+                parts of it as they are; bypasses that match one are tolerated.
+
+        Raises:
+            AssertionError: with each `CacheBypass`, its module, line and what helps; or if no graph
+                was compiled, or no cache was asked, with the cause.
+            CaptureError: see `cache_bypasses`.
+        """
+        __tracebackhide__ = True
+        from . import warm_start
+
+        warm_start.assert_cacheable(self, self.cache_bypasses, allow)
+
     def assert_distinct_graphs(self: Subject, count: int) -> None:
         """Assert how many of the graphs are not equal to one another.
 

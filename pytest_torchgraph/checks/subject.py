@@ -13,6 +13,7 @@ from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
 from ..syncs.model import Sync, Transfer
+from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel
 from ..watching.record import WatchRecord
 
@@ -187,6 +188,11 @@ class Subject(Protocol):
     @property
     def breaks(self) -> Sequence[GraphBreak]:
         """The graph breaks."""
+        ...
+
+    @property
+    def cache_bypasses(self) -> Sequence[CacheBypass]:
+        """The reasons for which graphs are compiled anew in every process."""
         ...
 
     @property

@@ -19,6 +19,7 @@ def copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
         nodes[node] = graph.node_copy(node, nodes.__getitem__)
         nodes[node].meta = dict(node.meta)
     copy = torch.fx.GraphModule(gm, graph)
+    copy.meta.update(gm.meta)  # the `context_fn` of a checkpoint's body
     for name in bodies(gm):
         copy.set_submodule(name, copied(gm.get_submodule(name)))  # type: ignore[arg-type]
     return copy

@@ -12,6 +12,7 @@ from ..graph.model import Graph
 from ..graph.schedule import ScheduledCall
 from ..ops.levels import Level
 from ..syncs.detect import RecordedCalls
+from ..watching.cache_lookups import CacheBypass
 from ..watching.kernels import Kernel
 from .islands.islands import Islands
 from .step.step import Step
@@ -50,6 +51,7 @@ class Captured:
         levels: the graphs of the same run at other levels that the mechanism knows.
         islands: gives what ran eagerly beside the graphs, which is worked out when it is first
             read; None where that was not recorded.
+        bypasses: gives what keeps Dynamo's graphs out of torch.compile's caches; None if unknown.
         comparable: where the run drew other random numbers than an eager one does, the mechanism
             that draws the same.
         incomparable: the reason why an eager run tells nothing of this one, "" where it does.
@@ -62,6 +64,7 @@ class Captured:
     schedules: Callable[[], Sequence[Sequence[ScheduledCall]]] | None = None
     levels: Mapping[Level, Sequence[Converted]] = field(default_factory=dict)
     islands: Callable[[], Islands] | None = None
+    bypasses: Callable[[], tuple[CacheBypass, ...]] | None = None
     comparable: Mechanism | None = None
     incomparable: str = ""
 

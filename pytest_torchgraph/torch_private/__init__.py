@@ -9,6 +9,7 @@ ones, and the test suite runs it on every supported release.
     compiled       what Dynamo compiled: bytecode, graphs, autograd functions
     observers      callbacks at entries, skipped frames, graph breaks and captures
     cache_miss     what Dynamo has before it when it says why it compiles again
+    compile_cache  lookups in torch.compile's caches
     compile_calls  callbacks at calls of torch.compile
     trace          the structured trace
     inductor       the code that inductor writes
@@ -34,6 +35,19 @@ from .autograd import (
     sequence_number,
 )
 from .cache_miss import CacheMiss, LeafGuard, cache_miss, leaf_guards, shape_of
+from .compile_cache import (
+    LookedUp,
+    Refused,
+    cache_settings,
+    caches_switched_off,
+    clear_memory_caches,
+    graph_looked_up,
+    nodes_behind,
+    on_unsaved,
+    plain_settings,
+    put_plain_settings,
+    why_uncacheable,
+)
 from .compile_calls import on_compile_call, on_precompiled_call
 from .compiled import (
     aot_autograd_functions,
@@ -124,7 +138,9 @@ __all__ = [
     "CacheMiss",
     "ConfigChanges",
     "LeafGuard",
+    "LookedUp",
     "PrivateName",
+    "Refused",
     "StoragePins",
     "TorchDispatchMode",
     "accumulating_leaves",
@@ -135,6 +151,9 @@ __all__ = [
     "backend_name",
     "boxed",
     "cache_miss",
+    "cache_settings",
+    "caches_switched_off",
+    "clear_memory_caches",
     "code_at_recompile_limit",
     "code_being_compiled",
     "code_written_only",
@@ -153,6 +172,7 @@ __all__ = [
     "frames_seen",
     "fresh_dynamo",
     "get",
+    "graph_looked_up",
     "guard_hook",
     "hint_of",
     "ignore_torch_warnings",
@@ -177,6 +197,7 @@ __all__ = [
     "modes_that_stop_compilation",
     "name_of_custom_op",
     "nested_graph_breaks",
+    "nodes_behind",
     "on_break_stack",
     "on_compile_call",
     "on_compiled_autograd_capture",
@@ -186,12 +207,15 @@ __all__ = [
     "on_precompiled_call",
     "on_skip",
     "on_traced_call",
+    "on_unsaved",
     "one_backend",
     "origin_of",
     "outputs_of_forward",
     "own_resets",
+    "plain_settings",
     "probe",
     "process_groups",
+    "put_plain_settings",
     "registered_ops",
     "replaced",
     "reset_dynamo",
@@ -212,4 +236,5 @@ __all__ = [
     "uncompiled",
     "unwrap_inline",
     "wait",
+    "why_uncacheable",
 ]

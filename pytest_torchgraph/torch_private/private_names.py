@@ -310,6 +310,51 @@ NAMES = {
     "cache_dir": PrivateName(
         "torch._inductor.runtime.runtime_utils:default_cache_dir", "2.5", "isolating tests"
     ),
+    # The caches of compiled code.
+    "check_node_safe": PrivateName(
+        "torch._functorch._aot_autograd.autograd_cache:check_node_safe",
+        "2.6",
+        "naming what keeps a graph out of AOTAutograd's cache",
+    ),
+    "aot_cache_key": PrivateName(
+        "torch._functorch._aot_autograd.autograd_cache:autograd_cache_key",
+        "2.6",
+        "assert_cacheable of a capture",
+    ),
+    "aot_cache_bypass": PrivateName(
+        "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache",
+        "2.6",
+        "naming what keeps a graph out of AOTAutograd's cache",
+    ),
+    "aot_config": PrivateName(
+        "torch._functorch._aot_autograd.schemas:AOTConfig", "2.2", "assert_cacheable of a capture"
+    ),
+    "detect_fake_mode": PrivateName(
+        "torch._guards:detect_fake_mode", "2.1", "assert_cacheable of a capture"
+    ),
+    "fake_mode": PrivateName(
+        "torch._subclasses.fake_tensor:FakeTensorMode", "2.0", "assert_cacheable of a capture"
+    ),
+    "shape_env": PrivateName(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv", "2.0", "assert_cacheable of a capture"
+    ),
+    "tracing": PrivateName("torch._guards:tracing", "2.1", "assert_cacheable of a capture"),
+    "tracing_context_class": PrivateName(
+        "torch._guards:TracingContext", "2.1", "assert_cacheable of a capture"
+    ),
+    "should_save_cache": PrivateName(
+        "torch._functorch._aot_autograd.graph_compile:_should_save_cache",
+        "2.9",
+        "noticing that compiled code is not saved",
+    ),
+    "compile_id": PrivateName(
+        "torch._guards:CompileContext.current_compile_id",
+        "2.1",
+        "noticing that compiled code is not saved",
+    ),
+    "clear_inductor_caches": PrivateName(
+        "torch._inductor.utils:clear_caches", "2.9", "restarting with the caches on disk alone"
+    ),
     # Compiled autograd.
     "enable_compiled_autograd": PrivateName(
         "torch._dynamo.compiled_autograd:_enable", "2.6", "capture by compiled_autograd"

@@ -9,6 +9,7 @@ from ..convert.source_lines import original_name
 from .guards.look import Sight
 from .observe.events import (
     ONLY_TRACED,
+    CacheEvent,
     CacheMissEvent,
     CodeGenerated,
     CompilationFinished,
@@ -41,12 +42,14 @@ class Compilation:
         failure, reason: the exception that ended it; "" where none did.
         failed_at: file and line at which it was raised, where they are known.
         cudagraphs: why graphs of it got no CUDA graph, as far as torch says.
+        lookups: the lookups in torch.compile's caches.
         code_hash: hash of the code object, 0 if it is not known.
         own_resets: how often this package had reset Dynamo when it began.
         started: whether Dynamo began to trace the frame.
         finished: whether it ended.
         ops: how many ops Dynamo's graph has, 0 where there is none.
         seconds: how long it took, with what the backend did.
+        lowered, cache_off: see `CompilationFinished`.
     """
 
     id: CompileId | None
@@ -64,12 +67,15 @@ class Compilation:
     reason: str = ""
     failed_at: tuple[str, int] = ("", 0)
     cudagraphs: list[str] = field(default_factory=list)
+    lookups: list[CacheEvent] = field(default_factory=list)
     code_hash: int = 0
     own_resets: int = 0
     started: bool = False
     finished: bool = False
     ops: int = 0
     seconds: float = 0.0
+    lowered: bool = False
+    cache_off: str = ""
 
     @property
     def limit_hit(self) -> bool:
@@ -156,5 +162,8 @@ def _add(current: Compilation, event: Event) -> None:
             current.failed_at = event.failed_file, event.failed_line
             current.cudagraphs += [event.cudagraphs] if event.cudagraphs else []
             current.ops, current.seconds = event.ops, event.seconds
+            current.lowered, current.cache_off = event.lowered, event.cache_off
+        case CacheEvent():
+            current.lookups.append(event)
         case CudagraphsSkipped():
             current.cudagraphs.append(event.reason)

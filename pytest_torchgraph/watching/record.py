@@ -14,6 +14,7 @@ from ..errors import TorchGraphError
 from ..graph.graph_break import GraphBreak
 from ..settings.within import is_within
 from .breaks import breaks_of
+from .cache_lookups import CacheBypass, bypasses_of
 from .compilations import Compilation, compilations
 from .cudagraphs import CudagraphSkip, skips_of
 from .eager_calls import EagerCall, eager_calls_of
@@ -63,6 +64,11 @@ class WatchRecord:
     def breaks(self) -> tuple[GraphBreak, ...]:
         """The graph breaks, one `GraphBreak` for each file, line and kind."""
         return breaks_of(self.compiled)
+
+    @cached_property
+    def cache_bypasses(self) -> tuple[CacheBypass, ...]:
+        """What keeps AOTAutograd's cache from ever serving what was compiled."""
+        return bypasses_of(self.compiled)
 
     @cached_property
     def cudagraph_skips(self) -> tuple[CudagraphSkip, ...]:

@@ -22,6 +22,7 @@ from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from .cacheable import CacheQuestions
 from .frame import Frame
 from .run import run_compiled, switched_off
 
@@ -73,7 +74,8 @@ class Aot:
         ran = [made for made in recorder.made if made.ran]
         found = recorded_islands(step, islands, canon, ran)
         graphs = [made.counted for made in ran]
-        return Captured(graphs, why_none, recorder.joints, islands=found)
+        bypasses = recorder.questions.answers
+        return Captured(graphs, why_none, recorder.joints, islands=found, bypasses=bypasses)
 
 
 class _AotRecorder:
@@ -88,6 +90,7 @@ class _AotRecorder:
         self.canon = canon
         self.made: list[Made] = []
         self.joints: list[Graph] = []
+        self.questions = CacheQuestions(named.modules)
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         """Compile what Dynamo found in one frame."""
@@ -101,6 +104,7 @@ class _AotRecorder:
         if self.options.decompositions is not None:
             compilers["decompositions"] = self._decompositions()
         with self.islands.aside():
+            self.questions.keep(gm, example_inputs)
             return frame.noting(torch_private.aot_autograd(**compilers)(gm, example_inputs))
 
     def _decompositions(self) -> Any:
@@ -111,6 +115,7 @@ class _AotRecorder:
     def _compiler(self, frame: Frame, kind: GraphKind) -> Callable[..., Any]:
         def compile(gm: torch.fx.GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
             with self.islands.aside():
+                self.questions.without_op(gm)
                 made = Made(frame.lowered(gm, kind, "aot"))
             self.made.append(made)
             return made.recorded(torch_private.boxed(gm.forward), self.islands)

@@ -18,6 +18,7 @@ from ..islands.capture import Made, recorded_islands
 from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.step import Step
+from .cacheable import CacheQuestions
 from .frame import Frame
 from .run import run_compiled, switched_off
 
@@ -47,9 +48,11 @@ class Dynamo:
             return Captured([], why_none=off)
         islands = IslandRecorder(step.invocation.named)
         made: list[Made] = []
+        questions = CacheQuestions(step.invocation.named.modules, sees_aot=False)
 
         def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
             with islands.aside():
+                questions.keep(gm, example_inputs)
                 frame = Frame(gm, example_inputs, step.invocation.named, canon)
                 made.append(Made(frame.dynamo(gm, _kind(example_inputs))))
                 call = torch_private.boxed(runnable(gm).forward)
@@ -60,7 +63,8 @@ class Dynamo:
             step, islands, backend, "graph_capture", dynamic=self.dynamic, fullgraph=self.fullgraph
         )
         found = recorded_islands(step, islands, canon, made)
-        return Captured([each.counted for each in made], why_none, islands=found)
+        graphs = [each.counted for each in made]
+        return Captured(graphs, why_none, islands=found, bypasses=questions.answers)
 
 
 def _kind(example_inputs: list[Any]) -> GraphKind:

@@ -31,6 +31,7 @@ from ..islands.island_recorder import IslandRecorder
 from ..protocol import Captured
 from ..step.named_tensors import NamedTensors
 from ..step.step import Step
+from .cacheable import CacheQuestions
 from .frame import Frame
 from .run import run_compiled, switched_off
 
@@ -90,11 +91,19 @@ class Inductor:
             schedules=functools.partial(
                 _schedules, recorder.written, len(recorder.made), dict(canon.groups)
             ),
+            bypasses=recorder.questions.answers,
             levels={"aot": recorder.at_aot()},
             islands=found,
             comparable=self._drawing_as_eager() if recorder.draws() else None,
             incomparable=recorder.not_run(),
         )
+
+    def patches(self) -> dict[str, Any]:
+        """Return inductor's settings that `mode` and `options` stand for."""
+        patches = dict(self.options or {})
+        if self.mode is None:
+            return patches
+        return {**torch_private.get("inductor_mode_options")(self.mode, self.dynamic), **patches}
 
     def _drawing_as_eager(self) -> Inductor:
         """This mechanism, but with torch's random numbers where inductor has its own."""
@@ -134,6 +143,7 @@ class _InductorRecorder:
         self.runs: list[PostGradRun] = []
         self.lowered: torch.fx.Graph | None = None
         self.calls: list[tuple[str, list[torch.fx.Node]]] = []
+        self.questions = CacheQuestions(named.modules, options.patches())
         self.current: tuple[Frame, GraphKind] | None = None
         self.before: list[tuple[Made, Frame, GraphKind, torch.fx.GraphModule]] = []
 
@@ -142,6 +152,7 @@ class _InductorRecorder:
         inner = torch_private.get("compile_fx_inner")
 
         def compile_inner(gm: torch.fx.GraphModule, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self.questions.without_op(gm)
             before, known = self.current, len(self.made)
             unchanged, kind = copied(gm), _kind(kwargs)
             (output,) = unchanged.graph.find_nodes(op="output")
@@ -161,14 +172,9 @@ class _InductorRecorder:
                 self.runs.append(compiled)
             return made.recorded(compiled, self.islands)
 
-        patches = dict(self.options.options or {})
-        if self.options.mode is not None:
-            of_mode = torch_private.get("inductor_mode_options")(
-                self.options.mode, self.options.dynamic
-            )
-            patches = {**of_mode, **patches}
-        patches.update(NO_GRAPH_CACHE)
+        patches = {**self.options.patches(), **NO_GRAPH_CACHE}
         with self.islands.aside():
+            self.questions.keep(gm, example_inputs)
             compiled = torch_private.get("compile_fx")(
                 gm, example_inputs, inner_compile=compile_inner, config_patches=patches
             )

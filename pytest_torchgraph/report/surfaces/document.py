@@ -91,6 +91,11 @@ def recompiles(facts: TestFacts) -> int:
     return sum(cause.count for cause in facts.causes if cause.kind in ("recompile", "limit"))
 
 
+def bypasses(facts: TestFacts) -> int:
+    """How often a cache refused a graph for good."""
+    return sum(cause.count for cause in facts.causes if cause.kind == "bypass")
+
+
 def totals(outcome: AuditOutcome) -> Data:
     """The sums over all tests."""
     every = outcome.facts.values()
@@ -105,6 +110,7 @@ def totals(outcome: AuditOutcome) -> Data:
         "backwards": sum(each.backwards for each in every),
         "graph_breaks": sum(map(breaks, every)),
         "recompiles": sum(map(recompiles, every)),
+        "cache_bypasses": sum(map(bypasses, every)),
         "compile_seconds": round(sum(each.seconds for each in every), 6),
     }
 

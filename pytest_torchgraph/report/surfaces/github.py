@@ -38,6 +38,7 @@ TITLES: dict[CauseKind, str] = {
     "break": "graph break",
     "recompile": "recompilation",
     "limit": "recompile limit",
+    "bypass": "compiled anew in every process",
     "eager": "ran eagerly",
     "nothing": "nothing is compiled",
 }

@@ -14,12 +14,12 @@ its meaning or goes; new keys may come at any time.
       totals           tests: how many ran; using: how many of them use torch.compile; nothing:
                        how many of these compile nothing; calls: of compiled callables;
                        eager_calls: how many of these ran no compiled code; graphs, ops, backwards,
-                       graph_breaks, recompiles, compile_seconds
+                       graph_breaks, recompiles, cache_bypasses, compile_seconds
       causes           those of most tests first. Of each:
-        kind             "break", "recompile", "limit", "eager" or "nothing"
+        kind             "break", "recompile", "limit", "bypass", "eager" or "nothing"
         file, line, function
                          where; of a cause without a place what its first test calls; else "" and 0
-        text, code       the reason, and the line of code of a graph break
+        text, code       the reason, and the line of code of a graph break or a refused op
         guard, guard_place
                          of a recompilation what changed, and `file:line function` of the line that
                          made the guard, as the first of its tests met them; else ""

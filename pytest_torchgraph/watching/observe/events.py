@@ -7,7 +7,9 @@ is text: no event keeps a tensor or a graph of the user's alive.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from ...convert.refused_nodes import RefusedOp
 from ..guards.look import Sight
 
 ONLY_TRACED = "pytest-torchgraph only had this traced"
@@ -163,6 +165,8 @@ class CompilationFinished(Event):
         cudagraphs: why a graph of it got no CUDA graph, "" where torch does not say.
         ops: how many ops Dynamo's graph has; 0 where there is no graph.
         seconds: how long it took, with what the backend did.
+        lowered: whether inductor compiled a graph of it.
+        cache_off: the setting that kept torch from asking its caches, "" for none.
     """
 
     function: str
@@ -175,6 +179,8 @@ class CompilationFinished(Event):
     cudagraphs: str = ""
     ops: int = 0
     seconds: float = 0.0
+    lowered: bool = False
+    cache_off: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +192,26 @@ class CudagraphsSkipped(Event):
     """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEvent(Event):
+    """One of torch.compile's caches looked a graph up, or did not save it.
+
+    Attributes:
+        cache: "aot" for AOTAutograd's cache, "inductor" for inductor's.
+        state: "unsaved" for compiled code that AOTAutograd did not save because a graph has no op.
+        backward: True for a backward graph.
+        reason: torch's words for a bypass, and for an entry that could not be pickled.
+        key: the key; "" for a bypass.
+        components: the parts of the key, each with its hash, where a recorder keeps graphs.
+        refused: the ops that a bypass is about.
+    """
+
+    cache: Literal["aot", "inductor"]
+    state: Literal["hit", "miss", "bypass", "unsaved"]
+    backward: bool = False
+    reason: str = ""
+    key: str = ""
+    components: tuple[str, ...] = ()
+    refused: tuple[RefusedOp, ...] = ()

@@ -8,6 +8,7 @@ None of them changes what the watched code does:
     Dynamo's guard hook                       each frame that is served from Dynamo's cache
     a wrapper of Dynamo's skip reasons        each frame that Dynamo leaves to the interpreter
     a wrapper of the stack of a graph break   the frames and the module of the break
+    a wrapper of AOTAutograd's saving         compiled code that no cache gets
     `executions`                              each run of a compiled graph or of its backward
 
 All are process-wide, so every thread is seen. Nothing remains when the last recorder is closed, but
@@ -24,10 +25,12 @@ from dataclasses import replace
 from typing import Any
 
 from ... import torch_private
+from ...convert.refused_nodes import described
 from ...errors import TorchGraphError
 from ..guards.look import look
 from .entries import CompiledCallables
 from .events import (
+    CacheEvent,
     CompilationFinished,
     CompilationStarted,
     CompileId,
@@ -58,6 +61,7 @@ class Hub:
         self._stack: list[tuple[str, int, str, str]] = []
         self._module = ""
         self._names: set[str] = set()
+        self._sees_unsaved = False
 
     # -- for recorders ---------------------------------------------------------------------------
 
@@ -150,6 +154,7 @@ class Hub:
             stack.enter_context(torch_private.on_precompiled_call(self._precompiled))
             with contextlib.suppress(TorchGraphError):
                 stack.enter_context(torch_private.on_break_stack(self._at_break))
+            stack.callback(setattr, self, "_sees_unsaved", False)
             stack.enter_context(torch_private.on_compiled_autograd_capture(self._captured))
             stack.enter_context(torch_private.compiled_autograd_reasons())
             self._installed = stack.pop_all()
@@ -195,8 +200,13 @@ class Hub:
                 code_hash=0 if code is None else hash(code),
                 own_resets=torch_private.own_resets(),
             )
-        elif isinstance(event, CompilationFinished) and not event.file:
-            event = _with_code(event)
+        elif isinstance(event, CompilationFinished):
+            if event.lowered:
+                event = replace(event, cache_off=torch_private.caches_switched_off())
+            event = event if event.file else _with_code(event)
+        elif isinstance(event, CacheEvent):
+            self._see_unsaved()
+            event = _with_graph(event)
         self._publish(event)
         if isinstance(event, GraphBreakEvent):
             self._callables.broke(event.report)
@@ -227,8 +237,37 @@ class Hub:
             for frame in frames
         ]
 
+    def _see_unsaved(self) -> None:
+        """Observe what AOTAutograd does not save: now its module is imported."""
+        if not self._sees_unsaved:
+            self._sees_unsaved = True
+            with contextlib.suppress(TorchGraphError):
+                self._installed.enter_context(torch_private.on_unsaved(self._unsaved))
+
+    def _unsaved(self, compile_id: Any, backward: bool) -> None:
+        try:
+            id = None
+            if compile_id is not None:
+                frame, number = compile_id.frame_id, compile_id.frame_compile_id
+                id = CompileId(compile_id.compiled_autograd_id, frame, number)
+            self._publish(CacheEvent(id, 0, "aot", "unsaved", backward))
+        except Exception as error:  # ours, in the middle of a compilation of the user's
+            self._failed(error)
+
     def _captured(self, number: int, call: Any) -> Any:
         return self._executions.capture(CompileId(number), call)
+
+
+def _with_graph(event: CacheEvent) -> CacheEvent:
+    """The event with what is known of its graph while torch reports the lookup."""
+    gm, backward = torch_private.graph_looked_up()
+    if event.state != "bypass":
+        return replace(event, backward=backward)
+    refused = [torch_private.Refused(None, event.reason)]
+    if gm is not None:
+        refused = torch_private.nodes_behind(gm, event.reason)
+    ops = described(refused)
+    return replace(event, backward=backward, reason=ops[0].reason, refused=ops)
 
 
 def _with_code(event: CompilationFinished) -> CompilationFinished:

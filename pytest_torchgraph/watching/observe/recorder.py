@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...convert.process_groups import mesh_dimensions
 from .callables import CallableTable
-from .events import CodeGenerated, Event, GraphPrinted
+from .events import CacheEvent, CodeGenerated, Event, GraphPrinted
 from .executions import Counts
 
 Counters = dict[str, Counter[Any]]
@@ -74,6 +74,8 @@ class EventRecorder:
     def add(self, event: Event) -> None:
         """Record an event."""
         if self.with_graphs or not isinstance(event, GraphPrinted | CodeGenerated):
+            if isinstance(event, CacheEvent) and not self.with_graphs:
+                event = replace(event, components=())  # 60 kB
             self.events.append(event)
         if self.with_graphs and isinstance(event, GraphPrinted):
             self.mesh_dimensions.update(mesh_dimensions())

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ... import torch_private
 from .events import (
+    CacheEvent,
     CacheMissEvent,
     CodeGenerated,
     CompilationFinished,
@@ -144,6 +145,7 @@ def _finished(record: _TraceRecord) -> Event:
         str(fields.get("cudagraph_skip_reason") or ""),
         int(fields.get("graph_op_count") or 0),
         float(fields.get("entire_frame_compile_time_s") or 0),
+        bool(fields.get("inductor_cumulative_compile_time_us")),
     )
 
 
@@ -151,6 +153,32 @@ def _backward_finished(record: _TraceRecord) -> Event | None:
     reason = record.fields.get("cudagraph_skip_reason")
     return CudagraphsSkipped(record.id, record.attempt, str(reason)) if reason else None
 
+
+def _looked_up(cache: Any, state: Any) -> _Reader:
+    def reader(record: _TraceRecord) -> Event:
+        fields = json.loads(record.payload or "{}")
+        return CacheEvent(
+            record.id,
+            record.attempt,
+            cache,
+            state,
+            reason=str(fields.get("cache_bypass_reason") or ""),
+            key=str(fields.get("key") or ""),
+            components=tuple(map(str, fields.get("components") or ())),
+        )
+
+    return reader
+
+
+def _not_pickled(record: _TraceRecord) -> Event:
+    fields = json.loads(record.payload or "{}")
+    reason = f"cannot be saved: {fields.get('error')}"
+    field = fields.get("field")
+    reason += f" (in {field})" if field else ""
+    return CacheEvent(record.id, record.attempt, "aot", "bypass", reason=reason)
+
+
+_CACHES = {"aotautograd_cache": "aot", "fx_graph_cache": "inductor"}
 
 _READERS: dict[str, _Reader] = {
     **{name: _printed(stage) for name, stage in STAGES.items()},
@@ -161,6 +189,12 @@ _READERS: dict[str, _Reader] = {
     "compiled_autograd_compile_reasons": _cache_missed,
     "compilation_metrics": _finished,
     "bwd_compilation_metrics": _backward_finished,
+    **{
+        f"{prefix}_{state}": _looked_up(cache, state)
+        for prefix, cache in _CACHES.items()
+        for state in ("hit", "miss", "bypass")
+    },
+    "aotautograd_cache_pickle_failure": _not_pickled,
 }
 
 NAMES = frozenset(_READERS)

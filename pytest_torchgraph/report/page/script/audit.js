@@ -1,7 +1,7 @@
 // The view of an audit: what this suite compiles, by cause, and a table of its tests.
 
 const KINDS = {
-  break: "graph break", recompile: "recompilation", limit: "recompile limit", eager: "ran eagerly",
+  break: "graph break", recompile: "recompilation", limit: "recompile limit", bypass: "compiled anew in every process", eager: "ran eagerly",
   nothing: "nothing is compiled",
 };
 const CAUSES = 20; // causes, or changes, that are shown at once; a click shows the others

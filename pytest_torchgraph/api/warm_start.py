@@ -1,0 +1,182 @@
+"""`restart`: compile from an empty cache, then again as a new process would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import torch_private
+from ..checks.warm_start import assert_warm
+from ..isolation import CACHES, variables_restored
+from ..mechanisms.step.invocation import Invocation
+from ..mechanisms.step.lock import exclusive
+from ..mechanisms.step.saved_state import preserve_state
+from ..mechanisms.step.step import Step
+from ..mechanisms.torch_compile.inductor import Inductor
+from ..torch_release import need_torch
+from ..watching.cache_lookups import CacheLookup, lookups_of
+from ..watching.observe.hub import HUB
+from ..watching.observe.recorder import EventRecorder
+from ..watching.record import WatchRecord, record_of
+from .steady_state import arguments_of
+
+
+class Half(NamedTuple):
+    """One half of a restart.
+
+    Attributes:
+        seconds: how long its calls took, with all that was compiled.
+        record: what torch.compile did.
+    """
+
+    seconds: float
+    record: WatchRecord
+
+
+class Restart:
+    """The result of `restart`: what the second start found in the caches that the first one left.
+
+    Attributes:
+        cold, warm: seconds of the first and of the second start. They prove nothing.
+        lookups: every lookup of the second start, in order.
+    """
+
+    def __init__(self, cold: Half, warm: Half) -> None:
+        self.cold = cold.seconds
+        self.warm = warm.seconds
+        self.lookups: tuple[CacheLookup, ...] = lookups_of(
+            warm.record.compiled, cold.record.compiled
+        )
+        self._cold, self._warm = cold.record, warm.record
+
+    def assert_warm(self, max_misses: int = 0, allow: str | Sequence[str] = ()) -> None:
+        """Assert that the second start took every graph from torch.compile's caches.
+
+        Args:
+            max_misses: how many lookups may miss. A bypass is a miss.
+            allow: regular expressions that are searched in the `reason` of a miss, or parts of it
+                as they are; misses that match one are tolerated.
+
+        Raises:
+            AssertionError: with each miss, its reason and line; or if torch looked nothing up, with
+                the cause; or if the first start was warm already.
+        """
+        __tracebackhide__ = True
+        assert_warm(self._cold, self._warm, self.lookups, max_misses, allow)
+
+    def __repr__(self) -> str:
+        states = [lookup.state for lookup in self.lookups]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        return f"<Restart: {counts or 'no lookup'}; {self.cold:.1f} s, then {self.warm:.1f} s>"
+
+
+def restart(
+    target: Callable[..., Any],
+    /,
+    *calls: Any,
+    via: Any = "inductor",
+    backward: bool | None = None,
+    loss_fn: Callable[[Any], torch.Tensor] | None = None,
+    process: bool = False,
+) -> Restart:
+    """Compile a target with an empty cache directory, then again with what is in it.
+
+    The directory is a temporary one, deleted at the end. Before each half Dynamo is reset, and
+    inductor forgets what it keeps in memory; after each call the RNG state, `.grad`, buffers and
+    the tensors among the arguments are what they were.
+
+    Args:
+        target: a function or module. One that is compiled already keeps its own options.
+        *calls: the arguments of each call, at least one; see `steady`.
+        via: "inductor", or `Inductor(...)` with the options of `torch.compile`.
+        backward, loss_fn: of each call, as in `capture`.
+        process: run each half in a new Python process. Target and arguments are pickled; numbers,
+            texts and flags among the settings of inductor and AOTAutograd are as in this process.
+            This process cannot be the first one: some parts of a key depend on what was imported.
+
+    Raises:
+        TypeError: as `steady`.
+        ValueError: for another `via`.
+        CaptureError: as `capture`; if the target cannot be pickled, with the attribute's path.
+    """
+    need_torch()
+    mechanism = Inductor() if via == "inductor" else via
+    if not isinstance(mechanism, Inductor):
+        raise ValueError(f"via={via!r}: only 'inductor' has caches, or Inductor(...) with options")
+    if not callable(target):
+        raise TypeError(f"the target must be callable, not {type(target).__name__}")
+    if not calls:
+        raise TypeError("restart(target, *calls) needs the arguments of at least one call")
+    arguments = [arguments_of(call, number) for number, call in enumerate(calls)]
+    first = Calls(target, arguments, mechanism, loss_fn, backward)
+    with exclusive(resets=True), HUB.paused(), own_cache_directory():
+        if process:
+            from .second_process import run_in_process, write_calls
+
+            written = write_calls(first)
+            return Restart(run_in_process(written), run_in_process(written))
+        cold = first.run()
+        torch_private.clear_memory_caches()
+        return Restart(cold, first.run())
+
+
+class Calls(NamedTuple):
+    """The calls of a target, made once in either half.
+
+    Attributes:
+        target, arguments, loss_fn, backward: as given to `restart`.
+        mechanism: the options of `torch.compile`.
+    """
+
+    target: Callable[..., Any]
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    mechanism: Inductor
+    loss_fn: Callable[[Any], torch.Tensor] | None
+    backward: bool | None
+
+    def run(self) -> Half:
+        """Compile the target from a fresh Dynamo, and make the calls."""
+        target, options = self.target, self.mechanism
+        if not torch_private.is_compiled(target):
+            target = torch.compile(
+                target,
+                dynamic=options.dynamic,
+                fullgraph=options.fullgraph,
+                mode=options.mode,
+                options=options.options,
+            )
+        recorder = EventRecorder()
+        with torch_private.fresh_dynamo(), HUB.recording(recorder):
+            begin = time.perf_counter()
+            for args, kwargs in self.arguments:
+                invocation = Invocation(target, args, kwargs, self.loss_fn, self.backward)
+                with preserve_state(invocation.named) as saved:
+                    Step(invocation, saved).run()
+            seconds = time.perf_counter() - begin
+        return Half(seconds, record_of(recorder))
+
+
+@contextlib.contextmanager
+def own_cache_directory() -> Iterator[None]:
+    """Give torch.compile an empty cache directory, and delete it afterwards.
+
+    torch's `fresh_cache` keeps the directory after an exception.
+    """
+    directory = tempfile.mkdtemp(prefix="torchgraph-restart-")
+    torch_private.clear_memory_caches()
+    try:
+        with variables_restored(CACHES):
+            for name, relative in CACHES.items():
+                os.environ[name] = str(Path(directory, relative))
+            yield
+    finally:
+        torch_private.clear_memory_caches()
+        rmtree(directory, ignore_errors=True)

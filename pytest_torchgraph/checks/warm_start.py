@@ -1,0 +1,77 @@
+"""Assertions on torch.compile's caches: no graph is compiled anew at the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..settings.within import allows, patterns
+from ..watching.cache_lookups import CacheBypass, CacheLookup
+from ..watching.record import WatchRecord
+from ..words import counted
+from .compilation import need_graphs
+from .evidence import why_no_graph
+from .subject import Subject
+
+
+def assert_cacheable(
+    capture: Subject, bypasses: Sequence[CacheBypass], allow: str | Sequence[str]
+) -> None:
+    """See `Capture.assert_cacheable`."""
+    __tracebackhide__ = True
+    record = capture.watched
+    need_graphs(capture)
+    if record is not None and not any(one.lookups or one.cache_off for one in record.compiled):
+        raise AssertionError(
+            "no cache was asked: only torch.compile's default backend, inductor, has caches"
+        )
+    tolerated = patterns(allow)
+    wrong = [each for each in bypasses if not allows(tolerated, f"{each.op}: {each.reason}")]
+    if wrong:
+        graphs = counted(len({each.graph for each in wrong}), "graph")
+        lines = [f"not cacheable: {graphs} compiled anew in every process"]
+        lines += [f"  {line}" for each in wrong for line in str(each).splitlines()]
+        raise AssertionError("\n".join(lines))
+
+
+def assert_warm(
+    cold: WatchRecord,
+    warm: WatchRecord,
+    lookups: Sequence[CacheLookup],
+    max_misses: int,
+    allow: str | Sequence[str],
+) -> None:
+    """See `Restart.assert_warm`."""
+    __tracebackhide__ = True
+    if isinstance(max_misses, bool) or not isinstance(max_misses, int) or max_misses < 0:
+        raise ValueError(f"max_misses={max_misses!r} is no number of misses")
+    if not any(one.ops and not one.failure for one in cold.compiled):
+        raise AssertionError(f"no graph was compiled:\n{why_no_graph(cold)}")
+    if not lookups:
+        raise AssertionError(
+            "no cache was asked by the second start: is the target compiled for another backend "
+            "than inductor?"
+        )
+    missed = {event.key for one in cold.compiled for event in one.lookups if event.state == "miss"}
+    early = [
+        event
+        for one in cold.compiled
+        for event in one.lookups
+        if event.state == "hit" and event.key not in missed
+    ]
+    if early:
+        raise AssertionError(
+            f"the first start was warm already: {counted(len(early), 'lookup')} hit in an empty "
+            "cache directory, so a remote cache served them: switch it off for this test"
+        )
+    tolerated = patterns(allow)
+    misses = [
+        each for each in lookups if each.state != "hit" and not allows(tolerated, each.reason)
+    ]
+    if len(misses) > max_misses:
+        lines = [
+            f"not warm: {len(misses)} of {counted(len(lookups), 'lookup')} missed, expected at "
+            f"most {max_misses}",
+            *(f"  {lookup}" for lookup in misses),
+            "  hint: graph_capture(target, ...).assert_cacheable() names what to change",
+        ]
+        raise AssertionError("\n".join(lines))

@@ -1,0 +1,150 @@
+"""Nodes that keep their graph out of a cache, with module and line, as text."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch.fx
+
+from ..graph.model import Source
+from ..ops.qualified import op_name
+from ..torch_private import Refused
+from . import node_meta
+from .source_lines import frames_in, from_line, from_stack_trace, is_user_file, relative
+
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+|(?<=\b)0x[0-9a-f]{6,}")
+_PATH = re.compile(r"(?:/[\w.+-]+){2,}|\b[A-Za-z]:\\[^\s'\"]+")
+_WITHOUT_OWN_LINE = ("autocast", "sdpa_kernel", "_backend_from_string")
+"""Parts of the names of functions that a `with` statement calls, for which Dynamo notes no line."""
+
+
+class RefusedOp(NamedTuple):
+    """An op that keeps its graph out of a cache.
+
+    Attributes:
+        op: its qualified name; "" if the graph as a whole is refused.
+        reason: torch's words, without addresses and machine paths.
+        module: path of its module, "" if unknown.
+        source: the user's line, `None` if unknown.
+    """
+
+    op: str
+    reason: str
+    module: str = ""
+    source: Source | None = None
+
+
+def described(
+    refused: Iterable[Refused], modules: Mapping[int, str] = MappingProxyType({})
+) -> tuple[RefusedOp, ...]:
+    """Return what was refused as text, one entry for each line of the user's.
+
+    Args:
+        refused: the nodes.
+        modules: paths of known modules by `id`.
+    """
+    ops: dict[object, RefusedOp] = {}
+    for node, reason in refused:
+        if node is None:
+            op = RefusedOp("", clean(reason))
+        else:
+            name = op_name(node.target) if node.op != "get_attr" else str(node.target)
+            source, calls = _source(node)
+            if source is not None and calls < 0 and ops:
+                continue  # leaves a context: the next line is outside of the `with` statement
+            op = RefusedOp(name, clean(reason), _module(node, modules, calls), source)
+        # Entering and leaving a context are two nodes, and sdpa_kernel has seven.
+        ops.setdefault(op.source or (op.op, op.reason), op)
+    return tuple(ops.values())
+
+
+def clean(reason: str) -> str:
+    """Return a reason of torch's in one line, without addresses and machine paths."""
+    text = _ADDRESS.sub("", " ".join(reason.split()))
+    return _PATH.sub(lambda match: relative(match[0]), text)
+
+
+def _module(node: torch.fx.Node, modules: Mapping[int, str], calls: int) -> str:
+    """The module of a node, else that of a `with` statement inside so many calls of `forward`."""
+    for near in _near(node):
+        stack = list((near.meta.get("nn_module_stack") or {}).items())
+        if stack:
+            if near is not node and not 0 < calls <= len(stack):
+                return ""
+            key, value = stack[-1 if near is node else calls - 1]
+            return node_meta.stack_path(key, value, modules)
+    return ""
+
+
+def _source(node: torch.fx.Node) -> tuple[Source | None, int]:
+    """The user's line of a node, or of the nearest node that has one.
+
+    For a `with` statement also the number of calls of `forward` that it is in.
+    """
+    context = _is_context(node)
+    for near in _near(node):
+        stack = near.meta.get("stack_trace") or ""
+        source = from_stack_trace(stack, node_meta.call_of(near.meta)) if stack else None
+        if source is not None:
+            statement = _with_statement(stack) if context and near is not node else None
+            return statement or (source, -1 if context else 0)
+    return None, 0
+
+
+def _is_context(node: torch.fx.Node) -> bool:
+    return any(part in str(node.target) for part in _WITHOUT_OWN_LINE)
+
+
+def _near(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The node, those after it, then those before it."""
+    yield node
+    after = node.next
+    while after.op != "root":
+        yield after
+        after = after.next
+    before = node.prev
+    while before.op != "root":
+        yield before
+        before = before.prev
+
+
+def _with_statement(stack: str) -> tuple[Source, int] | None:
+    """The innermost `with` statement of the user's around the calls of a printed stack.
+
+    With it the number of calls of `forward` that it is in.
+    """
+    frames = frames_in(stack)
+    for number, (file, line, function, _) in reversed(list(enumerate(frames))):
+        if not is_user_file(file):
+            continue
+        try:
+            tree = ast.parse("".join(linecache.getlines(file)))
+        except SyntaxError:
+            continue
+        around = [
+            statement.lineno
+            for statement in ast.walk(tree)
+            if isinstance(statement, ast.With | ast.AsyncWith)
+            and statement.lineno <= line <= (statement.end_lineno or line)
+        ]
+        inside = [begin for begin in around if _same_function(tree, begin, line)]
+        if inside:
+            calls = sum(frame[2] == "forward" for frame in frames[: number + 1])
+            # Dynamo's module stack leaves out the module that is compiled.
+            calls -= frames[0][2] == "forward"
+            return from_line(file, max(inside), function), calls
+    return None
+
+
+def _same_function(tree: ast.AST, first: int, second: int) -> bool:
+    """Return True if no function begins between two lines and holds the second one."""
+    return not any(
+        first < function.lineno <= second <= (function.end_lineno or second)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    )

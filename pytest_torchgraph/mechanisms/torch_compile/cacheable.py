@@ -1,0 +1,133 @@
+"""Dynamo's graphs as torch.compile's caches would see them, asked when somebody wants to know."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+
+from ... import torch_private
+from ...convert.graph_modules import copied
+from ...convert.refused_nodes import RefusedOp, described
+from ...watching.cache_lookups import NO_OP, SWITCHED_OFF, CacheBypass, bypass_of
+
+_TRIVIAL = 4
+"""A graph that calls more functions than this has an op in its backward: it is not traced."""
+
+
+class _KeptGraph(NamedTuple):
+    """A graph of Dynamo's with its fake inputs; what it is made of holds no memory."""
+
+    gm: torch.fx.GraphModule
+    inputs: list[Any]
+    trains: bool
+
+
+class CacheQuestions:
+    """The graphs of a capture, to be judged by AOTAutograd's cache later.
+
+    A graph is copied, because Dynamo takes the fake tensors from it. The settings are those at the
+    beginning.
+
+    Args:
+        modules: paths of modules by `id`.
+        options: inductor's settings for these graphs.
+        sees_aot: True if `without_op` is called for each graph of AOTAutograd's without an op.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[int, str],
+        options: Mapping[str, Any] | None = None,
+        *,
+        sees_aot: bool = True,
+    ) -> None:
+        self._modules = modules
+        self._options = dict(options or {})
+        self._sees_aot = sees_aot
+        self._settings = torch_private.cache_settings()
+        self._off = torch_private.caches_switched_off()
+        self._kept: list[_KeptGraph] = []
+        self._empty: list[int] = []
+
+    def keep(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> None:
+        """Keep a graph of Dynamo's as it is now."""
+        trains = torch.is_grad_enabled() and any(
+            isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
+        )
+        inputs = [
+            node.meta.get("example_value", node.meta.get("val"))
+            for node in gm.graph.nodes
+            if node.op == "placeholder"
+        ]
+        self._kept.append(_KeptGraph(copied(gm), inputs, trains))
+
+    def without_op(self, gm: torch.fx.GraphModule) -> None:
+        """Note a graph that AOTAutograd made of the one kept last, if no op is in it."""
+        if not _has_op(gm):
+            self._empty.append(len(self._kept) - 1)
+
+    def answers(self) -> tuple[CacheBypass, ...]:
+        """Ask AOTAutograd's cache about each graph."""
+        with self._settings(self._options):
+            off = self._off or torch_private.caches_switched_off()
+            refused = [
+                (number, op)
+                for number, kept in enumerate(self._kept)
+                for op in ([RefusedOp("", SWITCHED_OFF + off)] if off else self._ask(number, kept))
+            ]
+        count = len(self._kept)
+        names = ["forward" if count == 1 else f"forward_{number}" for number in range(count)]
+        return tuple(bypass_of(names[number], op) for number, op in refused)
+
+    def _ask(self, number: int, kept: _KeptGraph) -> Iterator[RefusedOp]:
+        refused = described(torch_private.why_uncacheable(kept.gm, kept.inputs), self._modules)
+        yield from refused
+        if not refused and (number in self._empty or (not self._sees_aot and _trivial(kept))):
+            yield RefusedOp("", NO_OP, *_place(kept.gm, self._modules))
+
+
+def _has_op(gm: torch.fx.GraphModule) -> bool:
+    return any(node.op.startswith("call_") for node in gm.graph.nodes)
+
+
+def _place(gm: torch.fx.GraphModule, modules: Mapping[int, str]) -> tuple[Any, ...]:
+    """Module and line of a graph's last op."""
+    for node in reversed(gm.graph.nodes):
+        if node.op.startswith("call_"):
+            (op,) = described([torch_private.Refused(node, "")], modules)
+            return op.module, op.source
+    return ()
+
+
+class _SplitSeen(Exception):
+    """Ends AOTAutograd where it has split forward and backward."""
+
+
+def _trivial(kept: _KeptGraph) -> bool:
+    """Return True if AOTAutograd makes a forward or backward without an op of a graph."""
+    calls = {node.target for node in kept.gm.graph.nodes if node.op.startswith("call_")}
+    if len(calls) > _TRIVIAL:
+        return False
+    empty: list[bool] = []
+
+    def compiled(gm: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
+        empty.append(not _has_op(gm))
+        raise _SplitSeen
+
+    def split(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        parts = torch_private.get("min_cut_partition")(joint, *args, **kwargs)
+        empty.extend(not _has_op(part) for part in parts)
+        raise _SplitSeen
+
+    compilers = {"fw_compiler": compiled, "inference_compiler": compiled, "partition_fn": split}
+    with (
+        contextlib.suppress(_SplitSeen),
+        torch.set_grad_enabled(kept.trains),
+        torch_private.get("functorch_config").patch(enable_autograd_cache=False),
+    ):
+        torch_private.aot_autograd(**compilers)(copied(kept.gm), kept.inputs)
+    return any(empty)

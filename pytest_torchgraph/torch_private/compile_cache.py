@@ -1,0 +1,263 @@
+"""Lookups in torch.compile's caches: the graph in question, and the nodes that keep it out.
+
+AOTAutograd's cache looks up Dynamo's graph, inductor's cache each graph that AOTAutograd made of
+it. Either refuses a graph whose compiled code its key cannot tell apart: torch calls that a bypass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+
+from .observers import local_of
+from .private_names import get, replaced
+
+_CHECKPOINT = "context_fn"
+"""Word in AOTAutograd's reason against selective checkpointing."""
+_CONFIGS = ("inductor_config", "functorch_config")
+_CHECKPOINT_META = "_checkpoint_context_fn"
+
+
+class Refused(NamedTuple):
+    """A node that keeps its graph out of a cache.
+
+    Attributes:
+        node: the node; `None` if the graph as a whole is refused.
+        reason: torch's words.
+    """
+
+    node: torch.fx.Node | None
+    reason: str
+
+
+class LookedUp(NamedTuple):
+    """The graph that a cache is looking up.
+
+    Attributes:
+        gm: the graph; `None` if torch does not show it.
+        backward: True for a backward graph.
+    """
+
+    gm: torch.fx.GraphModule | None
+    backward: bool
+
+
+def graph_looked_up() -> LookedUp:
+    """Return the graph of the lookup that torch is reporting, from torch's own frames."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__", ""))
+        if name == "try_load" and module.endswith("autograd_cache"):
+            gm = local_of(frame, "mod")
+            return LookedUp(_graph_module(gm), False)
+        if name == "load" and module.startswith("torch._functorch"):
+            # An entry of AOTAutograd's cache loads the code of its forward and its backward.
+            entry = local_of(frame, "self")
+            if hasattr(entry, "_is_backward"):
+                return LookedUp(None, bool(entry._is_backward()))
+        if module == "torch._inductor.compile_fx" and "graph_kwargs" in frame.f_code.co_varnames:
+            options = local_of(frame, "graph_kwargs")
+            if isinstance(options, dict) and "is_backward" in options:
+                gm = _graph_module(local_of(frame, "gm"))
+                return LookedUp(gm, bool(options["is_backward"]))
+        frame = frame.f_back
+    return LookedUp(None, False)
+
+
+def _graph_module(module: Any) -> torch.fx.GraphModule | None:
+    module = getattr(module, "gm", module)  # Dynamo wraps a module that takes a list
+    return module if isinstance(module, torch.fx.GraphModule) else None
+
+
+def refused_nodes(gm: torch.fx.GraphModule) -> list[Refused]:
+    """Return every node that AOTAutograd's cache refuses; torch itself names the first alone."""
+    check, bypass = get("check_node_safe"), get("aot_cache_bypass")
+    refused: list[Refused] = []
+    for node in gm.graph.nodes:
+        try:
+            check(node)
+        except bypass as error:
+            refused.append(Refused(node, str(error)))
+    return refused
+
+
+def nodes_behind(gm: torch.fx.GraphModule, reason: str) -> list[Refused]:
+    """Return the nodes that a reason of either cache is about, else the reason without a node."""
+    if reason.startswith(("Unsupported call_", "Unsupported node")):
+        return refused_nodes(gm) or [Refused(None, reason)]
+    if _CHECKPOINT in reason:
+        found = [node for node in _calls(gm) if _lacks_cache_hash(gm, node)]
+    elif "HigherOrderOperator" in reason or "HOP" in reason or "higher order" in reason:
+        found = [node for node in _calls(gm) if _uncacheable_body(node)]
+    elif "pickle" in reason:
+        found = [node for node in gm.graph.nodes if node.op == "get_attr"]
+    else:
+        found = []
+    return [Refused(node, reason) for node in found[:1]] or [Refused(None, reason)]
+
+
+def _calls(gm: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    for module in gm.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from (node for node in module.graph.nodes if node.op == "call_function")
+
+
+def _uncacheable_body(node: torch.fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.HigherOrderOperator) and not target.cacheable()
+
+
+def _lacks_cache_hash(gm: torch.fx.GraphModule, node: torch.fx.Node) -> bool:
+    """Return True if a checkpoint's body has a `context_fn` without a `cache_hash`."""
+    for argument in node.args:
+        body: Any = gm
+        if isinstance(argument, torch.fx.Node) and argument.op == "get_attr":
+            body = getattr(gm, str(argument.target), None)
+            context_fn = getattr(body, "meta", {}).get(_CHECKPOINT_META)
+            if context_fn is not None and not hasattr(context_fn, "cache_hash"):
+                return True
+    return False
+
+
+def why_uncacheable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Refused]:
+    """Return the nodes that keep a Dynamo graph out of AOTAutograd's cache; empty if none does.
+
+    Args:
+        gm: the graph.
+        inputs: fake tensors and sizes.
+    """
+    if refused := refused_nodes(gm):
+        return refused
+    key = get("aot_cache_key")
+    # The parameters after the third differ between releases; no value of theirs keeps a graph out.
+    more = [
+        None
+        for parameter in list(inspect.signature(key).parameters.values())[3:]
+        if parameter.default is inspect.Parameter.empty
+    ]
+    try:
+        with _traced_by(inputs):
+            key(gm, list(inputs), _aot_config(), *more)
+    except Exception as error:
+        # As torch: whatever is raised here bypasses the cache.
+        return nodes_behind(gm, str(error))
+    return []
+
+
+@contextlib.contextmanager
+def _traced_by(inputs: Sequence[Any]) -> Iterator[None]:
+    """Put the fake mode of these inputs in force: the cache asks for its sizes."""
+    mode = get("detect_fake_mode")(list(inputs))
+    if mode is None:
+        mode = get("fake_mode")(shape_env=get("shape_env")())
+    with get("tracing")(get("tracing_context_class")(mode)):
+        yield
+
+
+def _aot_config() -> Any:
+    """The part of AOTAutograd's configuration that its cache looks at, as inductor sets it."""
+    config = get("aot_config")
+    values: dict[str, Any] = {
+        "fw_compiler": None,
+        "bw_compiler": None,
+        "inference_compiler": None,
+        "partition_fn": None,
+        "decompositions": {},
+        "num_params_buffers": 0,
+        "aot_id": 0,
+        "keep_inference_input_mutations": True,
+        "dynamic_shapes": True,
+        "aot_autograd_arg_pos_to_source": None,
+    }
+    names = {field.name for field in dataclasses.fields(config)}
+    return config(**{name: value for name, value in values.items() if name in names})
+
+
+def caches_switched_off() -> str:
+    """The setting because of which AOTAutograd's cache is not asked at all, "" for none."""
+    if getattr(get("inductor_config"), "force_disable_caches", False):
+        return "torch._inductor.config.force_disable_caches"
+    if not get("functorch_config").enable_autograd_cache:
+        return "torch._functorch.config.enable_autograd_cache = False"
+    return ""
+
+
+def cache_settings() -> Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]:
+    """Return a context manager that puts the settings of this moment in force again.
+
+    It takes settings of inductor's that differ from those.
+    """
+    configs = [get(config) for config in _CONFIGS]
+    before = [config.get_config_copy() for config in configs]
+
+    @contextlib.contextmanager
+    def again(options: dict[str, Any]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for config, wanted, more in zip(configs, before, (options, {}), strict=True):
+                now = config.get_config_copy()
+                changes = {
+                    name: value
+                    for name, value in {**wanted, **more}.items()
+                    if name not in now or now[name] != value
+                }
+                stack.enter_context(config.patch(changes))
+            yield
+
+    return again
+
+
+def plain_settings() -> list[dict[str, Any]]:
+    """Return the settings of inductor and AOTAutograd that are numbers, texts or flags."""
+    return [
+        {
+            name: value
+            for name, value in get(config).get_config_copy().items()
+            if isinstance(value, bool | int | float | str | None)
+        }
+        for config in _CONFIGS
+    ]
+
+
+def put_plain_settings(settings: list[dict[str, Any]]) -> None:
+    """Put settings of another process in force here."""
+    for config, values in zip(_CONFIGS, settings, strict=True):
+        now = get(config).get_config_copy()
+        for name, value in values.items():
+            if name in now and now[name] != value:
+                setattr(get(config), name, value)
+
+
+@contextlib.contextmanager
+def on_unsaved(unsaved: Callable[[Any, bool], None]) -> Iterator[None]:
+    """Call `unsaved(compile_id, backward)` where AOTAutograd does not save what it compiled.
+
+    Then inductor gave a graph no key, for it has no op: the backward, or else the forward. torch
+    reports that nowhere.
+
+    Raises:
+        TorchGraphError: if this torch has no `_should_save_cache`.
+    """
+    original = get("should_save_cache")
+
+    def observed(*compiled: Any) -> Any:
+        saved = original(*compiled)
+        if not saved:
+            keys = [getattr(call, "_fx_graph_cache_key", None) for call in compiled]
+            unsaved(get("compile_id")(), keys[0] is not None)
+        return saved
+
+    with replaced("should_save_cache", observed):
+        yield
+
+
+def clear_memory_caches() -> None:
+    """Let inductor forget what it keeps in memory beside its cache directory."""
+    get("clear_inductor_caches")()

@@ -1,0 +1,221 @@
+"""Lookups in torch.compile's caches, and the graphs that no cache ever serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ..convert.refused_nodes import RefusedOp
+from ..convert.source_lines import from_line
+from ..graph.model import Source
+from .compilations import Compilation
+from .observe.events import CacheEvent
+from .observe.executions import BACKWARD
+
+NO_OP = "a graph without an op is never saved"
+"""Reason against a forward or backward without any op."""
+SWITCHED_OFF = "the cache is switched off by "
+"""Beginning of the reason where a setting keeps torch from asking its cache."""
+
+
+@dataclass(frozen=True)
+class CacheLookup:
+    """A lookup of one graph in one of torch.compile's caches.
+
+    Attributes:
+        graph: compile id of the graph, as `0/0`; of a backward `0/0 backward`.
+        cache: "aot" for AOTAutograd's cache, "inductor" for inductor's.
+        state: "hit", "miss" or "bypass"; a bypass is permanent.
+        reason: "" for a hit; why it missed or was bypassed.
+        source: line of the op that a bypass is about, else of the compiled function.
+    """
+
+    graph: str
+    cache: Literal["aot", "inductor"]
+    state: Literal["hit", "miss", "bypass"]
+    reason: str = ""
+    source: Source | None = None
+
+    def __str__(self) -> str:
+        at = f"  {self.source}: {self.source.code}" if self.source is not None else ""
+        return f"{self.graph}, {self.cache}: {self.state}: {self.reason}{at}".rstrip(": ")
+
+
+@dataclass(frozen=True)
+class CacheBypass:
+    """A reason for which a graph is compiled anew in every process.
+
+    Attributes:
+        graph: name of the graph; in a watch its compile id, as `0/0` or `0/0 backward`.
+        op: qualified name of the op that AOTAutograd's cache refuses; "" if no op is to blame.
+        reason: torch's words, without addresses and machine paths.
+        module: path of the module that runs the op, "" if unknown.
+        source: the user's line, `None` if unknown.
+        hint: what to do, "" if nothing helps.
+    """
+
+    graph: str
+    op: str
+    reason: str
+    module: str = ""
+    source: Source | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.module}" if self.module else ""
+        lines = [f"{self.graph}: {self.op or self.reason}{where}"]
+        if self.source is not None:
+            lines[0] += f"  {self.source}: {self.source.code}"
+        if self.op:
+            lines.append(f"  {self.reason}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+_HINTS = (
+    (
+        ("_autocast",),
+        "cached from torch 2.14 on; until then enter autocast around the call of the compiled "
+        "function",
+    ),
+    (
+        ("_backend_from_string", "sdpa_kernel"),
+        "enter sdpa_kernel around the call of the compiled function",
+    ),
+    (
+        ("autograd_function_apply", "FunctionCtx"),
+        "torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True, if its "
+        "result depends on its arguments alone",
+    ),
+    (("context_fn",), 'set context_fn.cache_hash = "name-and-version"'),
+    (
+        ("custom pass", "Unsupported post grad", "Unsupported pre grad", "custom partitioner"),
+        "subclass torch._inductor.custom_graph_pass.CustomGraphPass and return the version of the "
+        "pass from uuid()",
+    ),
+    (("freezing",), "torch._inductor.config.freezing = False"),
+    (("FX graph cache is not enabled",), "torch._inductor.config.fx_graph_cache = True"),
+    (("enable_autograd_cache",), "torch._functorch.config.enable_autograd_cache = True"),
+    (("force_disable_caches",), "torch._inductor.config.force_disable_caches = False"),
+    ((NO_OP,), f'compiling it is quick: tolerate it by allow=["{NO_OP}"]'),
+    (("higher_order.", "HigherOrderOperator"), "no release caches this op: write it without"),
+    (
+        ("Unsupported call_function target",),
+        "register the function by torch.library.custom_op, or vouch for it: "
+        "torch._inductor.config.unsafe_marked_cacheable_functions",
+    ),
+)
+
+
+def bypass_of(graph: str, refused: RefusedOp) -> CacheBypass:
+    """Return the bypass that an op is the reason for."""
+    text = f"{refused.op} {refused.reason}"
+    hint = next((hint for parts, hint in _HINTS if any(part in text for part in parts)), "")
+    if hint and "unsafe_marked" in hint and refused.op:
+        hint += f'["{refused.op}"] = "1"'
+    return CacheBypass(graph, refused.op, refused.reason, refused.module, refused.source, hint)
+
+
+def bypasses_of(compiled: Iterable[Compilation]) -> tuple[CacheBypass, ...]:
+    """Return what keeps AOTAutograd's cache from ever serving these compilations."""
+    return tuple(
+        bypass_of(_name(event), refused)
+        for compilation in compiled
+        if not compilation.failure
+        for event in (*compilation.lookups, *_never_asked(compilation))
+        for refused in _refused(compilation, event)
+    )
+
+
+def _refused(compilation: Compilation, event: CacheEvent) -> tuple[RefusedOp, ...]:
+    if event.state == "unsaved":
+        return (RefusedOp("", NO_OP, "", source_of(compilation)),)
+    if event.cache != "aot" or event.state != "bypass":
+        return ()
+    function = source_of(compilation)
+    return tuple(op if op.source else op._replace(source=function) for op in event.refused)
+
+
+def _never_asked(compilation: Compilation) -> Iterator[CacheEvent]:
+    """A bypass of inductor's code if torch never asked AOTAutograd's cache."""
+    asked = any(event.cache == "aot" for event in compilation.lookups)
+    if compilation.cache_off and not asked and compilation.lowered:
+        reason = f"{SWITCHED_OFF}{compilation.cache_off}"
+        refused = (RefusedOp("", reason),)
+        yield CacheEvent(compilation.id, 0, "aot", "bypass", reason=reason, refused=refused)
+
+
+def source_of(compilation: Compilation) -> Source | None:
+    """Return the first line of the compiled function, `None` if unknown."""
+    if not compilation.file:
+        return None
+    return from_line(compilation.file, compilation.line, compilation.function)
+
+
+def _name(event: CacheEvent) -> str:
+    return f"{event.id} {BACKWARD}" if event.backward else str(event.id)
+
+
+def lookups_of(
+    compiled: Iterable[Compilation], before: Iterable[Compilation] = ()
+) -> tuple[CacheLookup, ...]:
+    """Return every lookup in order; a bypass of several ops is one lookup for each.
+
+    Args:
+        compiled: the compilations.
+        before: those of the cold half, which say why the warm half missed.
+    """
+    cold = list(before)
+    saved = {event.key for one in cold for event in one.lookups if event.key}
+    unsaved = [event for one in cold for event in one.lookups if event.state == "unsaved"]
+    lookups: list[CacheLookup] = []
+    for compilation in compiled:
+        function = source_of(compilation)
+        for event in (*compilation.lookups, *_never_asked(compilation)):
+            if event.state == "unsaved":
+                continue
+            name = _name(event)
+            if event.state == "bypass":
+                lookups += [
+                    CacheLookup(name, event.cache, "bypass", op.reason, op.source or function)
+                    for op in event.refused
+                ]
+                continue
+            reason = ""
+            if event.state == "miss":
+                reason = _why_missed(event, cold, saved, unsaved)
+            lookups.append(CacheLookup(name, event.cache, event.state, reason, function))
+    return tuple(lookups)
+
+
+def _why_missed(
+    event: CacheEvent, cold: list[Compilation], saved: set[str], unsaved: list[CacheEvent]
+) -> str:
+    if not cold:
+        return "nothing is in the cache yet"
+    for other in unsaved:
+        if other.id == event.id and event.cache == "aot":
+            graph = "backward" if other.backward else "forward"
+            return f"{NO_OP}: the {graph} has none"
+    if event.key in saved:
+        ran_backward = any(
+            other.backward for one in cold for other in one.lookups if other.id == event.id
+        )
+        if event.cache == "aot" and not ran_backward:
+            return "it was not saved: its backward did not run, or its entry cannot be pickled"
+        return "it was not saved, though the key is the same"
+    for one in cold:
+        for other in one.lookups:
+            if (other.id, other.cache, other.backward) == (event.id, event.cache, event.backward):
+                return f"the key differs{_difference(other, event)}"
+    return "the first run did not compile this graph"
+
+
+def _difference(before: CacheEvent, now: CacheEvent) -> str:
+    """The parts of the key that differ, by name."""
+    known = set(before.components)
+    names = [part.partition("] ")[2].partition(":")[0] for part in now.components]
+    changed = [name for name, part in zip(names, now.components, strict=True) if part not in known]
+    return f" in {', '.join(dict.fromkeys(filter(None, changed)))}" if changed else ""

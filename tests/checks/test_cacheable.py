@@ -1,0 +1,193 @@
+"""`assert_cacheable` and `cache_bypasses`: what keeps a graph out of torch.compile's caches."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from pytest_torchgraph import CacheBypass, CaptureError, Inductor, capture, watch
+
+CASTS_CACHED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+
+
+class Scale(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return self.inner(x)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Scale()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale(x).sin()
+
+
+@torch.compiler.allow_in_graph
+def opaque(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        return y @ y
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def selective(x: torch.Tensor) -> torch.Tensor:
+    context_fn = functools.partial(
+        create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]
+    )
+    return checkpoint(lambda y: (y @ y).sin(), x, use_reentrant=False, context_fn=context_fn)
+
+
+def square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def a_pass(graph: Any) -> None:
+    pass
+
+
+def square_input() -> torch.Tensor:
+    return torch.ones(4, 4, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "op", "code", "hint"),
+    [
+        pytest.param(
+            autocast,
+            "_enter_autocast",
+            "with torch.autocast",
+            "torch 2.14",
+            marks=pytest.mark.skipif(CASTS_CACHED, reason="cached by this torch"),
+        ),
+        (lambda x: opaque(x), "opaque", "opaque(x)", "unsafe_marked_cacheable_functions"),
+        (branch, "cond", "torch.cond", "no release caches"),
+    ],
+    ids=["autocast", "allow_in_graph", "cond"],
+)
+@pytest.mark.parametrize("via", ["aot", "dynamo"])
+def test_refused_op_is_named_with_line_and_hint(
+    target: Callable[..., Any], op: str, code: str, hint: str, via: str
+) -> None:
+    (bypass,) = capture(target, torch.ones(4, 4), via=via).cache_bypasses
+    assert isinstance(bypass, CacheBypass)
+    assert (bypass.graph, op in bypass.op, hint in bypass.hint) == ("forward", True, True)
+    assert bypass.source is not None
+    assert code in bypass.source.code
+    assert bypass.source.file.endswith("test_cacheable.py")
+    assert not re.search(r"0x[0-9a-f]+|/site-packages/|\n", bypass.reason)
+
+
+def test_refused_op_names_the_module_of_the_with_statement() -> None:
+    (bypass,) = capture(Model(), torch.ones(2, 4)).cache_bypasses
+    assert (bypass.module, "sdpa_kernel(" in str(bypass.source and bypass.source.code)) == (
+        "scale",
+        True,
+    )
+
+
+def test_checkpoint_without_cache_hash_is_named() -> None:
+    (bypass,) = capture(selective, square_input()).cache_bypasses
+    assert "cache_hash" in bypass.hint
+    assert "tag_activation_checkpoint" in bypass.op
+
+
+def test_assert_cacheable_fails_with_each_bypass_and_passes_with_allow() -> None:
+    step = capture(branch, torch.ones(4, 4))
+    with pytest.raises(AssertionError, match=r"not cacheable: 1 graph compiled anew") as failed:
+        step.assert_cacheable()
+    assert "torch.cond" in str(failed.value)
+    assert "hint: " in str(failed.value)
+    step.assert_cacheable(allow="higher_order.cond")
+    with pytest.raises(AssertionError, match="not cacheable"):
+        step.assert_cacheable(allow="autocast")
+
+
+def test_backward_without_op_is_never_saved() -> None:
+    for via in ("aot", "dynamo", Inductor(codegen=False)):
+        with pytest.raises(AssertionError, match="a graph without an op is never saved"):
+            capture(shifted, square_input(), via=via).assert_cacheable()
+        capture(square, square_input(), via=via).assert_cacheable()
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        (inductor_config.patch(force_disable_caches=True), "force_disable_caches"),
+        (functorch_config.patch(enable_autograd_cache=False), "enable_autograd_cache"),
+        (inductor_config.patch(fx_graph_cache=False), "FX graph cache is not enabled"),
+        (inductor_config.patch(freezing=True), "freezing"),
+        (inductor_config.patch(post_grad_custom_post_pass=a_pass), "custom pass"),
+    ],
+    ids=["force", "aot", "fx", "freezing", "pass"],
+)
+def test_settings_of_the_capture_are_judged(patch: Any, reason: str) -> None:
+    with patch:
+        step = capture(square, torch.ones(4, 4))
+    with pytest.raises(AssertionError, match=reason):
+        step.assert_cacheable()
+
+
+def test_options_of_inductor_are_judged() -> None:
+    options = {"post_grad_custom_post_pass": a_pass}
+    step = capture(square, torch.ones(4, 4), via=Inductor(options=options, codegen=False))
+    with pytest.raises(AssertionError, match="custom pass"):
+        step.assert_cacheable()
+
+
+def test_other_mechanisms_know_no_bypasses() -> None:
+    with pytest.raises(CaptureError, match="via 'dispatch' knows no cache bypasses"):
+        capture(square, torch.ones(4, 4), via="dispatch").assert_cacheable()
+
+
+def test_watch_names_the_bypass() -> None:
+    with watch() as seen:
+        torch.compile(lambda x: opaque(x))(torch.ones(4, 4))
+    with pytest.raises(AssertionError, match=r"0/0: \S+opaque") as failed:
+        seen.assert_cacheable()
+    assert "test_cacheable.py" in str(failed.value)
+    seen.assert_cacheable(allow="opaque")
+
+
+def test_watch_without_a_lookup_is_vacuous() -> None:
+    with watch() as seen:
+        torch.compile(square, backend="eager")(torch.ones(4, 4))
+    with pytest.raises(AssertionError, match="no cache was asked"):
+        seen.assert_cacheable()
+    with watch() as seen:
+        pass
+    with pytest.raises(AssertionError, match="no graph was compiled"):
+        seen.assert_cacheable()
+
+
+def test_watch_sees_that_caches_are_off() -> None:
+    with watch() as seen, functorch_config.patch(enable_autograd_cache=False):
+        torch.compile(square)(torch.ones(4, 4))
+    with pytest.raises(AssertionError, match="enable_autograd_cache"):
+        seen.assert_cacheable()
