@@ -140,6 +140,7 @@ class Source:
 
     `file` is relative to the pytest rootdir, or to the import path for installed packages. `call`
     is the call of a torch function on that line, by its name in Dynamo's graph, "" if unknown.
+    `direct` is True if the line is known to have called the op itself, and no module that did.
     """
 
     file: str
@@ -147,6 +148,7 @@ class Source:
     code: str = ""
     function: str = ""
     call: str = field(default="", repr=False, compare=False)
+    direct: bool = field(default=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
