@@ -84,3 +84,23 @@ def format_ranks(ranks: Iterable[int | None]) -> str:
             runs.append([number])
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {', '.join(texts)}"
+
+
+MOST_DIGITS = 17
+"""With so many digits each float has a text of its own."""
+
+
+def checked_digits(digits: object) -> int | None:
+    """The number of digits that a user gave.
+
+    Raises:
+        ValueError: for anything but None and 0 to `MOST_DIGITS`.
+    """
+    if digits is None:
+        return None
+    if isinstance(digits, bool) or not isinstance(digits, int) or not 0 <= digits <= MOST_DIGITS:
+        raise ValueError(
+            f"digits is None (floats are exact), or a number from 0 to {MOST_DIGITS}, "
+            f"not {digits!r}"
+        )
+    return digits

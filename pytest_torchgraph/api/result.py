@@ -375,7 +375,9 @@ class Capture(Assertions, Observed):
 
         return to_graph_module(converted)
 
-    def to_text(self, detail: Detail = "dataflow", fold: bool = True) -> str:
+    def to_text(
+        self, detail: Detail = "dataflow", fold: bool = True, digits: int | None = None
+    ) -> str:
         """The `.tgraph` text of all graphs of the `program`.
 
         Args:
@@ -383,8 +385,9 @@ class Capture(Assertions, Observed):
                 devices.
             fold: whether repeated modules are written once, as they are stored; False gives one
                 line a node, for comparisons line by line.
+            digits: how many significant digits float constants have, see `Graph.to_text`.
         """
-        return format_document(self.program, self.header, detail, fold=fold)
+        return format_document(self.program, self.header, detail, fold=fold, digits=digits)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capture):

@@ -32,9 +32,12 @@ _INSTALLED = (
 )
 """Where packages are installed, also those of the Python that a virtual environment was made of."""
 
-Line = tuple[str, int, str]
-"""File, number and function of a line that ran. A code object in its place would be a leak: one
-that Dynamo made keeps what was compiled with it alive, and the collector cannot see through it."""
+Line = tuple[str, int, str] | tuple[str, int, str, bool]
+"""File, number and function of a line that ran, and `Source.direct` where that is known.
+
+A code object in its place would be a leak: one that Dynamo made keeps what was compiled with it
+alive, and the collector cannot see through it.
+"""
 
 _root: list[str] = []
 """The directory that `set_root` was given, if any."""
@@ -66,6 +69,12 @@ def is_torch_file(file: str, *parts: str) -> bool:
     return is_below(file, str(Path(_TORCH, *parts)))
 
 
+@functools.lru_cache(maxsize=8192)
+def is_torch_module(file: str) -> bool:
+    """Whether a file has modules of torch's, whose `forward` calls ops."""
+    return is_torch_file(file, "nn", "modules")
+
+
 def torch_file(rest: str) -> str:
     """The path of a file of torch's: `torch_file("nn/modules/dropout.py")`."""
     return str(Path(_TORCH, rest))
@@ -92,10 +101,43 @@ def from_stack_trace(text: str, call: str = "") -> Source | None:
         text: the stack.
         call: see `Source`.
     """
+    called_by_module = False
     for file, line, function, code in reversed(frames_in(text)):
         if is_user_file(file):
-            return Source(relative(file), line, code, function, call)
+            # Dynamo leaves the frames of torch's modules out: the stack alone is not enough.
+            direct = not called_by_module and is_in_plain_function(file, line)
+            return Source(relative(file), line, code, function, call, direct)
+        called_by_module = called_by_module or is_torch_module(file)
     return None
+
+
+@functools.lru_cache(maxsize=8192)
+def is_in_plain_function(file: str, line: int) -> bool:
+    """Whether a line is in a function that is no method in the body of its class.
+
+    Such a `forward` was put into a class of torch's: its module is the one that it is called on.
+    """
+    lines = linecache.getlines(file)[:line]
+    if not lines:
+        return False
+    depth = _depth(lines.pop())
+    in_function = False
+    for text in reversed(lines):
+        if not text.strip() or text.lstrip().startswith(("#", ")", "]", "}")):
+            continue
+        if _depth(text) >= depth:
+            continue
+        depth = _depth(text)
+        if in_function or text.lstrip().startswith("class "):
+            return in_function and not text.lstrip().startswith("class ")
+        in_function = text.lstrip().startswith(("def ", "async def "))
+        if in_function and not depth:
+            return True
+    return False
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def frames_in(text: str) -> list[tuple[str, int, str, str]]:
@@ -148,10 +190,10 @@ def line_of(frame: FrameType) -> Line:
 
 
 @functools.lru_cache(maxsize=8192)
-def from_line(file: str, line: int, function: str) -> Source:
+def from_line(file: str, line: int, function: str, direct: bool = False) -> Source:
     """The source of one line, with its code; in a resume function that of the user's function."""
     code = linecache.getline(file, line).strip()
-    return Source(relative(file), line, code, original_name(function))
+    return Source(relative(file), line, code, original_name(function), direct=direct)
 
 
 def described(line: Line) -> str:

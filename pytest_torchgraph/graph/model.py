@@ -89,6 +89,15 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyFloat:
+    """A float constant whose value a graph with `digits` of 0 does not have; see `ANY_FLOAT`."""
+
+
+ANY_FLOAT = AnyFloat()
+"""Stands for each float constant, and is written `~`."""
+
+
+@dataclass(frozen=True, slots=True)
 class InputRef:
     """An input of the target that is no input of the graph, by its position among all inputs.
 
@@ -121,8 +130,8 @@ class TensorMeta:
 Result: TypeAlias = TensorMeta | Symbol | Atom | tuple["Result", ...] | None
 """The description of a node's value: tensor, symbolic number, type (`Atom`), several, unknown."""
 Arg: TypeAlias = Any
-"""A value in a node's arguments: Ref, SubgraphRef, Symbol, Atom, Device, None, bool, int, float,
-complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of these."""
+"""A value in a node's arguments: Ref, SubgraphRef, Symbol, Atom, Device, AnyFloat, None, bool, int,
+float, complex, str, bytes, Ellipsis, slice, tuple (any sequence) or dict of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,7 @@ class Source:
 
     `file` is relative to the pytest rootdir, or to the import path for installed packages. `call`
     is the call of a torch function on that line, by its name in Dynamo's graph, "" if unknown.
+    `direct` is True if the line is known to have called the op itself, and no module that did.
     """
 
     file: str
@@ -138,6 +148,7 @@ class Source:
     code: str = ""
     function: str = ""
     call: str = field(default="", repr=False, compare=False)
+    direct: bool = field(default=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -241,6 +252,8 @@ class Graph(OpChecks):
             of this graph, an `InputRef`, or a constant. `()` if that is what the graph returns, in
             its order and without names; `None` if unknown. Only the last forward graph has it.
         given: True for a graph that the user handed over: autograd added none of its aliases.
+        digits: how many significant digits its float constants have; None if they are exact. Two
+            graphs are compared with the fewer of both, and with 0 not by their floats.
         saver: of a backward in canonical form, the forward that saved its inputs.
         cause: of an eager graph, the graph break or skipped frame because of which its ops are in
             no compiled graph; None where none is known, as in a loaded file.
@@ -265,6 +278,7 @@ class Graph(OpChecks):
     counted: bool = False
     output: tuple[tuple[str, Arg], ...] | None = None
     given: bool = False
+    digits: int | None = None
     saver: Graph | None = None
     cause: GraphBreak | None = None
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -395,7 +409,9 @@ class Graph(OpChecks):
 
     # -- text and pictures -----------------------------------------------------------------------
 
-    def to_text(self, detail: Detail = "dataflow", fold: bool = True) -> str:
+    def to_text(
+        self, detail: Detail = "dataflow", fold: bool = True, digits: int | None = None
+    ) -> str:
         """The `.tgraph` text of this graph.
 
         Args:
@@ -403,10 +419,15 @@ class Graph(OpChecks):
                 the default) or "full" (also strides and devices).
             fold: whether repeated modules are written once, as they are stored; False gives one
                 line a node, for comparisons line by line.
+            digits: how many significant digits the float constants have, 0 to 17; 0 writes `~` for
+                each of them, None all digits that the graph has.
+
+        Raises:
+            ValueError: for another number of digits.
         """
         from .text.format import format_document
 
-        return format_document((self,), detail=detail, fold=fold)
+        return format_document((self,), detail=detail, fold=fold, digits=digits)
 
     @classmethod
     def from_text(cls, text: str) -> Graph:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from .digits import fewest, with_digits
 from .equality.canonical import canonical
 from .equality.strict import strict
 from .model import Detail, Graph
@@ -92,10 +93,28 @@ class Program:
             return Program.of_ranks(self.mesh, sections)
         return replace(self, graphs=canonical(self.graphs))
 
-    def to_text(self, detail: Detail, fold: bool = True) -> str:
+    @property
+    def digits(self) -> int | None:
+        """How many significant digits the float constants have; None if they are exact."""
+        return fewest((self.header.digits, *(graph.digits for graph in self.graphs)))
+
+    def with_digits(self, digits: int | None) -> Program:
+        """Return the program with its float constants rounded."""
+        if digits is None:
+            return self
+        if self.sections:
+            sections = [(ranks, own.with_digits(digits)) for ranks, own in self.sections]
+            return Program.of_ranks(self.mesh, sections)
+        graphs = tuple(with_digits(graph, digits) for graph in self.graphs)
+        header = replace(self.header, digits=fewest((digits, self.header.digits)))
+        return replace(self, header=header, graphs=graphs)
+
+    def to_text(self, detail: Detail, fold: bool = True, digits: int | None = None) -> str:
         """Return the document that is stored; with `fold=False`, with one line a node."""
         if not self.sections:
-            return format_document(self.graphs, self.header, detail, fold=fold)
+            return format_document(self.graphs, self.header, detail, fold=fold, digits=digits)
+        if digits is not None:
+            return self.with_digits(digits).to_text(detail, fold)
         sections = [(ranks, own.graphs) for ranks, own in self.classes(detail)]
         return format_sections(self.mesh, sections, self.header, detail, fold=fold)
 

@@ -17,7 +17,7 @@ import pytest
 from ..settings import config as settings
 from ..snapshot import RECORD, REPORTED, Record
 from ..snapshot.changes import brief
-from ..snapshot.compare import Comparison
+from ..snapshot.compare import ONLY_FLOATS, Comparison
 from ..words import first_lines, format_ranks
 from . import artifacts
 from .comparisons import data_of, headline
@@ -122,7 +122,7 @@ def assertion_lines(op: str, snapshot: GraphSnapshot) -> list[str]:
     if failed is None:  # they are equal, and the test says `!=`
         return [f"graphs {op} stored: {snapshot!r} matches"]
     lines = [f"graphs {op} stored: {headline(failed)}", *_release(failed)]
-    if failed.is_new:
+    if failed.is_new or ONLY_FLOATS in failed.details:
         lines += failed.details
     lines += _accept_lines(snapshot.item, failed)
     if not failed.is_new:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ..device_types import DEFAULT
+from ..words import checked_digits
 from . import options, releases
 from .paths import unwritable
 from .releases import Releases
@@ -45,6 +46,7 @@ class Config:
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
+        digits: how many significant digits of float constants stored graphs have; None for all.
         rank: the rank of this process among several, as `rank-1-of-2`; "" where it is alone.
     """
 
@@ -62,6 +64,7 @@ class Config:
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
+    digits: int | None
     rank: str
 
 
@@ -103,6 +106,7 @@ def configure(config: pytest.Config) -> None:
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(options.RELEASES)),
+        digits=_digits(config),
         rank=rank,
     )
     if option.torchgraph_update:
@@ -141,6 +145,21 @@ def _choice(config: pytest.Config, name: str, values: tuple[str, str]) -> str:
     if text not in values:
         raise pytest.UsageError(f"torchgraph_{name}: {text!r} is neither {' nor '.join(values)}")
     return text
+
+
+def _digits(config: pytest.Config) -> int | None:
+    """The ini value `torchgraph_digits`; None if it is not set.
+
+    Raises:
+        pytest.UsageError: for anything but a number that `graph_snapshot` takes.
+    """
+    text: str = config.getini("torchgraph_digits").strip()
+    if not text:
+        return None
+    try:
+        return checked_digits(int(text) if text.isascii() and text.isdigit() else text)
+    except ValueError as error:
+        raise pytest.UsageError(f"torchgraph_digits: {error}") from None
 
 
 def _artifacts(config: pytest.Config) -> Path | None:

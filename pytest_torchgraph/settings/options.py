@@ -66,6 +66,8 @@ INI_VALUES = {
     "summary; off: it does not",
     "devices": f"{_DEVICES}; one that is absent is skipped",
     "artifacts": f"{_ARTIFACTS}, relative to this file",
+    "digits": "how many significant digits of float constants stored graphs have, 0 to 17: 0 for "
+    "none; not set: all",
     "isolation": "on (the default): tests that use graphs begin with a fresh compiler, and its "
     "settings are put back after them; off: they do not",
 }

@@ -32,6 +32,7 @@ from syrupy.location import PyTestLocation
 
 from ..errors import GraphFormatError, OutsideRootError, TorchGraphError
 from ..settings import config as settings
+from ..words import checked_digits, counted
 from . import RECORD, Record
 from .extension import GraphExtension
 from .file_names import stem_of
@@ -73,6 +74,7 @@ class GraphSnapshot(SnapshotAssertion):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._detail: Detail = "dataflow"
+        self._digits = settings.get(self.item.config).digits
         self._program: Program | None = None
         self.failed: Comparison | None = None
         self._pending: tuple[str, str, PendingUpdate | None] | None = None
@@ -80,7 +82,7 @@ class GraphSnapshot(SnapshotAssertion):
         self._places: set[Place] = set()
 
     def __call__(  # type: ignore[override]
-        self, *, name: str | None = None, detail: Detail | None = None
+        self, *, name: str | None = None, detail: Detail | None = None, digits: int | None = None
     ) -> GraphSnapshot:
         """The same snapshot with options of its own.
 
@@ -91,13 +93,18 @@ class GraphSnapshot(SnapshotAssertion):
             detail: what is stored and compared. "ops": how often each op occurs; "dataflow" (the
                 default): ops, operands, constants, dtypes and shapes; "full": also strides and
                 devices.
+            digits: how many significant digits of float constants are stored and compared, 0 to
+                17; 0 stores `~` for each and compares none. None is the ini value
+                `torchgraph_digits`, or else all digits. A file keeps its own until an update, and
+                is compared with the fewer ones.
 
         Raises:
-            ValueError: for an empty name or an unknown detail.
+            ValueError: for an empty name, an unknown detail or another number of digits.
         """
         __tracebackhide__ = True
         from .compare import DETAILS
 
+        digits = checked_digits(digits)
         if detail is not None and detail not in DETAILS:
             raise ValueError(f"detail must be one of {', '.join(DETAILS)}, not {detail!r}")
         if name is not None and (not isinstance(name, str) or not name):
@@ -109,6 +116,7 @@ class GraphSnapshot(SnapshotAssertion):
         bound = copy.copy(self)
         bound._custom_index = name if name is not None else self._custom_index
         bound._detail = detail or self._detail
+        bound._digits = self._digits if digits is None else digits
         return bound
 
     def __repr__(self) -> str:
@@ -163,7 +171,7 @@ class GraphSnapshot(SnapshotAssertion):
         return self.item.stash[RECORD]
 
     def _serialize(self, data: Any) -> str:
-        return self._current.to_text(self._detail)
+        return self._current.to_text(self._detail, digits=self._digits)
 
     @property
     def _current(self) -> Program:
@@ -248,7 +256,8 @@ class GraphSnapshot(SnapshotAssertion):
         from .compare import is_stored
 
         text = read_text(files.next[1])
-        return text is not None and is_stored(text, self._current, self._detail)
+        now = self._current.with_digits(self._digits)
+        return text is not None and is_stored(text, now, self._detail)
 
     def _leave_out(self, files: ReleaseFiles) -> None:
         """Remove this release's file, where there is one: the next one has the same graph."""
@@ -343,7 +352,7 @@ class GraphSnapshot(SnapshotAssertion):
             return Comparison(self._current, None, problem, why, is_new=True, **known)
         known["origin"] = files.why_compared(lookup.release)
         stored = str(result.recalled_data)
-        if same_flat_text(stored, self._current, self._detail):
+        if same_flat_text(stored, self._current.with_digits(self._digits), self._detail):
             return None
         if lookup.may_write:
             try:
@@ -355,6 +364,9 @@ class GraphSnapshot(SnapshotAssertion):
             if program.header.detail != self._detail:
                 problem = f"detail {self._detail!r}, was {program.header.detail!r}"
                 return Comparison(self._current, None, problem, **known)
+            if program.digits != self._digits and self._detail != "ops":
+                words = [_digits_in_words(digits) for digits in (self._digits, program.digits)]
+                return Comparison(self._current, None, ", was ".join(words), **known)
         else:
             try:
                 program = parse_stored(stored, path)
@@ -362,7 +374,9 @@ class GraphSnapshot(SnapshotAssertion):
                 pending = self._pending_update(lookup, str(error))
                 self._pending = (lookup.key, result.snapshot_name, pending)
                 raise
-        found = compare(program, self._current, self._detail)
+        # First as the file was rounded: else the last digit may be another one.
+        now = self._current.with_digits(program.digits).with_digits(self._digits)
+        found = compare(program, now, self._detail)
         if found is None:
             return None
         if lookup.key in self._settled:
@@ -377,6 +391,10 @@ class GraphSnapshot(SnapshotAssertion):
         process = f"this process is {rank} (RANK, WORLD_SIZE): each has a file of its own"
         found = under_old_name(self.item, files, self._current, self._detail)
         return (process, *found) if rank else found
+
+
+def _digits_in_words(digits: int | None) -> str:
+    return "exact floats" if digits is None else f"floats with {counted(digits, 'digit')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def extended(stored: str, text: str) -> str:
         "whose the graphs are": any(line.endswith(f" {GIVEN} {{") for line in lines),
     }
     said = [fact for fact, is_said in facts.items() if is_said]
-    return f"says now: {', '.join(said)}"
+    return f"says now: {', '.join(said)}" if said else ""
 
 
 def _apart(pair: tuple[str, str]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from typing import get_args
 
 from ..errors import GraphFormatError
 from ..graph import Graph, GraphDiff
+from ..graph.digits import only_floats_differ
 from ..graph.equality.strict import strict
 from ..graph.model import Detail
 from ..graph.program import Program, count_lines
@@ -45,11 +46,17 @@ MOST_EAGER = 6
 
 _HEADER = re.compile(
     r"(?P<version>torchgraph \d+)\n"
-    r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?\n)?"
+    r"(?:(?=\w)(?:via [^\s,]+)?(?:(?:^|, )torch [^\s,]+)?(?:(?:^|, )detail (?P<detail>\w+))?"
+    r"(?:(?:^|, )digits (?P<digits>\d+))?\n)?"
     r"(?P<mesh>mesh .*\n)?\n",
     re.MULTILINE,
 )
-"""The header of a document: version, origin (via, torch release), detail, and mesh of ranks."""
+"""The header of a document: version, origin (via, torch release), detail, digits, and the mesh of
+ranks."""
+ONLY_FLOATS = (
+    "float constants are all that differs: if random numbers decide them, set a seed before the "
+    "model is made (torch.manual_seed(0)), or compare fewer digits: graph_snapshot(digits=3)"
+)
 
 
 @dataclass(frozen=True)
@@ -290,7 +297,7 @@ def _compare(stored: Program, now: Program, detail: Detail) -> tuple[str, tuple[
             (f"stored:  {_listing(before)}", f"now:     {_listing(after)}"),
         )
     if any(old != new for old, new in zip(before, after, strict=True)):
-        return "", ()
+        return "", (ONLY_FLOATS,) if only_floats_differ(before, after) else ()
     if detail == "full" and any(
         strict(old) != strict(new) for old, new in zip(before, after, strict=True)
     ):

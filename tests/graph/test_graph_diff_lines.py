@@ -198,3 +198,64 @@ def test_two_lines_of_a_class_are_two_findings(
 
     found = difference(Pair, (Two, "edited"), 3, 3)
     assert [len(finding.places) for finding in found.findings] == [2, 2]
+
+
+class Stage(nn.Module):
+    """Convolutions in a block, and in a `Sequential` of it."""
+
+    def __init__(self, width: int, out: int):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(width, out, 3, padding=1), nn.Conv2d(out, out, 1)
+        self.down = nn.Sequential(nn.Conv2d(width, out, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv2(self.conv1(x).relu()) + self.down(x)
+
+
+class Stages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 4, 1)
+        self.blocks = nn.Sequential(Stage(4, 4), Stage(4, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.conv1(x))
+
+
+def test_one_line_that_all_modules_of_a_class_of_torchs_run_is_one_finding(
+    via: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever classes, and under whatever names there, the modules are."""
+
+    def captured() -> Capture:
+        return pytest_torchgraph.capture(Stages(), torch.ones(1, 3, 4, 4), via=via, backward=False)
+
+    before, forward = captured(), nn.Conv2d.forward
+
+    def cloned(self: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+        return forward(self, x).clone()
+
+    cloned.__code__ = cloned.__code__.replace(co_name="forward")
+    monkeypatch.setattr(nn.Conv2d, "forward", cloned)
+    (finding,) = pytest_torchgraph.diff(before, captured()).findings
+    assert len(finding.places) == 7
+    assert finding.source is not None
+    assert finding.source.code == "return forward(self, x).clone()"
+
+
+class Called(nn.Module):
+    """Two modules that are called on one line."""
+
+    def __init__(self, bias: tuple[bool, bool]):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4, bias=bias[0]), nn.Linear(4, 4, bias=bias[1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x).sin())
+
+
+def test_two_modules_that_one_line_calls_are_two_findings(via: str) -> None:
+    def captured(*bias: bool) -> Capture:
+        return pytest_torchgraph.capture(Called(bias), torch.ones(2, 4), via=via, backward=False)
+
+    assert len(pytest_torchgraph.diff(captured(True, True), captured(False, False)).findings) == 2

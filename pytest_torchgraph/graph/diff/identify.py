@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..census import calls
-from ..model import Graph
+from ..model import Graph, Node
 from ..module_paths import OwnModule, common_path
 from ..text.format import format_node
 from .calls import METHODS
 from .findings import Change, Finding, Identity, Place, ops_of
 from .keys import EditKeys, without_derived
 from .origins import Origins
-from .paths import is_index, path_of
+from .paths import holds, is_index, path_of
 
 ATEN = "aten."
 COPIES = ("_to_copy", "index_copy", "_foreach_copy")
@@ -91,9 +91,9 @@ class _Identities:
         """The lines of code that an edit is on; none where these are not all known.
 
         Of what is gone no line is known, for stored graphs have none: that counts where nothing
-        came. On the line of a method may stand several modules that it calls: their paths from its
-        own module tell these apart. A module of a class that has no such method of its own, as a
-        `Sequential`, is known by its class.
+        came. On the line of a method may stand several modules of torch's that it calls: their
+        paths from its own module tell these apart. A module of a class that has no such method of
+        its own, as a `Sequential`, is known by its class.
         """
         lines: list[Hashable] = []
         for change in ops_of(without_derived(finding.changes)):
@@ -103,7 +103,8 @@ class _Identities:
             if node.source is None:
                 return ()
             line = node.source.file, node.source.line, node.source.code.strip()
-            if node.source.function.rpartition(".")[2] not in METHODS:
+            is_method = node.source.function.rpartition(".")[2] in METHODS
+            if not is_method or (node.source.direct and not self._calls_modules(line[:2], node)):
                 lines.append((*line, ""))
             elif (own := self._own_module(node.module)) is None:
                 module = self._modules_of_lines.get(line[:2], "")
@@ -113,6 +114,13 @@ class _Identities:
             else:
                 lines.append(("class", self._own[own].name, 0, _below(node.module, own)))
         return tuple(dict.fromkeys(lines)) or self._what_is_gone(finding)
+
+    def _calls_modules(self, line: tuple[str, int], node: Node) -> bool:
+        """Whether a line runs ops in a module around that of a node, whose method it then is of."""
+        return any(
+            path != node.module and (not path or holds(path, node.module))
+            for path in self._paths_of_lines.get(line, ())
+        )
 
     def _what_is_gone(self, finding: Finding) -> Sequence[Hashable]:
         """What an edit took out of a class, by its names in there: its lines are gone as well."""
@@ -143,13 +151,19 @@ class _Identities:
     @cached_property
     def _modules_of_lines(self) -> Mapping[tuple[str, int], str]:
         """For each line of code the module that all its ops are in, `_starred`."""
+        known = self._paths_of_lines.items()
+        return {line: common_path(map(_starred, paths)) for line, paths in known}
+
+    @cached_property
+    def _paths_of_lines(self) -> Mapping[tuple[str, int], set[str]]:
+        """For each line of code the modules that its ops are in."""
         modules: dict[tuple[str, int], set[str]] = {}
         for call in calls(self.after):
             node = call.node
             if node.source is not None:
                 line = node.source.file, node.source.line
                 modules.setdefault(line, set()).add(node.module)
-        return {line: common_path(map(_starred, paths)) for line, paths in modules.items()}
+        return modules
 
 
 def _starred(path: str) -> str:

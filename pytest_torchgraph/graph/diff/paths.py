@@ -6,6 +6,7 @@ An *instance* is a module path that ends with a number, as the layers of a list 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..model import Node
@@ -13,6 +14,8 @@ from ..module_paths import module_of
 
 MAX_DIGITS = 9
 """How long a number is at most that counts as one: a longer one is no index of a module."""
+_NUMBER = re.compile(rf"(?:(?<=[._])|^)([0-9]{{1,{MAX_DIGITS}}})(?=\.|\Z)")
+"""A number in a path: a component of its own, or the end of one, as in `encoder_layer_0`."""
 
 
 def is_index(part: str) -> bool:
@@ -87,7 +90,11 @@ def _beside(name: str, instance: str) -> tuple[int, str] | None:
 
 def natural(path: str) -> tuple[tuple[int, int, str], ...]:
     """A key that sorts paths with their numbers as numbers."""
-    return tuple((0, int(part), "") if is_index(part) else (1, 0, part) for part in path.split("."))
+    return tuple(
+        (0, int(part), "") if k % 2 and is_index(part) else (1, 0, part)
+        for k, part in enumerate(_NUMBER.split(path))
+        if part
+    )
 
 
 MAX_PATHS = 4
@@ -96,7 +103,7 @@ MAX_SPANS = 5
 """How many separate numbers and ranges of numbers are listed in one path."""
 
 _Form = tuple["str | frozenset[int]", ...]
-"""The components of paths that are alike: names, and the numbers that stand in one place."""
+"""The parts of paths that are alike: names, and the numbers that stand in one place."""
 
 
 def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
@@ -115,7 +122,12 @@ def abridged(paths: Iterable[str], limit: int = MAX_PATHS) -> str:
 
 
 def _form(path: str) -> _Form:
-    return tuple(frozenset((int(part),)) if is_index(part) else part for part in path.split("."))
+    parts = _NUMBER.split(path)  # names and numbers in turn
+    return tuple(
+        frozenset((int(part),)) if k % 2 and is_index(part) else part
+        for k, part in enumerate(parts)
+        if part
+    )
 
 
 def _merged(forms: dict[_Form, None]) -> list[_Form]:
@@ -137,7 +149,7 @@ def _merged(forms: dict[_Form, None]) -> list[_Form]:
 
 
 def _text(form: _Form) -> str:
-    return ".".join(part if isinstance(part, str) else _numbers(sorted(part)) for part in form)
+    return "".join(part if isinstance(part, str) else _numbers(sorted(part)) for part in form)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from ...words import counted, listed
+from ..digits import fewest, with_digits
 from ..equality.canonical import canonical
 from ..equality.common import as_captured, common
 from ..equality.equal import EquivalenceClasses, pairing
@@ -60,6 +61,10 @@ def find_changes(
     origins = Origins()
     if not all(graph.given for graph in (*before, *after)):
         before, after = [*map(as_captured, before)], [*map(as_captured, after)]
+    digits = fewest(graph.digits for graph in (*before, *after))
+    if digits is not None:
+        before = [with_digits(graph, digits) for graph in before]
+        after = [with_digits(graph, digits) for graph in after]
     ran_otherwise: dict[tuple[int, int], list[tuple[Graph, Graph]]] = {}
     for old, new in corresponding(canonical(before), canonical(after), classes):
         if old is not None and new is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..digits import in_same_digits
 from ..model import Graph, Node
 from .canonical import canonical
 from .numbered_graph import is_constant
@@ -25,6 +26,7 @@ def common(a: Graph, b: Graph) -> tuple[Graph, Graph]:
     """
     if a.given != b.given:
         a, b = as_captured(a), as_captured(b)
+    a, b = in_same_digits(a, b)
     if (a.kind in WITH_SUMS) != (b.kind in WITH_SUMS):  # a module of a backward is a forward
         a, b = (replace(g, kind="forward") if g.kind in WITH_SUMS else g for g in (a, b))
     if (a.output is None) != (b.output is None):

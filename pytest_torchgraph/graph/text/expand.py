@@ -8,9 +8,9 @@ r"""Reading a folded `.tgraph` text: every instance of a module gets its own lin
     change = "-" key | "@" key | "~" line | "+" line
 
 They stand among the lines of a graph: nodes, values of a long return, `save` lines. `path` is that
-of a container and ends in a dot, or is empty; the container's block holds until the next block of
-the same path and letter, and until a graph or a return begins or ends. One inside of a block holds
-there alone. `folded_names` says which names the lines of a block have.
+of a container and ends in a dot, in version 4 also in `_`, or is empty; the container's block holds
+until the next block of the same path and letter, and until a graph or a return begins or ends. One
+inside of a block holds there alone. `folded_names` says which names the lines of a block have.
 
 The changes of a `but` are in the order of the block. `-` leaves a line out, `~` has another one for
 the one with the same key, `@` goes on behind a line, and `+` is one more line behind the one that
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from ...errors import GraphFormatError
 from .block import Block
-from .folded_names import EXPRESSION, NUMBER, PATH, STRING, TOKEN, evaluate, key_of
+from .folded_names import CONTAINER, EXPRESSION, NUMBER, PATH, STRING, TOKEN, evaluate, key_of
 from .format import EAGER_VERSION, FACTS_VERSION, VERSION
 from .values import MAX_DEPTH, ValueReader, lines_of
 
@@ -91,10 +91,10 @@ MAX_NUMBERS = 20
 
 _FIRST = re.compile(rf"torchgraph [{EAGER_VERSION}{FACTS_VERSION}]\Z")
 _OPS = re.compile(r"(?:.*, )?detail ops(?:, |\Z)")
-_FOLDED = re.compile(rf" +(?:(each) |(but) |(?:{PATH}*\.)?{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
+_FOLDED = re.compile(rf" +(?:(each) |(but) |{CONTAINER}{NUMBER}(?=[ :]|\Z)(?!.*[{{,]\Z))")
 _EAGER = re.compile(r"eager_[0-9]+(?![^ :])(?!.* @ )")
-_CONTAINER = re.compile(rf"(?:{PATH}*\.)?(?=\*)")
-_INSTANCE = re.compile(rf"((?:{PATH}*\.)?)({NUMBER})(?![0-9])")
+_CONTAINER = re.compile(rf"{CONTAINER}(?=\*)")
+_INSTANCE = re.compile(rf"({CONTAINER})({NUMBER})(?![0-9])")
 _NUMBER = re.compile(rf"{NUMBER}(?![0-9])")
 _LETTER = re.compile(r"[b-z](?![A-Za-z0-9])")
 _FORMAL = re.compile(r"\$+[0-9]{1,9}")

@@ -24,6 +24,8 @@ MAX_INSIDE = 20
 """How many instances around each other are looked into; a network has three or four."""
 
 _VERSION = re.compile(rf"torchgraph [{VERSION}{EAGER_VERSION}{FACTS_VERSION}](?:\n|\Z)")
+_NAMED_BLOCK = re.compile(r" +each [^ ]*_\*")
+"""A block whose instances have their number inside a component, which version 4 alone has."""
 _LINE = re.compile(
     rf"( +)(?:%({STRING}|{NAME})(?: = (\w+\.?|\x22)|,\Z)|save %({STRING}|{NAME})\Z|"
     rf"[^ ].*,\Z)"
@@ -31,7 +33,7 @@ _LINE = re.compile(
 
 
 def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
-    """The text with repeated modules written once, in version 2 of the format.
+    """The text with repeated modules written once, in version 2 of the format, or in 4.
 
     `expand` gives back the same text, byte for byte. A text in which nothing repeats is returned
     as it is, and so are one that is folded already, one that is malformed and one that would stand
@@ -46,9 +48,15 @@ def fold(text: str, parts: Iterable[str | Lines] | None = None) -> str:
     if folded is None:
         return text
     try:
-        return folded if expand(folded) == text else text
+        return folded if expand(folded) == _of_version(folded, text) else text
     except GraphFormatError:
         return text
+
+
+def _of_version(folded: str, text: str) -> str:
+    """A flat text with the first line that `expand` gives it."""
+    first = f"torchgraph {FACTS_VERSION}\n"
+    return first + text.partition("\n")[2] if folded.startswith(first) else text
 
 
 def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> str | None:
@@ -66,7 +74,8 @@ def folded_unchecked(text: str, parts: Iterable[str | Lines] | None = None) -> s
             out.extend(folded)
     if not changed:
         return None
-    first = out[0] if out[0] == f"torchgraph {FACTS_VERSION}" else f"torchgraph {EAGER_VERSION}"
+    facts = out[0] == f"torchgraph {FACTS_VERSION}" or any(map(_NAMED_BLOCK.match, out))
+    first = f"torchgraph {FACTS_VERSION if facts else EAGER_VERSION}"
     return "\n".join([first, *out[1:]])
 
 

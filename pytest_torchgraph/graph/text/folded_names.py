@@ -25,6 +25,8 @@ NAME = r"[A-Za-z0-9_.\-#<>/]+"
 """A name that is not quoted, without its sign."""
 NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 """The number of an instance, as Python prints it."""
+CONTAINER = rf"(?:{PATH}*[._])?"
+"""The path of an instance up to its number: `encoder.layer.`, `encoder.encoder_layer_`."""
 
 TOKEN = re.compile(
     rf"{STRING}|`[^`]*(?:`|\Z)|[%@](?:{STRING}|{NAME})|\$+[0-9]+",

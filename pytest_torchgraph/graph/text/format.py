@@ -15,8 +15,10 @@ from itertools import chain, groupby
 
 from ...ops.dtypes import ABBREVIATIONS
 from ...ops.levels import Level
-from ...words import format_ranks
+from ...words import checked_digits, format_ranks
+from ..digits import fewest, with_digits
 from ..model import (
+    AnyFloat,
     Arg,
     Atom,
     Detail,
@@ -95,11 +97,14 @@ class Header:
         via: the mechanism that captured the graphs, a key of `VIA_LEVELS`; "" where unknown.
         torch: the release of torch; "" where unknown.
         detail: how much the text says.
+        digits: how many significant digits its float constants have; None if they are exact. That
+            is how both sides are compared.
     """
 
     via: str = ""
     torch: str = ""
     detail: Detail = "dataflow"
+    digits: int | None = None
 
 
 def format_document(
@@ -108,26 +113,32 @@ def format_document(
     detail: Detail = "dataflow",
     *,
     fold: bool = True,
+    digits: int | None = None,
 ) -> str:
     """The text of several graphs as one `.tgraph` document.
 
     Args:
         header: its `via` and `torch` are written; levels that `via` implies are left out.
         detail: see `Graph.to_text`; it goes before that of the header.
-        fold: see `Graph.to_text`.
+        fold, digits: see `Graph.to_text`; a header that has fewer digits goes before that.
 
     Raises:
         TypeError, ValueError: for what no file can say.
     """
     header = header or Header()
     graphs = tuple(graphs)
+    digits = fewest((checked_digits(digits), header.digits, *(graph.digits for graph in graphs)))
+    if detail == "ops":
+        digits = None
+    graphs = tuple([with_digits(graph, digits) for graph in graphs])
     version = EAGER_VERSION if any(graph.eager for graph in graphs) else VERSION
-    if any(_has_facts(graph, detail) for graph in graphs):
+    if digits is not None or any(_has_facts(graph, detail) for graph in graphs):
         version = FACTS_VERSION
     lines: list[str | Lines] = [f"torchgraph {version}"]
     origin = [f"via {header.via}"] if header.via else []
     origin += [f"torch {header.torch}"] if header.torch else []
     origin += [f"detail {detail}"] if detail != "dataflow" else []
+    origin += [f"digits {digits}"] if digits is not None else []
     if origin:
         lines.append(", ".join(origin))
     default = VIA_LEVELS.get(header.via)
@@ -402,6 +413,8 @@ def format_arg(value: Arg) -> str:
         return f"complex({value.real!r}, {value.imag!r})"
     if isinstance(value, bytes):
         return f"bytes({quote(value.hex())})"
+    if isinstance(value, AnyFloat):
+        return "~"
     raise TypeError(f"{type(value).__name__} is not a value that a Graph can hold: {value!r}")
 
 

@@ -1,7 +1,7 @@
 r"""Reading the `.tgraph` text form. Nothing is evaluated; a malformed text is a `GraphFormatError`.
 
     document  = "torchgraph" version NL [origin NL] { NL graph }
-    origin    = "via" word | "torch" release | "detail" word, separated by ", "
+    origin    = "via" word | "torch" release | "detail" word | "digits" number, separated by ", "
     graph     = name [":" kind] ["@" level] ["given"] ["×" runs] "{" NL
                 { graph | node | output | save } "}" NL
     node      = "%" name "=" op [ "[" string [", " string] "]" ] [ "(" args ")" ] [ ":" result ]
@@ -18,7 +18,8 @@ runs, from 2. Version 2 differs from version 1 in that it may have such graphs, 
 repeated modules may be written once, which `expand` undoes before anything here is read.
 
 Version 3 has the graphs of several ranks, see `ranks`. Version 4 has `output` lines, `given`
-graphs, runs of compiled graphs (0, or from 2), the values of constants and the options of modules.
+graphs, runs of compiled graphs (0, or from 2), the values of constants, the options of modules, and
+`digits`.
 A graph of an older version does not say any of these, which is not the same as none.
 
 Names, values and results are in `values`. With `detail ops` a graph holds lines `count op` instead
@@ -33,6 +34,8 @@ from typing import NamedTuple, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.levels import LEVELS, Level
+from ...words import MOST_DIGITS
+from ..digits import with_digits
 from ..model import (
     GRAPH_KINDS,
     Arg,
@@ -61,6 +64,7 @@ from .nodes import NodeReader
 from .values import MAX_DEPTH, WORD, lines_of
 
 _RELEASE = re.compile(r"[^\s,]+")
+_DIGITS = re.compile(r"[0-9]{1,2}\Z")
 _CONFLICT = re.compile(r"(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: |\Z)")
 """A line with which git marks a conflict; no line of a graph begins so."""
 
@@ -171,6 +175,7 @@ class _Parser(NodeReader):
         self.end_of_line()
         self.next_line()
         header = self.header()
+        self.has_no_floats = header.digits == 0
         graphs: list[Graph] = []
         counts: list[tuple[str, dict[str, int]]] = []
         default = VIA_LEVELS.get(header.via)
@@ -180,7 +185,8 @@ class _Parser(NodeReader):
             if header.detail == "ops":
                 counts.append(self.op_counts(default))
             else:
-                graphs.append(self.graph(default, 0))
+                graph = self.graph(default, 0)
+                graphs.append(with_digits(graph, header.digits))
             self.next_line()
         if not graphs and not counts:
             self.fail("the file holds no graph: it is empty or truncated")
@@ -192,9 +198,10 @@ class _Parser(NodeReader):
             return Header()
         found: dict[str, str] = {}
         while True:
+            start = self.pos
             key = self.match(WORD, "'via', 'torch' or 'detail'")
-            if key not in ("via", "torch", "detail") or key in found:
-                self.fail("expected 'via', 'torch' or 'detail', each once")
+            if key not in ("via", "torch", "detail", *["digits"] * self.has_facts) or key in found:
+                self.fail("expected 'via', 'torch' or 'detail', each once", start)
             self.expect(" ")
             found[key] = self.match(_RELEASE, "a word")
             if not self.skip(", "):
@@ -204,7 +211,16 @@ class _Parser(NodeReader):
         detail = found.get("detail", "dataflow")
         if detail not in ("ops", "dataflow", "full"):
             self.fail(f"unknown detail {detail!r}")
-        return Header(found.get("via", ""), found.get("torch", ""), cast(Detail, detail))
+        via, torch = found.get("via", ""), found.get("torch", "")
+        return Header(via, torch, cast(Detail, detail), self.digits(found.get("digits")))
+
+    def digits(self, text: str | None) -> int | None:
+        """The digits that a header says."""
+        if text is None:
+            return None
+        if not _DIGITS.match(text) or int(text) > MOST_DIGITS:
+            self.fail(f"'digits' is a number from 0 to {MOST_DIGITS}, not {text!r}", 0)
+        return int(text)
 
     def title(self, default: Level | None, *, inside: bool = False) -> _Title:
         """Read the first line of a graph.

@@ -17,7 +17,7 @@ MIN_INSTANCES = 3
 MAX_ADOPTED = 8
 """The most lines without an instance that are taken for a part of the one before them."""
 
-_INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?)({NUMBER})(?=[./])")
+_INSTANCE = re.compile(rf"((?:[^./]+\.|\.)*?(?:[A-Za-z_][A-Za-z0-9_]*_)?)({NUMBER})(?=[./])")
 _OTHERS = re.compile(rf"[%@]{NAME}|\$+[0-9]+")
 _PLAIN = re.compile(rf"%{NAME}")
 """The names of a text without other signs: found faster, as all begin with one character."""
@@ -53,7 +53,7 @@ class LineRun(Lines):
     """Consecutive lines of one instance.
 
     Attributes:
-        container: its path up to its number: `encoder.layer.`.
+        container: its path up to its number: `encoder.layer.`, or `encoder.encoder_layer_`.
         number: its number.
     """
 

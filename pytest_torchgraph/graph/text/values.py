@@ -3,7 +3,7 @@ r"""Reading the parts of one line of a `.tgraph` text: names, ops, arguments, co
     value     = "%" name | "@" name | number | string | "`" symbol "`" | True | False | None | ...
               | dotted.name | "&" string | "[" values "]" | "{" value ":" value, ... "}"
               | slice(a, b, c) | device(string) | complex(re, im) | bytes(hex)
-              | input(number, string)
+              | input(number, string) | "~"
     result    = dtype "[" sizes "]" [layout] ["stride" "[" sizes "]"] ["on" string]
               | "(" results ")" | value
 
@@ -19,7 +19,18 @@ from typing import Any, NoReturn, cast
 
 from ...errors import GraphFormatError
 from ...ops.dtypes import DTYPE_NAMES
-from ..model import Arg, Atom, Device, InputRef, Ref, Result, SubgraphRef, Symbol, TensorMeta
+from ..model import (
+    ANY_FLOAT,
+    Arg,
+    Atom,
+    Device,
+    InputRef,
+    Ref,
+    Result,
+    SubgraphRef,
+    Symbol,
+    TensorMeta,
+)
 from .format import LAYOUTS, format_arg
 
 MAX_DEPTH = 60
@@ -60,6 +71,7 @@ class ValueReader:
         pos: index of the next character in it.
         depth: how deeply the value that is read is nested.
         subgraphs: names of the graphs that a value may refer to.
+        has_no_floats: whether `~` stands for each float constant.
     """
 
     def __init__(self, lines: list[str]):
@@ -69,6 +81,7 @@ class ValueReader:
         self.pos = 0
         self.depth = 0
         self.subgraphs: set[str] = set()
+        self.has_no_floats = False
 
     # -- characters ------------------------------------------------------------------------------
 
@@ -209,6 +222,9 @@ class ValueReader:
             return self.string()
         if first == "[":
             return self.values()
+        if first == "~" and self.has_no_floats:
+            self.pos += 1
+            return ANY_FLOAT
         if first == "`":
             return Symbol(self.match(_SYMBOL, "a symbol")[1:-1])
         if first == "{":

@@ -12,7 +12,7 @@ import torch
 
 from ... import torch_private
 from ...convert.effects import schema
-from ...convert.source_lines import Line, is_user_file
+from ...convert.source_lines import Line, is_torch_module, is_user_file
 from ...graph.model import RecomputedBy
 from ...ops.views import KNOWN_NAMESPACES
 from ..recording.mode import HANDS_OVER, LEAF, LIFT, OpRecord, RecordingMode
@@ -199,6 +199,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
     def _line(self) -> Line | None:
         frame: FrameType | None = sys._getframe(2)
         known = self._user_files
+        direct = True
         while frame is not None:
             code = frame.f_code
             file = code.co_filename  # a code object's own hash takes one of all its constants
@@ -206,6 +207,7 @@ class DispatchRecorder(RecordingMode):  # type: ignore[no-untyped-call]
             if mine is None:
                 mine = known[file] = is_user_file(file)
             if mine:
-                return file, frame.f_lineno, code.co_name
+                return file, frame.f_lineno, code.co_name, direct
+            direct = direct and not is_torch_module(file)
             frame = frame.f_back
         return None

@@ -1,0 +1,93 @@
+"""Float constants with a number of significant digits, as `digits` says.
+
+A scale that was calibrated has other last digits in each process. Two graphs are compared with the
+digits that both have, and none (`ANY_FLOAT`) where one of them has 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .model import ANY_FLOAT, Arg, Graph, Node
+
+
+def fewest(digits: Iterable[int | None]) -> int | None:
+    """The smallest of several numbers of digits; None if all floats are exact."""
+    return min((number for number in digits if number is not None), default=None)
+
+
+def with_digits(graph: Graph, digits: int | None) -> Graph:
+    """The graph with its float constants rounded; the same object where none is another one.
+
+    A graph that was rounded before keeps its fewer digits.
+    """
+    if digits is None or (graph.digits is not None and graph.digits <= digits):
+        return graph
+    return replace(_rounded(graph, digits), digits=digits)
+
+
+def in_same_digits(a: Graph, b: Graph) -> tuple[Graph, Graph]:
+    """Two graphs with the digits that both have.
+
+    The exact one is rounded to the digits of both in turn, as the other one was: 0.12497 has
+    the digits 0.125 and then 0.13 (or 0.12), and by itself 0.12.
+    """
+    if a.digits == b.digits:
+        return a, b
+    for digits in sorted({a.digits, b.digits} - {None}, key=_falling):
+        a, b = with_digits(a, digits), with_digits(b, digits)
+    return a, b
+
+
+def _falling(digits: int | None) -> int:
+    return -(digits or 0)
+
+
+def _rounded(graph: Graph, digits: int) -> Graph:
+    """The graph with rounded constants, its bodies and its saver too."""
+    return replace(
+        graph,
+        nodes=tuple([_rounded_node(node, digits) for node in graph.nodes]),
+        subgraphs=tuple([_rounded(sub, digits) for sub in graph.subgraphs]),
+        output=None if graph.output is None else _rounded_arg(graph.output, digits),
+        saver=None if graph.saver is None else _rounded(graph.saver, digits),
+    )
+
+
+def _rounded_node(node: Node, digits: int) -> Node:
+    args, kwargs = _rounded_arg(node.args, digits), _rounded_arg(node.kwargs, digits)
+    if args is node.args and kwargs is node.kwargs:
+        return node
+    return replace(node, args=args, kwargs=kwargs)
+
+
+def _rounded_arg(value: Arg, digits: int) -> Any:
+    if isinstance(value, float):
+        return ANY_FLOAT if digits == 0 else rounded(value, digits)
+    if isinstance(value, tuple):
+        items = tuple([_rounded_arg(item, digits) for item in value])
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    if isinstance(value, Mapping):
+        named = {key: _rounded_arg(item, digits) for key, item in value.items()}
+        return value if all(named[key] is item for key, item in value.items()) else named
+    if isinstance(value, slice):
+        bounds = (value.start, value.stop, value.step)
+        return slice(*[_rounded_arg(bound, digits) for bound in bounds])
+    return value
+
+
+def rounded(value: float, digits: int) -> float:
+    """A float with so many significant digits, at least one."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    short = float(f"{value:.{digits - 1}e}")
+    return short if math.isfinite(short) else value
+
+
+def only_floats_differ(a: Iterable[Graph], b: Iterable[Graph]) -> bool:
+    """Return True if graphs that differ are equal without their float constants."""
+    return all(with_digits(old, 0) == with_digits(new, 0) for old, new in zip(a, b, strict=True))
