@@ -18,13 +18,13 @@ from .. import torch_private
 from ..errors import CaptureError
 
 if TYPE_CHECKING:
-    from .warm_start import Calls, Half
+    from .warm_start import CallArguments, Half
 
 _CODE = "from pytest_torchgraph.api.second_process import main; main()"
 _IN, _OUT = "calls.pickle", "half.pickle"
 
 
-def write_calls(calls: Calls) -> Path:
+def write_calls(calls: CallArguments) -> Path:
     """Write the calls into the restart's cache directory, with what the other process needs.
 
     Raises:

@@ -1,7 +1,7 @@
 """`GraphTestCase`: captures, watches and stored graphs in a suite of `unittest`.
 
 It knows no pytest. Where pytest runs a test, the plugin assigns `torchgraph_run`, an object with
-the two methods of `Run`.
+the two methods of `PytestRun`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .result import Capture
 
 
-class Run(Protocol):
+class PytestRun(Protocol):
     """What pytest's run of a test offers."""
 
     def isolated(self, fresh: bool) -> AbstractContextManager[None]:
@@ -74,7 +74,7 @@ class GraphTestCase(unittest.TestCase):
     graph_capture = _GraphCaptureAttribute()
     """As the fixture `graph_capture`."""
 
-    torchgraph_run: Run | None = None
+    torchgraph_run: PytestRun | None = None
     """What pytest offers to the test; assigned by the plugin."""
     _torchgraph_stack: contextlib.ExitStack | None = None
     _torchgraph_isolated = False

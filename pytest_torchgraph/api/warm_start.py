@@ -116,7 +116,7 @@ def restart(
     if not calls:
         raise TypeError("restart(target, *calls) needs the arguments of at least one call")
     arguments = [arguments_of(call, number) for number, call in enumerate(calls)]
-    first = Calls(target, arguments, mechanism, loss_fn, backward)
+    first = CallArguments(target, arguments, mechanism, loss_fn, backward)
     with exclusive(resets=True), HUB.paused(), own_cache_directory():
         if process:
             from .second_process import run_in_process, write_calls
@@ -128,7 +128,7 @@ def restart(
         return Restart(cold, first.run())
 
 
-class Calls(NamedTuple):
+class CallArguments(NamedTuple):
     """The calls of a target, made once in either half.
 
     Attributes:

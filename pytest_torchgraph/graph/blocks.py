@@ -109,7 +109,7 @@ def kinds_of(
 
     graphs = [inlined(graph) for graph in graphs]
     members = matching(_paths(graphs), glob)
-    sides = [_Side(graph, glob) for graph in graphs]
+    sides = [_BlockSide(graph, glob) for graph in graphs]
     # Names of one block for all, so that parameters are paired by their names.
     first = members[0]
     groups: dict[tuple[Graph, ...], list[str]] = {}
@@ -150,7 +150,7 @@ def _paths(graphs: Sequence[Graph]) -> set[str]:
 # -- the ops of a block ----------------------------------------------------------------------------
 
 
-class _Side:
+class _BlockSide:
     """A graph, with the ops of each block.
 
     Attributes:
@@ -213,11 +213,11 @@ def _prefix(path: str, depth: int) -> str:
     return ".".join(path.split(".")[:depth])
 
 
-def _parts(sides: Sequence[_Side], block: str, called: str) -> tuple[Graph, ...]:
+def _parts(sides: Sequence[_BlockSide], block: str, called: str) -> tuple[Graph, ...]:
     return tuple(_part(side, block, called) for side in sides if block in side.inside)
 
 
-def _part(side: _Side, block: str, called: str) -> Graph:
+def _part(side: _BlockSide, block: str, called: str) -> Graph:
     """The ops of a block as a graph.
 
     Args:

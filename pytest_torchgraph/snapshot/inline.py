@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import GraphFormatError, TorchGraphError
 from .files import read_bytes
-from .literals import Source, call_in, edit_of, literal_of
+from .literals import SourceFile, call_in, edit_of, literal_of
 
 if TYPE_CHECKING:
     from ..graph.model import Detail
@@ -189,7 +189,7 @@ def _note(
     refused = ""
     try:
         data = read_bytes(file)
-        source = Source(data.decode())
+        source = SourceFile(data.decode())
         call = call_in(source, frame, assert_graph_text.__name__)
         literal = literal_of(call, 1, "text")
         if literal.value != text:

@@ -28,7 +28,7 @@ class Edit:
     text: str
 
 
-class Source:
+class SourceFile:
     """The source of a Python file, with line ends and byte order mark as in the file.
 
     Raises:
@@ -68,7 +68,7 @@ class Source:
         return own[: len(own) - len(own.lstrip(" \t\f"))]
 
 
-def call_in(source: Source, frame: FrameType, name: str) -> ast.Call:
+def call_in(source: SourceFile, frame: FrameType, name: str) -> ast.Call:
     """Return the call that a frame is at.
 
     Args:
@@ -118,7 +118,9 @@ def literal_of(call: ast.Call, position: int, keyword: str) -> ast.Constant:
     raise TorchGraphError(f'the text is {shown}: write """...""" in the call itself')
 
 
-def edit_of(source: Source, call: ast.Call, literal: ast.Constant, lines: Iterable[str]) -> Edit:
+def edit_of(
+    source: SourceFile, call: ast.Call, literal: ast.Constant, lines: Iterable[str]
+) -> Edit:
     """Return the edit that writes lines into the literal of a call.
 
     Quotes, prefix and indentation stay. A literal of one line gets triple quotes; where the call
@@ -206,7 +208,7 @@ def _literal(
     return f"{prefix}{quotes}{newline}{body}{newline}{closing}{quotes}"
 
 
-def _may_explode(source: Source, call: ast.Call) -> bool:
+def _may_explode(source: SourceFile, call: ast.Call) -> bool:
     """Return True for a statement of which no argument has several lines or a comment."""
     is_statement = any(
         isinstance(node, ast.Expr) and node.value is call for node in ast.walk(source.tree)
