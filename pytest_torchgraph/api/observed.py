@@ -335,9 +335,11 @@ class Observed:
             CaptureError: see `Graph.flops`.
             ValueError: for a depth that is none.
         """
+        from ..graph.cost.recomputed import recomputed_if_known
         from ..graph.cost.table import format_cost_table
 
-        return format_cost_table(self.program, self.by_module(depth), depth)
+        again = recomputed_if_known(self._split, self._received)
+        return format_cost_table(self.program, self.by_module(depth), depth, again)
 
     def by_module(self, depth: int | None = None) -> Mapping[str, Cost]:
         """What the step costs, by the path of the module in which the ops are.

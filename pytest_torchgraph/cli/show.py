@@ -140,9 +140,10 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
         CaptureError: where that is not known.
     """
     from ..graph.cost.by_module import by_module
+    from ..graph.cost.recomputed import recomputed_if_known
     from ..graph.cost.table import format_cost_table
 
-    return format_cost_table(graphs, by_module(graphs))
+    return format_cost_table(graphs, by_module(graphs), None, recomputed_if_known(graphs, {}))
 
 
 def _collectives(graphs: Sequence[Graph]) -> str:

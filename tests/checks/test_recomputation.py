@@ -415,3 +415,26 @@ def test_a_stored_capture_of_inductor_is_of_another_program(tmp_path: Any) -> No
     file.write_text(captured("every block", "inductor").to_text())
     with pytest.raises(CaptureError, match="level 'post_grad'"):
         _ = tg.load(file).recomputed
+
+
+def test_the_table_of_costs_has_a_column_of_recomputed_flops(tmp_path: Any, capsys: Any) -> None:
+    capture = captured("attention again", "dispatch")
+    lines = capture.cost_table().splitlines()
+    assert "  recomputed FLOPs" in lines[0]
+    assert f" {capture.recomputed_flops:,} " in lines[2]
+    assert "recomputed" not in captured("plain", "dispatch").cost_table()
+
+    from pytest_torchgraph.cli.main import main
+
+    file = tmp_path / "step.tgraph"
+    file.write_text(capture.to_text())
+    assert main(["show", str(file), "--cost"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+    from pytest_torchgraph.report.page.collect import cost_data
+
+    data = cost_data(capture.program, capture.by_module, capture.recomputed)
+    assert data is not None
+    column = data["titles"].index("recomputed FLOPs") + 2
+    assert data["rows"][0][column] == capture.recomputed_flops
+    assert "6.4 kFLOP recomputed" in data["about"]

@@ -119,6 +119,14 @@ def recomputed(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed,
     )
 
 
+def recomputed_if_known(graphs: Sequence[Graph], received: Received) -> tuple[Recomputed, ...]:
+    """Return what `recomputed` gives, and nothing where that raises."""
+    try:
+        return recomputed(graphs, received)
+    except CaptureError:
+        return ()
+
+
 def need_backward(graphs: Sequence[Graph]) -> None:
     """Refuse graphs of which it cannot be said what is computed again.
 

@@ -12,6 +12,7 @@ from ..text.table import aligned, right_aligned
 from .by_module import by_module
 from .cost import Cost
 from .flops import flops_of
+from .recomputed import Recomputed
 
 DIRECTIONS: Mapping[GraphKind, str] = {
     "forward": "forward",
@@ -32,6 +33,7 @@ class CostRow:
         module: its path, "" for the whole step.
         saved_bytes: the bytes that it keeps for the backward; None where that is not known.
         flops: its floating-point operations, by direction.
+        recomputed: those of the backward that compute what the forward has computed.
         nesting: how many rows are around it.
         has_ops: whether it is the innermost module of an op that costs something.
     """
@@ -39,6 +41,7 @@ class CostRow:
     module: str
     saved_bytes: int | None
     flops: dict[str, int] = field(default_factory=dict)
+    recomputed: int = 0
     nesting: int = 0
     has_ops: bool = False
 
@@ -61,21 +64,46 @@ class CostTable:
     rows: Sequence[CostRow]
     note: str
 
+    @property
+    def figures(self) -> list[tuple[str, list[int]]]:
+        """The columns, each with a title and a figure for each row."""
+        whole = self.rows[0]
+        directions = list(whole.flops) if len(whole.flops) > 1 else []
+        columns = [
+            (f"{direction} FLOPs", [row.flops.get(direction, 0) for row in self.rows])
+            for direction in directions
+        ]
+        columns.append(("FLOPs", [row.total for row in self.rows]))
+        if whole.recomputed:
+            columns.append(("recomputed FLOPs", [row.recomputed for row in self.rows]))
+        if whole.saved_bytes is not None:
+            columns.append(("saved bytes", [row.saved_bytes or 0 for row in self.rows]))
+        return columns
+
 
 def cost_table(
-    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+    graphs: Sequence[Graph],
+    costs: Mapping[str, Cost],
+    depth: int | None = None,
+    recomputed: Sequence[Recomputed] = (),
 ) -> CostTable:
-    """What the modules of graphs cost.
+    """Return the costs of the modules of graphs.
 
     Args:
         graphs: the graphs, which count as often as they ran.
         costs: what `by_module` gives for them at this depth.
         depth: how many parts the path of a module has at most; None for any number.
+        recomputed: what the backward computes again.
 
     Raises:
         CaptureError: see `Graph.flops`.
     """
     rows, unknown = _rows(graphs, costs, depth)
+    for entry in recomputed:
+        paths = _paths(entry.original.module)[: None if depth is None else depth + 1]
+        for path in paths if entry.counts else ():
+            if path in rows:  # a module without FLOPs and saved bytes has none
+                rows[path].recomputed += entry.cost.flops or 0
     return CostTable(list(_shown(rows)), _note(unknown))
 
 
@@ -184,23 +212,21 @@ def _change(before: CostRow, after: CostRow) -> tuple[int, int]:
 
 
 def format_cost_table(
-    graphs: Sequence[Graph], costs: Mapping[str, Cost], depth: int | None = None
+    graphs: Sequence[Graph],
+    costs: Mapping[str, Cost],
+    depth: int | None = None,
+    recomputed: Sequence[Recomputed] = (),
 ) -> str:
     """See `Capture.cost_table` and, for the arguments, `cost_table` here."""
-    table = cost_table(graphs, costs, depth)
+    table = cost_table(graphs, costs, depth, recomputed)
     rows = table.rows
-    directions = list(rows[0].flops)
     columns = [["module", *(f"{'  ' * row.nesting}{row.module or WHOLE}" for row in rows)]]
-    if len(directions) > 1:
-        columns += [
-            [f"{direction} FLOPs", *(f"{row.flops.get(direction, 0):,}" for row in rows)]
-            for direction in directions
-        ]
     whole = rows[0].total
-    columns.append(["FLOPs", *(f"{row.total:,}" for row in rows)])
-    columns.append(["%", *(f"{row.total / (whole or 1):.1%}".removesuffix("%") for row in rows)])
-    if rows[0].saved_bytes is not None:
-        columns.append(["saved bytes", *(f"{row.saved_bytes or 0:,}" for row in rows)])
+    for title, figures in table.figures:
+        columns.append([title, *(f"{figure:,}" for figure in figures)])
+        if title == "FLOPs":
+            shares = (f"{row.total / (whole or 1):.1%}".removesuffix("%") for row in rows)
+            columns.append(["%", *shares])
     columns[1:] = map(right_aligned, columns[1:])
     text = aligned([list(cells) for cells in zip(*columns, strict=True)])
     return f"{text}\n{table.note}" if table.note else text

@@ -24,6 +24,7 @@ from .parts import Data
 if TYPE_CHECKING:
     from ...api.result import Capture
     from ...graph.collectives import Collective
+    from ...graph.cost.recomputed import Recomputed
     from ...render.drawing import Drawing
     from ...render.layout.scene import Element
     from ...render.layout.sides import Sides
@@ -46,7 +47,7 @@ def capture_data(capture: Capture, parts: Parts | None = None) -> Data:
         "via": capture.via,
         "rank": capture.rank,
         "note": note,
-        "cost": cost_data(graphs, capture.by_module),
+        "cost": cost_data(graphs, capture.by_module, _facts(capture, "recomputed")),
         "blocks": blocks_data(graphs),
         "collectives": collectives_data(capture),
         "graphs": [
@@ -286,13 +287,16 @@ def blocks_data(graphs: Sequence[Graph]) -> list[Data]:
 
 
 def cost_data(
-    graphs: Sequence[Graph], by_module: Callable[[int | None], Mapping[str, Cost]]
+    graphs: Sequence[Graph],
+    by_module: Callable[[int | None], Mapping[str, Cost]],
+    recomputed: Sequence[Recomputed] = (),
 ) -> Data | None:
     """What the graphs of a capture cost, the modules as deep as there is room.
 
     Args:
         graphs: its program.
         by_module: its method of this name.
+        recomputed: what its backward computes again.
 
     Returns:
         the table, or None where the cost is not known: of graphs of torch functions, where a size
@@ -303,25 +307,27 @@ def cost_data(
     from ...graph.cost.table import cost_table
 
     try:
-        table = cost_table(graphs, by_module(None))
+        table = cost_table(graphs, by_module(None), None, recomputed)
         rows = every = table.rows
         depth = max(row.module.count(".") for row in every)
         while len(rows) > MOST_MODULES and depth:
-            rows = cost_table(graphs, by_module(depth), depth).rows
+            table = cost_table(graphs, by_module(depth), depth, recomputed)
+            rows = table.rows
             depth -= 1
     except CaptureError:
         return None
     whole = every[0]
-    directions = list(whole.flops) if len(whole.flops) > 1 else []
     about = [amount(whole.total, "FLOP")]
-    titles = [*(f"{each} FLOPs" for each in directions), "FLOPs"]
+    if whole.recomputed:
+        about.append(f"{amount(whole.recomputed, 'FLOP')} recomputed")
     if whole.saved_bytes is not None:
         about.append(f"{amount(whole.saved_bytes, 'B')} kept for the backward")
-        titles.append("saved bytes")
-    listed = []
-    for row in rows[:MOST_MODULES]:
-        figures = [*(row.flops.get(each, 0) for each in directions), row.total, row.saved_bytes]
-        listed.append([row.module, row.nesting, *figures[: len(titles)]])
+    titles = [title for title, _ in table.figures]
+    columns = zip(*(figures for _, figures in table.figures), strict=True)
+    listed = [
+        [row.module, row.nesting, *figures]
+        for row, figures in zip(rows[:MOST_MODULES], columns, strict=False)
+    ]
     return _table(about, titles, listed, len(every), table.note)
 
 

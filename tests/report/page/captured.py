@@ -11,6 +11,7 @@ class Captured:
     via = "aot"
     breaks = ()
     recompiles = ()
+    recomputed = ()
     rank = None
 
     def __init__(self, *program: Graph) -> None:
