@@ -80,6 +80,15 @@ def _digest(value: torch.Tensor) -> int:
     return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
+def _hands_on(step: Step, key: Key, value: torch.Tensor) -> bool:
+    """Return True if a node gives the value of an operand, as a product with 1.
+
+    The eager node that has this value is then the operand's, and not the node's own partner.
+    """
+    operands = [step.value(operand) for operand in step.operands(key)]
+    return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
+
+
 def anchors(
     eager: Values, other: Step, paired: Mapping[Key, Key], budget: Budget
 ) -> dict[Key, Key]:
@@ -106,7 +115,7 @@ def anchors(
             if is_dense(own) and own.dtype == value.dtype and is_close(own, value):
                 agreeing[key] = partner
                 continue
-        if is_uniform(value):
+        if is_uniform(value) or (partner is not None and _hands_on(other, key, value)):
             continue
         near = eager.candidates(value)
         if near:

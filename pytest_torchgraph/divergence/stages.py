@@ -153,7 +153,10 @@ class Search:
             )
         if isinstance(self.mechanism, Dynamo):
             raise NotFollowedError("AOTAutograd's graph of the same step agrees with the eager run")
-        raise NotFollowedError("the graphs agree with the eager run where they run op by op")
+        raise NotFollowedError(
+            "the graphs agree with the eager run where they run op by op, with eager's random "
+            "numbers"
+        )
 
     def _not_in_low_precision(self, dtype: str) -> None:
         """End where eager's own rounding is too large for the judge.
@@ -254,14 +257,20 @@ def _source(nodes: Sequence[Node]) -> Any:
 
 
 def _traced(verdict: Verdict, before: Step, eager: Step) -> tuple[Key, ...]:
-    """The eager node whose value a node of a later stage that agrees has."""
-    value, node = before.value(verdict.eager), before.node(verdict.eager)
-    if not is_dense(value):
-        return ()
-    same = [
-        key
-        for key in eager.order
-        if is_dense(v := eager.value(key)) and v.dtype == value.dtype and is_close(v, value)
-    ]
-    same.sort(key=lambda key: eager.node(key).module != node.module)
-    return tuple(same[:1])
+    """The eager nodes whose values the nodes of a later stage that agrees have."""
+    keys: dict[Key, None] = {}
+    for key in verdict.eager_region.nodes:
+        value, node = before.value(key), before.node(key)
+        if not is_dense(value):
+            continue
+        same = [
+            other
+            for other in eager.order
+            if is_dense(v := eager.value(other)) and v.dtype == value.dtype and is_close(v, value)
+        ]
+        if same:
+            other = min(same, key=lambda k: eager.node(k).module != node.module)
+            if eager.node(other).op == "operator.getitem":
+                keys.update(dict.fromkeys(eager.operands(other)))
+            keys[other] = None
+    return tuple(sorted(keys, key=lambda key: eager.place.get(key, -1)))

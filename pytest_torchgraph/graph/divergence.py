@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from ..ops.views import is_view
 from ..words import listed
 from .model import Graph, Node, Source
 
@@ -103,13 +105,11 @@ class Divergence:
                 self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
             )
             return f"{opening}: {place}: {subject} {_EXACT.get(self.kind, self.kind)}."
-        lines = [f"{opening}: {place}: {_ops(self.eager_nodes)} -> {_ops(self.nodes)}."]
+        lines = [f"{opening}: {place}: {_changed(self)}."]
         lines += [f"  {line}" for line in self._judged()]
         for other in self.more:
             at = ", ".join(part for part in (other.module, str(other.source or "")) if part)
-            lines.append(
-                f"  Also: {at or other.graph}: {_ops(other.eager_nodes)} -> {_ops(other.nodes)}."
-            )
+            lines.append(f"  Also: {at or other.graph}: {_changed(other)}.")
         return "\n".join(lines)
 
     def _end(self) -> str:
@@ -142,6 +142,39 @@ class Divergence:
             also = " at the places below too," * bool(self.more)
             lines.append(f"With eager's value there,{also} the step gives eager's results.")
         return lines
+
+
+def headline(divergence: Divergence) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Return the nodes that the message names: eager's, and those of the stage.
+
+    Views and projections compute nothing, and are left out unless they are all there is. So are the
+    ops that both have, unless nothing else is left: a removed op is named by itself.
+    """
+
+    def computing(nodes: Sequence[Node]) -> list[Node]:
+        return [n for n in nodes if n.op != "operator.getitem" and not is_view(n.op)]
+
+    both = divergence.eager_nodes, divergence.nodes
+    shown = [computing(nodes) for nodes in both]
+    if not any(shown):
+        return both
+    shared = Counter(n.op for n in shown[0]) & Counter(n.op for n in shown[1])
+    own: list[list[Node]] = [[], []]
+    for nodes, left in zip(shown, own, strict=True):
+        counts = shared.copy()
+        for node in nodes:
+            if counts[node.op]:
+                counts[node.op] -= 1
+            else:
+                left.append(node)
+    if any(own):
+        return own[0], own[1]
+    return shown[0][-1:], shown[1][-1:]
+
+
+def _changed(divergence: Divergence) -> str:
+    eager, nodes = headline(divergence)
+    return f"{_ops(eager)} -> {_ops(nodes)}"
 
 
 def _ops(nodes: Sequence[Node]) -> str:
