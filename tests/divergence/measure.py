@@ -9,9 +9,13 @@ from typing import Any
 
 import torch
 
-from pytest_torchgraph import capture
+from pytest_torchgraph import Aot, capture
+from pytest_torchgraph.divergence.budget import Budget, NotFollowedError
+from pytest_torchgraph.divergence.sides import CompiledSide, eager_side
+from pytest_torchgraph.divergence.walk import walk
 from pytest_torchgraph.graph.divergence import Divergence, headline
 from pytest_torchgraph.graph.model import Node
+from pytest_torchgraph.torch_private import get
 
 from .faults import HELD, MODELS, VISIBLE, Fault
 
@@ -67,6 +71,51 @@ def _sides(first: Divergence) -> list[tuple[Any, bool]]:
     return [(nodes, False), (eager, True)]
 
 
+def walked(case: Any) -> tuple[list[str], str]:
+    """Walk a model that has no fault, from eager to the decompositions, although both agree.
+
+    Args:
+        case: has a target (or model), args and kwargs.
+
+    Returns:
+        What was found, and why it was not walked, "" if it was.
+    """
+    target = getattr(case, "target", None) or case.model
+    with torch.set_grad_enabled(getattr(case, "grad", True)):
+        kept = capture(target, *case.args, via="aot", **case.kwargs)._comparison
+        again = kept.search.args[0]
+        budget = Budget(None)
+        with get("inductor_config").patch(fallback_random=True):
+            try:
+                eager = eager_side(again, kept.eager(), budget)
+                side = CompiledSide(again, Aot(decompositions="inductor"), budget)
+            except NotFollowedError as error:
+                return [], str(error)
+        outcome = walk(eager, side.step, budget)
+    found = [f"{v.kind} {v.key[1]} {v.ratio:.3g}" for v in outcome.accepted]
+    return found, ""
+
+
+def controls(part: str = "") -> None:
+    """Print what is found in models without a fault."""
+    import corpus.models.text  # noqa: F401
+    from corpus.case import CORPUS
+    from subjects.models import SUBJECTS
+
+    made: dict[str, Any] = dict(SUBJECTS)
+    names = [name for name in CORPUS if name.startswith("hf_")]
+    made |= {name: CORPUS[name].make for name in names[:: max(1, len(names) // 30)][:30]}
+    for name, make in made.items():
+        if part not in name:
+            continue
+        try:
+            torch.manual_seed(0)
+            found, why = walked(make())
+        except Exception as error:
+            found, why = [], f"RAISED {type(error).__name__} {str(error)[:150]}"
+        print(name, "FOUND" if found else "clean" if not why else "-", found, why, flush=True)
+
+
 def main(which: str, only: str = "") -> None:
     """Print an answer for each fault, and the totals."""
     answers = []
@@ -93,4 +142,4 @@ def main(which: str, only: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    controls(*sys.argv[2:]) if sys.argv[1] == "controls" else main(*sys.argv[1:])

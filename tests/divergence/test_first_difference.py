@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_torchgraph import Aot, Capture, CaptureError, capture
+from pytest_torchgraph.divergence import budget
+from pytest_torchgraph.graph import divergence
+from pytest_torchgraph.graph.failures import UnexpectedOps, shown_by
 
 
 class Gelu(nn.Module):
@@ -125,6 +131,93 @@ def test_graph_break_ends_the_search_with_its_reason() -> None:
     assert not first.sure
     assert "could not be followed beyond" in str(first)
     assert "only one forward with its backward is compared" in first.reason
+
+
+def test_search_ends_where_its_seconds_are_over(
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(divergence, "automatic", 1e-9)
+    with pytest.raises(AssertionError, match="because the 1e-09 seconds of torchgraph_divergence"):
+        gelu.assert_matches_eager()
+
+
+def test_search_ends_where_values_take_too_much_memory(
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MOST_BYTES", 1000)
+    first = gelu.first_difference()
+    assert first is not None
+    assert (first.stage, first.nodes, first.sure) == ("eager", (), False)
+    assert first.reason.startswith("the values of the graphs take more than")
+
+
+def test_low_precision_ends_the_search_with_the_stage() -> None:
+    torch.manual_seed(0)
+    model = Block(Gelu()).bfloat16()
+    first = capture(model, torch.randn(3, 8).bfloat16()).first_difference(rtol=0, atol=0)
+    assert first is not None
+    assert (first.stage, first.nodes) == ("dynamo", ())
+    assert str(first) == (
+        "First difference: could not be followed beyond the graph that Dynamo traced because "
+        "values of bfloat16 are not judged yet."
+    )
+
+
+def test_failed_check_shows_the_graph_with_the_op_marked(gelu: Capture) -> None:
+    with pytest.raises(AssertionError) as failed:
+        gelu.assert_matches_eager()
+    shown = shown_by(failed.value)
+    assert isinstance(shown, UnexpectedOps)
+    assert [node.name for node in shown.nodes] == ["middle/gelu"]
+    assert shown.nodes[0] in shown.graphs[0].nodes
+
+
+def _split_product() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #168186
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.gate = (nn.Linear(128, 256, bias=False) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            left, right = torch.chunk(self.up(x) * self.gate(x), 2, dim=-1)
+            return left + right
+
+    torch.manual_seed(0)
+    return Product().bfloat16(), (torch.randn(64, 128).bfloat16(),)
+
+
+def _mean_after_cast() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #181568
+    def mean(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x @ weight).to(torch.bfloat16) + bias
+        return y, y.mean(-1)
+
+    torch.manual_seed(119)
+    return mean, (torch.randn(2, 15, 32), torch.randn(32, 17), torch.randn(17))
+
+
+def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
+    def rotated(x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        return torch.cat((-x[..., half:], x[..., :half]), -1)
+
+    def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return q * cos + rotated(q) * sin, k * cos + rotated(k) * sin
+
+    torch.manual_seed(123)
+    shapes = (1, 2, 7, 16), (1, 1, 7, 16), (1, 7, 16), (1, 7, 16)
+    return rotary, tuple(torch.randn(*shape, dtype=torch.bfloat16) for shape in shapes)
+
+
+@pytest.mark.slow("compiles C++")
+@pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
+def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
+    target, args = issue()
+    found = capture(target, *args, via="inductor", backward=False)
+    first = found.first_difference(rtol=1e-5, atol=1e-5)
+    assert first is not None
+    assert (first.stage, first.nodes, first.sure) == ("codegen", (), False)
+    assert 'options={"emulate_precision_casts": True}' in first.reason
 
 
 def wrong_gelu(x: Tensor, approximate: str = "none") -> Tensor:
