@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 MOST_BYTES = 2**30
-"""How many bytes of values a search keeps, all graphs together."""
+"""The most bytes of values that a search keeps, all graphs together."""
 
 
 class NotFollowedError(Exception):

@@ -1,4 +1,4 @@
-"""Whether two regions compute the same from the same values, with float64 as the judge."""
+"""Judge two regions: one formula or two, computed from the same values in float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .values import ROUNDED, distance, is_dense, is_same, scale
 
 Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
 FORMULA = 8.0
-"""How many times eager's own rounding two formulas are apart in float64: faultless float32 pairs
+"""The least distance of two formulas, in multiples of eager's own rounding: faultless float32 pairs
 are at most 1.4 times apart."""
 _NOISE = 30.0
 """The same for a region that starts from values which the two steps do not share."""

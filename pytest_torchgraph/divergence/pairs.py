@@ -13,7 +13,7 @@ from .valued import Key, Step
 from .values import closeness, distance, is_close, is_dense, is_same, is_uniform, sketch
 
 _SPREAD = 30
-"""How many times the rounding of a value two sketches of close values may be apart."""
+"""The distance of the sketches of close values, in multiples of the rounding of a value."""
 
 
 def partners(left: Step, right: Step) -> dict[Key, Key]:

@@ -12,7 +12,7 @@ ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that are computed again in float64."""
 
 _CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
-"""How far apart two runs are by rounding, relative to the largest value."""
+"""The distance of two runs by rounding, relative to the largest value."""
 _SAMPLES = 4096
 _WEIGHTS: list[torch.Tensor] = []
 
