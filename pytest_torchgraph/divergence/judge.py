@@ -14,7 +14,7 @@ from .budget import Budget
 from .pairs import Values
 from .regions import Region, TooLargeError, region
 from .valued import Key, Step
-from .values import ROUNDED, distance, is_dense, is_same, scale
+from .values import ROUNDED, distance, is_dense, is_same, jittered, scale
 
 Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
 FORMULA = 8.0
@@ -177,6 +177,20 @@ class Judge:
         gap, off = distance(exact, exact_other), distance(value, exact)
         floor = max(off, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
         ratio, least = gap / floor, 1e-9 * size if shares_cut else _NOISE * floor
+        if gap > least and ratio > FORMULA:
+            # A sum that cancels magnifies what its inputs were rounded by: that is no formula.
+            for step, at, edge, part, result in (
+                (left, eager, given_eager, theirs, exact),
+                (other, key, given, own, exact_other),
+            ):
+                moved = {k: jittered(value) for k, value in edge.items()}
+                again = step.evaluate(at, moved, part.nodes, double=True)
+                floor = max(floor, distance(again, result))
+            # A gradient that cancels throughout is what its operands were rounded by.
+            edges = [v for v in (*given.values(), *given_eager.values()) if is_dense(v)]
+            largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
+            floor = max(floor, resolution * largest)
+            ratio = gap / floor
         if gap > least and ratio > FORMULA:
             kind: Kind = "formula"
             if draws and ratio > _OTHER_NUMBERS:

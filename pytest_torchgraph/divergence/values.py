@@ -44,6 +44,19 @@ def in_double(value: Any) -> Any:
     return pytree.tree_map(cast, value)
 
 
+def jittered(value: Any) -> Any:
+    """Move the numbers in a value by up to half of their resolution, in float64."""
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in ROUNDED:
+            return leaf
+        drawn = torch.Generator().manual_seed(leaf.numel())
+        share = torch.rand(leaf.shape, generator=drawn, dtype=torch.float64) - 0.5
+        return leaf.double() * (1 + share * torch.finfo(leaf.dtype).eps)
+
+    return pytree.tree_map(move, value)
+
+
 def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return True if two tensors are equal bit by bit, NaN to NaN."""
     if left.dtype != right.dtype or left.shape != right.shape:

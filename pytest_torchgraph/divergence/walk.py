@@ -56,8 +56,7 @@ def walk(eager: Step, other: Step, budget: Budget) -> Walk:
     agreeing = anchors(values, now, paired, budget)
     outcome.agreeing = agreeing
     while len(outcome.accepted) < MOST_FINDINGS:
-        judge = Judge(values, now, agreeing, budget)
-        of_anchors = [v for v in judge.of_anchors() if v.key not in instead]
+        judge, of_anchors = _judged(values, now, agreeing, paired, instead, budget)
         if not instead:
             outcome.precision = [v for v in of_anchors if v.kind == "precision"]
         strong = [v for v in of_anchors if v.is_strong]
@@ -81,6 +80,30 @@ def walk(eager: Step, other: Step, budget: Budget) -> Walk:
     if outcome.accepted:
         outcome.settled = agrees_at_end(eager, now)
     return outcome
+
+
+def _judged(
+    eager: Values,
+    now: Step,
+    agreeing: Mapping[Key, Key],
+    paired: Mapping[Key, Key],
+    instead: Mapping[Key, Any],
+    budget: Budget,
+) -> tuple[Judge, list[Verdict]]:
+    """Judge the anchors; those that are close by chance are none.
+
+    The variance of values that are normalised already is as close to 1 as its root is. Closeness
+    proposes such a pair, and only the matcher can say that it is one.
+    """
+    kept = dict(agreeing)
+    while True:
+        judge = Judge(eager, now, kept, budget)
+        verdicts = [verdict for verdict in judge.of_anchors() if verdict.key not in instead]
+        chance = [v for v in verdicts if v.is_strong and paired.get(v.key) != v.eager]
+        if not chance:
+            return judge, verdicts
+        for verdict in chance:
+            del kept[verdict.key]
 
 
 def _as(value: torch.Tensor, like: Any) -> torch.Tensor:

@@ -451,6 +451,7 @@ def _decomposed(model: str, op: Any, function: Any, backward: bool = False) -> F
 
 _LN = aten.native_layer_norm.default
 _LNB = aten.native_layer_norm_backward.default
+_DROPPED = "aten.native_dropout_backward.default"
 _MUL, _ADD, _SUB = "aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor"
 
 VISIBLE: list[Fault] = [
@@ -486,17 +487,26 @@ HELD: list[Fault] = [
     _decomposed("convolution", aten._log_softmax.default, _log_softmax),
     _decomposed("dropped", aten.elu.default, _elu),
     _decomposed("GPTNeoXForCausalLM", aten._log_softmax.default, _log_softmax),
-    _decomposed("Qwen2ForCausalLM", aten.silu_backward.default, _silu_backward, True),
-    Fault("dropped", "aot", "swapped", swapped("aten.native_layer_norm_backward.default"), True),
+    _decomposed("StableLmForCausalLM", aten.silu_backward.default, _silu_backward, True),
+    Fault("dropped", "aot", "swapped", swapped(str(_LNB)), True),
     Fault("gated", "aot", "another", another("aten.rsqrt.default", aten.reciprocal.default)),
     Fault("recurrent", "aot", "removed", removed("aten.exp.default")),
     Fault("convolution", "passes", "scaled", scaled("aten.sigmoid.default")),
     Fault("attention", "passes", "removed", removed("aten.exp.default")),
     Fault("attention", "partition", "constant", constant(_MUL, -1), True),
-    Fault("ElectraForMaskedLM", "aot", "constant", constant("aten.mul.Scalar", 0, 1.1)),
+    Fault("ElectraForMaskedLM", "aot", "another", another("aten.gelu.default", aten.relu.default)),
     Fault("ElectraForMaskedLM", "aot", "scaled", scaled("aten.gelu_backward.default"), True),
     Fault("AlbertForMaskedLM", "aot", "operand", reading_another(_ADD, 2)),
-    Fault("AlbertForMaskedLM", "aot", "swapped", swapped("aten.mm.default", 2), True),
+    Fault("AlbertForMaskedLM", "aot", "scaled", scaled("aten.tanh_backward.default"), True),
+    Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.silu_backward.default"), True),
+    Fault(
+        "RobertaForMaskedLM",
+        "aot",
+        "removed",
+        removed(_DROPPED),
+        True,
+    ),
+    Fault("PhiForCausalLM", "aot", "swapped", swapped(str(_LNB)), True),
     Fault("StableLmForCausalLM", "aot", "removed", removed("aten.neg.default")),
     Fault("StableLmForCausalLM", "partition", "saved", saving_another(1), True),
     Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.mm.default", 1)),

@@ -257,7 +257,15 @@ def test_hidden_state_comes_first_and_ends_the_search() -> None:
     assert "divergence.counting has hidden state." in str(first)
 
 
-def test_zero_seconds_switch_the_search_off(pytester: pytest.Pytester) -> None:
+def test_zero_seconds_switch_the_search_off(gelu: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divergence, "automatic", 0)
+    with pytest.raises(AssertionError) as failed:
+        gelu.assert_matches_eager()
+    assert "First difference" not in str(failed.value)
+
+
+@pytest.mark.slow("a run of pytest; the test before sets the seconds itself")
+def test_zero_seconds_in_the_ini_file_switch_the_search_off(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import torch, torch.nn.functional as F
