@@ -62,6 +62,7 @@ class Suspects:
         cut = {first(judge.agreeing[k]) for k in own.edge if k in judge.agreeing}
         if not cut:
             return None
+        strongest: Verdict | None = None
         for eager in candidates:
             value = self._eager.value(eager)
             if not is_dense(value) or value.shape != self._other.value(key).shape:
@@ -76,13 +77,17 @@ class Suspects:
             if moved and not self._may_move(key, eager):
                 continue
             verdict = judge.judged(key, eager, own, theirs, shares_cut=cut == cut_eager)
-            if verdict is not None and verdict.is_strong:
-                if not moved:
-                    return verdict
+            if verdict is None:
+                continue
+            if not verdict.is_strong:  # this is the value: the candidates before it are others
+                is_returned = strongest and self._returned.get(key) == strongest.eager
+                return strongest if is_returned else None
+            if moved:
                 kind = "operand" if self._same_ops(own, theirs) else verdict.kind
                 only = (tuple(sorted(cut - cut_eager)), tuple(sorted(cut_eager - cut)))
-                return replace(verdict, kind=kind, operands=only)
-        return None
+                verdict = replace(verdict, kind=kind, operands=only)
+            strongest = strongest or verdict
+        return strongest
 
     def _may_move(self, key: Key, eager: Key) -> bool:
         """Return True if the matcher or the position in the output says that two values are one."""
