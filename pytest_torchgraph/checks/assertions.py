@@ -456,7 +456,7 @@ class Assertions(OpChecks):
 
         The step is captured again at the stages of the compiler, at most four times, to find the
         stage that makes the difference. There the values of all nodes are compared with eager's;
-        each formula is computed from eager's values in float64. The values take 1 GiB at most, and
+        each formula is computed from eager's values in float64. The values take 2 GiB at most, and
         a replay as much again as the graphs that it runs.
 
         Args:

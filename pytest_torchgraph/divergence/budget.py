@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-MOST_BYTES = 2**30
+MOST_BYTES = 2**31
 """The most bytes of values that a search keeps, all graphs together."""
 
 

@@ -91,7 +91,8 @@ class Search:
             with config.patch(**_DRAWS_AS_EAGER):
                 return self._followed(stages)
         except NotFollowedError as error:
-            return Divergence(self.checked, reason=str(error))
+            # An Interpreter of torch.fx appends a traceback to the message of what is raised in it.
+            return Divergence(self.checked, reason=str(error).partition("\n")[0])
         except Exception as error:  # torch refuses: nothing is named
             text = " ".join(str(error).split())[:300]
             reason = f"{type(error).__name__} was raised: {text}"
