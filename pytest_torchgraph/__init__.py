@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .graph.diff.findings import Finding as Finding
     from .graph.diff.findings import GraphDiff as GraphDiff
     from .graph.diff.findings import Place as Place
+    from .graph.divergence import Divergence as Divergence
     from .graph.graph_break import GraphBreak as GraphBreak
     from .graph.model import Graph as Graph
     from .graph.model import Node as Node
@@ -78,6 +79,7 @@ _NAMES = {
     "graph.cost.recomputed": ("Recomputed",),
     "graph.collectives": ("Collective",),
     "graph.diff.findings": ("Change", "FilesDiff", "Finding", "GraphDiff", "Place"),
+    "graph.divergence": ("Divergence",),
     "graph.model": ("Graph", "Node", "Source", "TensorMeta"),
     "graph.pattern": ("Match",),
     "mechanisms.compiled_autograd.compiled_autograd": ("CompiledAutograd",),

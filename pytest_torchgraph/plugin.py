@@ -69,6 +69,10 @@ def _configure_what_is_set(config: pytest.Config) -> None:
         from .report.page import install
 
         install(config, chosen.report)
+    if config.getini("torchgraph_divergence") != options.DEFAULTS["divergence"]:
+        from .graph import divergence
+
+        divergence.automatic = chosen.divergence
     if chosen.limits:
         from .report.ini_limits import LimitedTests
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from .. import devices, torch_private
-from ..checks.subject import EagerComparison
+from ..checks.subject import EagerComparison, StepResult
 from ..convert.canonical_names import CanonicalNames
 from ..convert.process_groups import dimensions_named, dimensions_of_meshes
 from ..errors import CaptureError
@@ -55,6 +55,7 @@ from .listeners import notify
 from .result import Capture
 
 if TYPE_CHECKING:
+    from ..graph.divergence import Divergence
     from ..syncs.detect import RecordedCalls
     from .warm_start import Restart
     from .watch import Watch
@@ -229,7 +230,23 @@ def _comparison(mechanism: Mechanism, ran: _Ran) -> EagerComparison:
         generators=lambda: RandomState(step.invocation.named.generators),
         compiles=mechanism.name in COMPILING,
         traces=mechanism.name in RESETTING,
+        search=functools.partial(_search, again, mechanism),
     )
+
+
+def _search(
+    again: EagerRun,
+    mechanism: Mechanism,
+    expected: StepResult,
+    differs: Callable[[StepResult], bool],
+    seconds: float | None,
+) -> Divergence:
+    """Find where a captured run first differs; nothing of it is imported before."""
+    from ..divergence.budget import Budget
+    from ..divergence.stages import Search
+
+    with HUB.paused():
+        return Search(again, mechanism, expected, differs, Budget(seconds)).run()
 
 
 def _contents(mechanism: Mechanism, ran: _Ran, comparison: EagerComparison | None) -> Contents:

@@ -15,6 +15,7 @@ from . import compilation, eager, graph_count, kernels, parity, shapes, syncs
 if TYPE_CHECKING:
     import torch
 
+    from ..graph.divergence import Divergence
     from ..graph.model import Graph
     from .subject import Subject
     from .tolerances import Tolerance
@@ -528,3 +529,27 @@ class Assertions(OpChecks):
         __tracebackhide__ = True
         compilation.need_graphs(self)
         parity.assert_matches_eager(self, self._comparison, rtol, atol)
+
+    def first_difference(
+        self: Subject, rtol: Tolerance = None, atol: Tolerance = None
+    ) -> Divergence | None:
+        """Find the first node at which the captured run differs from an eager run.
+
+        The step is captured again at the stages of the compiler, at most four times, to find the
+        stage that makes the difference. There the values of all nodes are compared with eager's;
+        each formula is computed from eager's values in float64. The values take 2 GiB at most, and
+        a replay as much again as the graphs that it runs.
+
+        Args:
+            rtol, atol: tolerances, as in `assert_matches_eager`.
+
+        Returns:
+            The first difference, or how far it could be followed; `None` if all outputs, gradients
+            and buffers are within the tolerance.
+
+        Raises:
+            CaptureError: for a capture via another mechanism than "aot", "inductor" and "dynamo";
+                and as `assert_matches_eager`.
+        """
+        compilation.need_graphs(self)
+        return parity.first_difference(self, self._comparison, rtol, atol)

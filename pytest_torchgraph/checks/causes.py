@@ -20,6 +20,7 @@ import torch.utils._pytree as pytree
 from .. import torch_private
 from ..convert.effects import schema
 from ..convert.source_lines import Line, current, described, is_user_file, line_of
+from ..graph.divergence import DivergenceKind
 from ..ops.views import KNOWN_NAMESPACES
 from .rounding import Unequal
 from .subject import EagerComparison, Generators, PythonChange, StepResult
@@ -45,10 +46,14 @@ class Causes:
     Attributes:
         lines: what a message says of them.
         may_be_rounding: True if there is none, and code was compiled.
+        kind: what the first cause is, as in `Divergence`; "" without a cause.
+        op: the custom op of the first cause, "" if it is none.
     """
 
     lines: Sequence[str]
     may_be_rounding: bool
+    kind: DivergenceKind = ""
+    op: str = ""
 
 
 def causes_of(
@@ -72,11 +77,12 @@ def causes_of(
     comparison.inside(lambda: probe)
     lines = list(probe.found)
     lines += _numpy(comparison, expected, outcome)
+    kind, op = next(iter(probe.found.values()), (("random" if lines else ""), ""))
     if own is not None:
         lines += _unlike_itself(comparison, expected, own, changed, differ, bool(lines))
     elif not lines:
         lines += _changed_since(comparison, outcome, differ)
-    return Causes(lines, not lines and comparison.compiles)
+    return Causes(lines, not lines and comparison.compiles, kind or ("state" if lines else ""), op)
 
 
 def _numpy(comparison: EagerComparison, expected: StepResult, outcome: StepResult) -> Iterator[str]:
@@ -267,12 +273,12 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         fakes: also compare with the fake implementations.
 
     Attributes:
-        found: a sentence for each thing that is wrong, with the user's line.
+        found: for a sentence on each thing that is wrong, with the user's line, its kind and op.
     """
 
     def __init__(self, generators: Callable[[], Generators], *, stateful: bool, fakes: bool):
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[str, None] = {}
+        self.found: dict[str, tuple[DivergenceKind, str]] = {}
         self._generators = generators
         self._stateful = stateful
         self._fakes = fakes
@@ -300,10 +306,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._compare_with_fake(func, before, output)
         return output
 
-    def _say(self, what: str) -> None:
+    def _say(self, kind: DivergenceKind, func: Any, what: str) -> None:
         line = current()
         at = "" if line is None else f", at {described(line)}"
-        self.found.setdefault(f"{what}{at}.")
+        self.found.setdefault(f"{what}{at}.", (kind, str(func)))
 
     def _look_at_writes(
         self, func: Any, before: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -315,8 +321,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         for (name, value), old in zip(now, then, strict=True):
             if name not in declared and not _are_same(value, old):
                 self._say(
+                    "write",
+                    func,
                     f"Custom op {_name(func)} writes to its argument {name!r}, which it does not "
-                    "declare (mutates_args)"
+                    "declare (mutates_args)",
                 )
 
     def _call_again(self, func: Any, before: Any, output: Any, drawn: Generators) -> None:
@@ -329,8 +337,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
             after.restore()
         if not _are_same(again, output):
             self._say(
+                "state",
+                func,
                 f"Custom op {_name(func)} has hidden state: called again with the same arguments "
-                "it gives another result"
+                "it gives another result",
             )
 
     def _compare_with_fake(self, func: Any, before: Any, output: Any) -> None:
@@ -344,8 +354,10 @@ class OpProbe(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]
         for claimed, real in zip(_tensors(fake), _tensors(output), strict=False):
             for what, left, right in _forms(claimed, real):
                 self._say(
+                    "fake",
+                    func,
                     f"The fake implementation of custom op {_name(func)} gives {what} {left}, and "
-                    f"the op itself {right}: torch.compile believes the fake one"
+                    f"the op itself {right}: torch.compile believes the fake one",
                 )
                 return
 

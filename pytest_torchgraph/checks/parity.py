@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import CaptureError
+from ..graph import divergence as budget
 from ..graph.checks import need_any_graph
+from ..graph.divergence import Divergence, Stage
+from ..graph.failures import UnexpectedOps, failed
 from ..words import listed
-from .causes import causes_of
+from .causes import Causes, causes_of
 from .rounding import Unequal, explained, sized
 from .subject import EagerComparison, StepResult
 from .tolerances import Tolerance, absolute, is_all_nan, tolerances
@@ -20,6 +23,8 @@ from .tolerances import Tolerance, absolute, is_all_nan, tolerances
 if TYPE_CHECKING:
     from .subject import Subject
 
+_SEARCHED = ("aot", "inductor", "dynamo")
+"""Mechanisms whose stages can be captured one by one."""
 _SINGLE = (type, enum.Enum, torch.dtype, torch.layout, torch.memory_format)
 """Kinds of which there is one object for each value; of others two are never equal by identity."""
 _ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "nothing"})()
@@ -30,25 +35,17 @@ def assert_matches_eager(
 ) -> None:
     """See `Capture.assert_matches_eager`."""
     __tracebackhide__ = True
-    need_any_graph(capture.graphs)
-    if comparison is None:
-        raise CaptureError(
-            "there is no run to compare with: the capture was loaded from a file, or made with "
-            "fake=True, by watch() or of one of several ranks"
-        )
-    outcome = comparison.captured()
-    kept = comparison.python()
-    expected = comparison.eager()
-    found = difference(expected, outcome, rtol, atol)
+    compared = _Compared(capture, comparison, rtol, atol)
+    found, outcome, expected = compared.found, compared.outcome, compared.expected
     if found is not None:
-        changed = kept.changes()
-
-        def differ(eager: StepResult, other: StepResult, *, exact: bool = True) -> Unequal | None:
-            return difference(eager, other, *((0, 0) if exact else (rtol, atol)))
-
-        causes = causes_of(comparison, expected, outcome, changed, differ)
-        rounds = explained(found, comparison, expected) if causes.may_be_rounding else ()
-        raise AssertionError("\n".join([found.problem, *sized(found), *causes.lines, *rounds]))
+        causes = compared.causes()
+        rounds = explained(found, compared.comparison, expected) if causes.may_be_rounding else ()
+        lines = [found.problem, *sized(found), *causes.lines, *rounds]
+        seconds = budget.automatic
+        if not seconds or capture.via not in _SEARCHED:
+            raise AssertionError("\n".join(lines))
+        divergence = compared.divergence(causes, seconds)
+        raise failed("\n".join([*lines, str(divergence)]), _picture(divergence))
     _refuse_empty(outcome)
     outputs, grads = outcome.outputs, outcome.grads
     nan = [name for name, output in outputs.items() if is_all_nan(output)]
@@ -61,6 +58,92 @@ def assert_matches_eager(
         )
     _refuse_small("outputs", expected.outputs, outcome.outputs, rtol, atol)
     _refuse_small("gradients", expected.grads, outcome.grads, rtol, atol)
+
+
+def first_difference(
+    capture: Subject, comparison: EagerComparison | None, rtol: Tolerance, atol: Tolerance
+) -> Divergence | None:
+    """See `Capture.first_difference`."""
+    if capture.via not in _SEARCHED:
+        raise CaptureError(
+            f"first_difference() is for captures via {listed(_SEARCHED)}, not {capture.via!r}: "
+            "capture the same call with via='aot'"
+        )
+    compared = _Compared(capture, comparison, rtol, atol)
+    if compared.found is None:
+        return None
+    return compared.divergence(compared.causes(), None)
+
+
+class _Compared:
+    """A captured run and an eager one.
+
+    Raises:
+        CaptureError: if there is no run to compare with.
+    """
+
+    def __init__(
+        self,
+        capture: Subject,
+        comparison: EagerComparison | None,
+        rtol: Tolerance,
+        atol: Tolerance,
+    ):
+        need_any_graph(capture.graphs)
+        if comparison is None:
+            raise CaptureError(
+                "there is no run to compare with: the capture was loaded from a file, or made with "
+                "fake=True, by watch() or of one of several ranks"
+            )
+        self.comparison = comparison
+        self._capture, self._rtol, self._atol = capture, rtol, atol
+        self.outcome = comparison.captured()
+        kept = comparison.python()
+        self.expected = comparison.eager()
+        self.found = self._differ(self.expected, self.outcome, exact=False)
+        self._changed = kept.changes() if self.found is not None else ()
+
+    def _differ(
+        self, eager: StepResult, other: StepResult, *, exact: bool = True
+    ) -> Unequal | None:
+        return difference(eager, other, *((0, 0) if exact else (self._rtol, self._atol)))
+
+    def causes(self) -> Causes:
+        """Look for the causes that can be proven by running eagerly."""
+        return causes_of(self.comparison, self.expected, self.outcome, self._changed, self._differ)
+
+    def divergence(self, causes: Causes, seconds: float | None) -> Divergence:
+        """Return the first difference: a cause that is proven exactly ends the search."""
+        if causes.kind:
+            for graph in self._capture.program:
+                nodes = tuple(node for node in graph.nodes if node.op == causes.op)
+                if nodes:
+                    first = nodes[0]
+                    return Divergence(
+                        "eager",
+                        causes.kind,
+                        (first,),
+                        module=first.module,
+                        graph=graph.name,
+                        source=first.source,
+                        sure=True,
+                        drawn=graph,
+                    )
+            stage: Stage = "dynamo" if causes.kind == "random" else "eager"
+            reason = "" if stage == "eager" else "np.random draws other numbers in compiled code"
+            return Divergence(stage, causes.kind, sure=True, reason=reason)
+
+        def differs(outcome: StepResult) -> bool:
+            return self._differ(self.expected, outcome, exact=False) is not None
+
+        return self.comparison.search(self.expected, differs, seconds)
+
+
+def _picture(divergence: Divergence) -> UnexpectedOps | None:
+    """The picture of a divergence: its graph, with the nodes marked."""
+    if divergence.drawn is None or not divergence.nodes:
+        return None
+    return UnexpectedOps((divergence.drawn,), divergence.nodes, "first difference")
 
 
 def _refuse_empty(outcome: StepResult) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..graph.blocks import BlockKind
 from ..graph.cost.recomputed import Recomputed
 from ..graph.cost.step import Received
+from ..graph.divergence import Divergence
 from ..graph.eager_op import EagerOp
 from ..graph.graph_break import GraphBreak
 from ..graph.model import Graph
@@ -110,6 +111,8 @@ class EagerComparison(NamedTuple):
         generators: gives the state of the random number generators.
         compiles: True if torch.compile made what ran.
         traces: True if what ran was traced with the fake implementations of ops.
+        search: finds where a captured run first differs. It takes the outcome of an eager run, what
+            tells an outcome that differs from it, and the seconds; None for no limit.
     """
 
     eager: Callable[[], StepResult]
@@ -121,10 +124,16 @@ class EagerComparison(NamedTuple):
     generators: Callable[[], Generators]
     compiles: bool
     traces: bool
+    search: Callable[[StepResult, Callable[[StepResult], bool], float | None], Divergence]
 
 
 class Subject(Protocol):
     """A capture, as checks read it; what each of these is, `Capture` says."""
+
+    @property
+    def via(self) -> str:
+        """The name of the mechanism."""
+        ...
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -163,11 +172,6 @@ class Subject(Protocol):
 
     def repeated(self, glob: str) -> tuple[BlockKind, ...]:
         """Return the kinds of blocks of the forward."""
-        ...
-
-    @property
-    def via(self) -> str:
-        """The name of the mechanism."""
         ...
 
     @property

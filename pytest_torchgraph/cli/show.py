@@ -142,8 +142,10 @@ def _cost_table(graphs: Sequence[Graph]) -> str:
     from ..graph.cost.by_module import by_module
     from ..graph.cost.recomputed import recomputed_if_known
     from ..graph.cost.table import format_cost_table
+    from ..graph.savers import with_savers
 
-    return format_cost_table(graphs, by_module(graphs), None, recomputed_if_known(graphs, {}))
+    again = recomputed_if_known(with_savers(graphs), {})
+    return format_cost_table(graphs, by_module(graphs), None, again)
 
 
 def _collectives(graphs: Sequence[Graph]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
+import torch
+
 from ..convert.canonical_names import CanonicalNames
 from ..convert.from_fx import Converted
 from ..graph.model import Graph
@@ -28,10 +30,12 @@ class Built:
     Attributes:
         graphs: in the order in which they ran.
         calls: the recorded calls that may wait for a device; None where not each call was seen.
+        constants: the tensors of constants, by the names of their nodes, if they were kept.
     """
 
     graphs: Sequence[Graph]
     calls: RecordedCalls | None = None
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class Config:
         audit: the mode of `--torchgraph-audit`, "" for no audit.
         audit_file: the baseline of the audit.
         audit_isolation: whether the audit resets Dynamo before each test.
+        divergence: the seconds that a failed `assert_matches_eager` may look for the first op that
+            differs.
         isolation: whether tests that use graphs begin with a fresh compiler.
         limits: the ini file's limits for every test, as arguments of the marker; empty for none.
         releases: the releases of torch that have stored graphs of their own.
@@ -61,6 +63,7 @@ class Config:
     audit: str
     audit_file: Path
     audit_isolation: bool
+    divergence: float
     isolation: bool
     limits: Mapping[str, Any]
     releases: Releases
@@ -103,6 +106,7 @@ def configure(config: pytest.Config) -> None:
         audit=option.torchgraph_audit or "",
         audit_file=own_file(_ini_directory(config) / config.getini("torchgraph_audit_file"), rank),
         audit_isolation=_choice(config, "audit_isolation", ON_OFF) == "on",
+        divergence=_seconds(config, "divergence"),
         isolation=_choice(config, "isolation", ON_OFF) == "on",
         limits=_limits(config),
         releases=releases.parse_releases(config.getini(options.RELEASES)),
@@ -160,6 +164,22 @@ def _digits(config: pytest.Config) -> int | None:
         return checked_digits(int(text) if text.isascii() and text.isdigit() else text)
     except ValueError as error:
         raise pytest.UsageError(f"torchgraph_digits: {error}") from None
+
+
+def _seconds(config: pytest.Config, name: str) -> float:
+    """The ini value that is a number of seconds.
+
+    Raises:
+        pytest.UsageError: for any other value.
+    """
+    text: str = config.getini(f"torchgraph_{name}").strip()
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise pytest.UsageError(f"torchgraph_{name}: {text!r} is no number of seconds")
+    return value
 
 
 def _artifacts(config: pytest.Config) -> Path | None:

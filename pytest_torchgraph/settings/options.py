@@ -68,12 +68,20 @@ INI_VALUES = {
     "artifacts": f"{_ARTIFACTS}, relative to this file",
     "digits": "how many significant digits of float constants stored graphs have, 0 to 17: 0 for "
     "none; not set: all",
+    "divergence": "seconds (default: 60) that a failed assert_matches_eager may take to find the "
+    "first op that differs; 0: it does not look for it",
     "isolation": "on (the default): tests that use graphs begin with a fresh compiler, and its "
     "settings are put back after them; off: they do not",
 }
 """Help of the ini values that are a text, named without `torchgraph_`."""
 
-DEFAULTS = {"audit_file": AUDIT_FILE, "audit_isolation": "off", "github": "auto", "isolation": "on"}
+DEFAULTS = {
+    "audit_file": AUDIT_FILE,
+    "audit_isolation": "off",
+    "divergence": "60",
+    "github": "auto",
+    "isolation": "on",
+}
 """Default values of `INI_VALUES`; "" for the others."""
 
 

@@ -51,13 +51,20 @@ class Dispatch:
     name: ClassVar[str] = "dispatch"
     level: ClassVar[Level] = "dispatch"
 
-    def capture(self, step: Step, canon: CanonicalNames) -> Captured:
-        """Run the step under the mode."""
+    def capture(
+        self, step: Step, canon: CanonicalNames, *, keep_constants: bool = False
+    ) -> Captured:
+        """Run the step under the mode.
+
+        Args:
+            keep_constants: keep the tensors of constants, so that the graphs can run again.
+        """
         named = step.invocation.named
         compiled = _compiled_modules(step.invocation.target, named)
         if compiled:
             raise CaptureError(f"{_REFUSED} ({compiled})")
         recorder = DispatchRecorder(named, step.saved)
+        recorder.kept = {} if keep_constants else None
         seen = RecordedCalls()
 
         def note(method: str, owner: Any) -> None:
@@ -114,7 +121,7 @@ class Dispatch:
                     "the backward ran, but no op of it leads to a gradient of a leaf: does a hook "
                     "clear .grad?"
                 )
-            return Built(graphs, seen)
+            return Built(graphs, seen, replay.kept_by_name)
 
         # Working out the graphs takes about as long as recording, so it waits until they are read,
         # unless it takes that to see whether there is anything in them.

@@ -23,6 +23,24 @@ from ..step.step import Step, output_leaves
 from .island_recorder import EagerRecord, IslandRecorder
 from .islands import Islands, islands_of
 
+_RUNNERS: list[Callable[[Converted], Callable[[list[Any]], Any]]] = []
+
+
+@contextlib.contextmanager
+def run_instead(
+    runner: Callable[[Converted], Callable[[list[Any]], Any]],
+) -> Iterator[None]:
+    """Run what `runner` makes of each graph that is compiled meanwhile, in place of its code.
+
+    Args:
+        runner: takes the graph; returns a callable in the boxed convention.
+    """
+    _RUNNERS.append(runner)
+    try:
+        yield
+    finally:
+        _RUNNERS.pop()
+
 
 @dataclass
 class Made:
@@ -50,6 +68,8 @@ class Made:
         It can outlive the step, in the autograd graph of an output that somebody keeps.
         """
         graph = self.converted.graph
+        if _RUNNERS:
+            compiled = _RUNNERS[-1](self.converted)
         written, backward = self._written(), graph.kind == "backward"
         op_by_op = graph.level == "dynamo"  # below it no graph writes, or needs a backward
 

@@ -123,6 +123,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         without_memory: the storages of fake tensors.
         origin: (role, name) of each value that came from outside.
         constants: the values of constants that the target made, see `Node.args`.
+        kept: the tensors of constants, as they were when first met; None to keep none.
         views: the value whose storage another one shares that no recorded op gave.
         strangers: the tensors that came as arguments of which nobody knows where they are from.
         writes: once a thread was started: what is known of the writes to the tensors.
@@ -140,6 +141,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         self.without_memory: set[int] = set()
         self.origin: dict[int, tuple[str, str]] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
+        self.kept: dict[int, torch.Tensor] | None = None
         self.views: dict[int, int] = {}
         self.strangers: list[Stranger] = []
         self.writes: UnseenWrites | None = None
@@ -290,6 +292,7 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
                 self.origin[value] = known or ("constant", "constant")
                 if known is None:
                     self.strangers.append(Stranger(self._age(tensor), line_of_target()))
+                    self._keep(value, tensor)
         self.values.append(value)
         if len(place) == _STRIDED_PLACE:
             _, offset, shape, stride, dtype = place
@@ -372,7 +375,14 @@ class RecordingMode(torch_private.TorchDispatchMode):  # type: ignore[no-untyped
         tensor = torch_private.local(tensor)
         known = self._tensors.get(id(tensor))
         if known is None or known[0]() is not tensor:
-            self.origin[self.meet(tensor, True)] = (role, name)
+            value = self.meet(tensor, True)
+            self.origin[value] = (role, name)
+            if role == "constant":
+                self._keep(value, tensor)
+
+    def _keep(self, value: Value, tensor: torch.Tensor) -> None:
+        if self.kept is not None:
+            self.kept[value] = tensor.detach().clone()
 
     def introduce_constant(self, tensor: torch.Tensor) -> None:
         """Say that a tensor is a constant which the target has just made of Python values."""

@@ -59,6 +59,8 @@ class Replay:
         section: the section that the next draft is of.
         of_section: the numbers of the drafts of each section.
         ranks: the order of named inputs.
+        kept: the tensors of constants that the recorder kept, by the number of their drafts.
+        kept_by_name: the same by the names of their nodes, once graphs were built.
     """
 
     def __init__(self, recorder: RecordingMode, canon: CanonicalNames):
@@ -77,6 +79,8 @@ class Replay:
         self.made_projections: dict[tuple[int, tuple[int, ...]], int] = {}
         self.ranks = recorder.named.ranks()
         self.facts: dict[int, schema.SchemaFacts] = {}
+        self.kept: dict[int, Any] = {}
+        self.kept_by_name: dict[str, Any] = {}
 
     def place(self, record: OpRecord) -> tuple[str, Source | None]:
         """Module path and source of an op; in a backward those of the forward op it is for."""
@@ -112,6 +116,8 @@ class Replay:
             draft = Draft("placeholder", role, constant, wanted=name)
         draft.result = self.meta(value)
         number = self.push(draft)
+        if self.recorder.kept and value in self.recorder.kept:
+            self.kept[number] = self.recorder.kept[value]
         self.define(value, number)
         return number
 

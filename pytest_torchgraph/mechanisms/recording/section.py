@@ -156,6 +156,8 @@ class Section:
         """The node of a draft that comes from outside, under a name."""
         role = self.role(i)
         self.call(i, name)
+        if i in self.replay.kept:
+            self.replay.kept_by_name[name] = self.replay.kept[i]
         path = module_of(name) if role == "saved" else ""
         draft = self.drafts[i]
         args = draft.args if role == "constant" else ()

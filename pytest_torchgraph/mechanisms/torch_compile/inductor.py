@@ -327,8 +327,7 @@ class PostGradRun:
     def __init__(self, converted: Converted, before: torch.fx.GraphModule):
         self.lowered = tuple(_lowered(converted.owner))
         module = runnable(copied(before if self.lowered else converted.owner))
-        for graph_module in _graph_modules(module):
-            _draw_by_seed(graph_module)
+        draw_by_seeds(module)
         self._run = torch_private.boxed(module.forward)
 
     def __call__(self, args: list[Any]) -> Any:
@@ -348,6 +347,12 @@ def _lowered(module: torch.fx.GraphModule) -> Iterator[str]:
         for node in each.graph.nodes:
             if node.op == "call_function" and hasattr(node.target, _LOWERING):
                 yield str(getattr(node.target, "__name__", node.target))
+
+
+def draw_by_seeds(module: torch.fx.GraphModule) -> None:
+    """Make a post-grad graph and its bodies draw from the seeds in it where they run eagerly."""
+    for graph_module in _graph_modules(module):
+        _draw_by_seed(graph_module)
 
 
 def _draw_by_seed(module: torch.fx.GraphModule) -> None:

@@ -1,0 +1,243 @@
+"""Judge two regions: one formula or two, computed from the same values in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from ..graph.model import Ref
+from .budget import Budget
+from .pairs import Values
+from .regions import Region, TooLargeError, region
+from .valued import Key, Step
+from .values import ROUNDED, distance, is_dense, is_same, jittered, scale
+
+Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
+FORMULA = 8.0
+"""The least distance of two formulas, in multiples of eager's own rounding: faultless float32 pairs
+are at most 1.4 times apart."""
+_NOISE = 30.0
+"""The same for a region that starts from values which the two steps do not share."""
+_LESS_EXACT = 30.0
+_OTHER_NUMBERS = 1e3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The comparison of one pair of values, computed from eager's.
+
+    Attributes:
+        key, eager: the two nodes.
+        kind: what it is.
+        region, eager_region: the nodes that compute them from values that agree.
+        size: the distance of the two formulas in float64, relative to the largest value.
+        rounding: the distance of eager's own value from float64, likewise.
+        ratio: the first by the second.
+        operands: the values that only one of the two takes: the other step's, and eager's.
+    """
+
+    key: Key
+    eager: Key
+    kind: Kind
+    region: Region
+    eager_region: Region
+    size: float = 0.0
+    rounding: float = 0.0
+    ratio: float = 0.0
+    operands: tuple[tuple[Key, ...], tuple[Key, ...]] = ((), ())
+
+    @property
+    def is_strong(self) -> bool:
+        """True unless rounding can explain it."""
+        return self.kind not in ("rounding", "precision")
+
+
+class Judge:
+    """Judges pairs of values of two steps.
+
+    Args:
+        eager: the values of the eager step.
+        other: the other step.
+        agreeing: eager's nodes by those of the other step with the same value.
+        budget: the limits.
+    """
+
+    def __init__(
+        self, eager: Values, other: Step, agreeing: Mapping[Key, Key], budget: Budget
+    ) -> None:
+        self.eager = eager
+        self.other = other
+        self.agreeing = agreeing
+        self.shared = {eager.first(key) for key in agreeing.values()}
+        self._budget = budget
+        left = eager.step
+        self._writing = {
+            key for key in left.order if any(e.kind == "mutates" for e in left.node(key).effects)
+        }
+
+    def stops(self, key: Key) -> bool:
+        """Return True for a value of the other step that agrees."""
+        return key in self.agreeing
+
+    def stops_eager(self, key: Key) -> bool:
+        """Return True for a value of the eager step that agrees."""
+        return key not in self._writing and self.eager.first(key) in self.shared
+
+    def of_anchors(self) -> list[Verdict]:
+        """Judge the pairs that agree up to rounding but not bit by bit."""
+        verdicts = []
+        for key in self.other.order:
+            eager = self.agreeing.get(key)
+            if eager is None:
+                continue
+            self._budget.check()
+            if is_same(self.eager.step.value(eager), self.other.value(key)):
+                continue
+            verdict = self._of_anchor(key, eager)
+            if verdict is not None:
+                verdicts.append(verdict)
+        return verdicts
+
+    def _of_anchor(self, key: Key, eager: Key) -> Verdict | None:
+        """Judge one pair from a common cut of both steps."""
+        dropped: set[Key] = set()
+        dropped_eager: set[Key] = set()
+        left = self.eager.step
+
+        def stops(k: Key) -> bool:
+            return self.stops(k) and k not in dropped
+
+        def stops_eager(k: Key) -> bool:
+            return self.stops_eager(k) and k not in dropped_eager
+
+        for _ in range(4):
+            try:
+                own, theirs = region(self.other, key, stops), region(left, eager, stops_eager)
+            except TooLargeError:
+                return None
+            cut = {self.eager.first(self.agreeing[k]) for k in own.edge if k in self.agreeing}
+            cut_eager = {self.eager.first(k) for k in theirs.edge}
+            only = {k for k in cut - cut_eager if not left.is_input(k)}
+            only_eager = {k for k in cut_eager - cut if not left.is_input(k) and k in self.shared}
+            if not only and not only_eager:
+                break
+            dropped |= {k for k in own.edge if self._first_of(k) in only}
+            dropped_eager |= {k for k in theirs.edge if self.eager.first(k) in only_eager}
+        return self.judged(key, eager, own, theirs, shares_cut=not only and not only_eager)
+
+    def _first_of(self, key: Key) -> Key | None:
+        eager = self.agreeing.get(key)
+        return None if eager is None else self.eager.first(eager)
+
+    def judged(
+        self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
+    ) -> Verdict | None:
+        """Compute two values from eager's values at the edges; None if that is not possible."""
+        left, other = self.eager.step, self.other
+        given = {
+            k: left.value(self.agreeing[k]) if k in self.agreeing else other.value(k)
+            for k in own.edge
+        }
+        given_eager = {k: left.value(k) for k in theirs.edge}
+        value = left.value(eager)
+        try:
+            local = other.evaluate(key, given, own.nodes, double=False)
+        except Exception:
+            return None
+        if not isinstance(local, torch.Tensor) or local.shape != value.shape:
+            return None
+        if is_same(local, value):
+            return Verdict(key, eager, "rounding", own, theirs)
+
+        def verdict(kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0) -> Verdict:
+            return Verdict(key, eager, kind, own, theirs, size, rounding, ratio)
+
+        try:
+            exact = left.evaluate(eager, given_eager, theirs.nodes, double=True)
+            exact_other = other.evaluate(key, given, own.nodes, double=True)
+        except Exception:  # an op without float64
+            exact = exact_other = None
+        draws = self._draws(key, eager)
+        if not value.is_floating_point() or local.dtype != value.dtype:
+            if is_dense(exact) and is_dense(exact_other) and bool(torch.equal(exact, exact_other)):
+                return verdict("rounding", 0.0)
+            share = float((value != local).double().mean())
+            return verdict("random" if draws else "formula", share, 0.0, math.inf)
+        if not is_dense(exact) or not is_dense(exact_other) or exact.shape != exact_other.shape:
+            return None
+        size = max(scale(exact), 1e-300)
+        crossed = [value.dtype]
+        if not shares_cut or len(own.nodes) + len(theirs.nodes) > 2:
+            crossed += list(self._dtypes(own, theirs))
+        resolution = max(torch.finfo(dtype).eps for dtype in crossed)
+        gap, off = distance(exact, exact_other), distance(value, exact)
+        floor = max(off, resolution * max(scale(value), 1e-300) * 0.5, 1e-300)
+        ratio, least = gap / floor, 1e-9 * size if shares_cut else _NOISE * floor
+        if gap > least and ratio > FORMULA:
+            # A sum that cancels magnifies what its inputs were rounded by: that is no formula.
+            for step, at, edge, part, result in (
+                (left, eager, given_eager, theirs, exact),
+                (other, key, given, own, exact_other),
+            ):
+                moved = {k: jittered(value) for k, value in edge.items()}
+                again = step.evaluate(at, moved, part.nodes, double=True)
+                floor = max(floor, distance(again, result))
+            # A gradient that cancels throughout is what its operands were rounded by.
+            edges = [v for v in (*given.values(), *given_eager.values()) if is_dense(v)]
+            largest = max((scale(v) for v in edges if v.is_floating_point()), default=0.0)
+            floor = max(floor, resolution * largest)
+            ratio = gap / floor
+        if gap > least and ratio > FORMULA:
+            kind: Kind = "formula"
+            if draws and ratio > _OTHER_NUMBERS:
+                kind = "random"
+            elif self._same_call(key, eager, own, theirs):
+                kind = "state"
+            return verdict(kind, gap / size, off / size, ratio)
+        if (further := distance(local, exact_other)) > _LESS_EXACT * floor:
+            return verdict("precision", further / size, off / size, further / floor)
+        return verdict("rounding", gap / size, off / size, ratio)
+
+    def _dtypes(self, own: Region, theirs: Region) -> set[torch.dtype]:
+        values = [self.other.value(k) for k in (*own.nodes, *own.edge)]
+        values += [self.eager.step.value(k) for k in (*theirs.nodes, *theirs.edge)]
+        return {v.dtype for v in values if isinstance(v, torch.Tensor) and v.dtype in ROUNDED}
+
+    def _draws(self, key: Key, eager: Key) -> bool:
+        for step, at in ((self.other, key), (self.eager.step, eager)):
+            node = step.node(at)
+            if step.is_random(at):
+                return True
+            if (
+                node.op == "operator.getitem"
+                and node.refs
+                and step.is_random((at[0], node.refs[0]))
+            ):
+                return True
+        return False
+
+    def _same_call(self, key: Key, eager: Key, own: Region, theirs: Region) -> bool:
+        """Return True if both are one op with the same constants on the same values."""
+        a, b = self.eager.step.node(eager), self.other.node(key)
+        if len(own.nodes) != 1 or len(theirs.nodes) != 1 or a.op != b.op:
+            return False
+        operands = self.eager.step.operands(eager), self.other.operands(key)
+        if len(operands[0]) != len(operands[1]):
+            return False
+        for p, q in zip(*operands, strict=True):
+            if q not in self.agreeing or self.eager.first(self.agreeing[q]) != self.eager.first(p):
+                return False
+        forms = [_form((node.args, dict(node.kwargs))) for node in (a, b)]
+        return bool(forms[0] == forms[1])
+
+
+def _form(value: Any) -> Any:
+    if isinstance(value, Ref):
+        return "%"
+    if isinstance(value, tuple):
+        return tuple(_form(item) for item in value)
+    return {k: _form(v) for k, v in value.items()} if isinstance(value, dict) else value

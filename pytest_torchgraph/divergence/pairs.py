@@ -1,0 +1,130 @@
+"""The values of two steps that correspond: by the matcher of `diff`, and by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..graph.diff.report import find_changes
+from .budget import Budget
+from .valued import Key, Step
+from .values import closeness, distance, is_close, is_dense, is_same, is_uniform, sketch
+
+_SPREAD = 30
+"""The distance of the sketches of close values, in multiples of the rounding of a value."""
+
+
+def partners(left: Step, right: Step) -> dict[Key, Key]:
+    """Return the nodes of `left` by those of `right`, as the matcher of `diff` pairs them."""
+    numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
+    graphs = [[v.graph for v in step.graphs] for step in (left, right)]
+    _, _, origins = find_changes(*graphs)
+    paired: dict[Key, Key] = {}
+    for before, after, names in origins.matched():
+        if before is None or after is None:
+            continue
+        if before.name not in numbers[0] or after.name not in numbers[1]:
+            continue  # the body of a higher-order op
+        at, to = numbers[0][before.name], numbers[1][after.name]
+        for old, new in names.items():
+            if old in left.graphs[at].graph.by_name and new in right.graphs[to].graph.by_name:
+                paired[to, new] = at, old
+    return paired
+
+
+class Values:
+    """The values of a step, ready to be looked up by another step's.
+
+    Args:
+        step: the step.
+
+    Attributes:
+        step: as given.
+    """
+
+    def __init__(self, step: Step):
+        self.step = step
+        self._by_form: dict[Any, list[tuple[Key, float, float]]] = {}
+        self._first: dict[Key, Key] = {}
+        seen: dict[Any, Key] = {}
+        for key in [*step.inputs(), *step.order]:
+            value = step.value(key)
+            if not is_dense(value):
+                continue
+            form = (tuple(value.shape), value.dtype)
+            total, norm = sketch(value)
+            self._by_form.setdefault(form, []).append((key, total, norm))
+            self._first[key] = seen.setdefault((form, _digest(value)), key)
+
+    def first(self, key: Key) -> Key:
+        """Return the first node with the same value: a view, a detach and a clone are one value."""
+        return self._first.get(key, key)
+
+    def candidates(self, value: torch.Tensor) -> list[Key]:
+        """Return the nodes whose values equal a value up to rounding, those equal bit by bit."""
+        total, norm = sketch(value)
+        limit = _SPREAD * closeness(value.dtype) * max(norm, 1e-30)
+        near = [
+            key
+            for key, t, n in self._by_form.get((tuple(value.shape), value.dtype), ())
+            if abs(t - total) <= limit and abs(n - norm) <= limit
+        ]
+        near = [key for key in near if is_close(self.step.value(key), value)]
+        return [key for key in near if is_same(self.step.value(key), value)] or near
+
+
+def _digest(value: torch.Tensor) -> int:
+    plain = value.contiguous()
+    return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _hands_on(step: Step, key: Key, value: torch.Tensor) -> bool:
+    """Return True if a node gives the value of an operand, as a product with 1.
+
+    The eager node that has this value is then the operand's, and not the node's own partner.
+    """
+    operands = [step.value(operand) for operand in step.operands(key)]
+    return any(is_dense(v) and v.dtype == value.dtype and is_close(v, value) for v in operands)
+
+
+def anchors(
+    eager: Values, other: Step, paired: Mapping[Key, Key], budget: Budget
+) -> dict[Key, Key]:
+    """Return the nodes of the eager step by those of another step that have the same value.
+
+    Where several have it, that is the partner of the matcher, else one of the same module.
+    """
+    left = eager.step
+    named = {key[1]: key for key in left.inputs()}
+    agreeing: dict[Key, Key] = {}
+    for key in [*other.inputs(), *other.order]:
+        budget.check()
+        value, node = other.value(key), other.node(key)
+        if not is_dense(value):
+            continue
+        if node.kind == "placeholder":
+            same = named.get(key[1])
+            if same is not None and is_dense(v := left.value(same)) and is_close(v, value):
+                agreeing[key] = same
+            continue
+        partner = paired.get(key)
+        if partner is not None:
+            own = left.value(partner)
+            if is_dense(own) and own.dtype == value.dtype and is_close(own, value):
+                agreeing[key] = partner
+                continue
+        if is_uniform(value) or (partner is not None and _hands_on(other, key, value)):
+            continue
+        near = eager.candidates(value)
+        if near:
+            agreeing[key] = min(
+                near,
+                key=lambda k: (
+                    left.kind(k) != other.kind(key),
+                    left.node(k).module != node.module,
+                    distance(left.value(k), value),
+                ),
+            )
+    return agreeing

@@ -1,0 +1,197 @@
+"""Runs of a step whose nodes keep their values: eagerly, and through a compiler stage."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from ..convert.canonical_names import CanonicalNames
+from ..convert.from_fx import Converted
+from ..convert.graph_modules import copied, runnable
+from ..graph.model import Atom, Device, Graph, Ref, SubgraphRef, Symbol
+from ..graph.numbering import numbered
+from ..mechanisms.dispatch.dispatch import Dispatch
+from ..mechanisms.islands.capture import run_instead
+from ..mechanisms.protocol import Built, Captured, Mechanism
+from ..mechanisms.step.eager import EagerRun
+from ..mechanisms.step.outcome import Outcome
+from ..mechanisms.step.saved_state import RandomState
+from ..mechanisms.step.step import Step as Run
+from ..mechanisms.torch_compile.inductor import draw_by_seeds
+from .budget import Budget, NotFollowedError
+from .valued import Step, ValuedGraph
+from .values import copied_value, is_same
+
+
+def eager_side(again: EagerRun, expected: Any, budget: Budget) -> Step:
+    """Run the target eagerly, and then its ops one by one, with their values.
+
+    Args:
+        again: runs the target.
+        expected: the outcome of an eager run, which the ops must give again.
+        budget: the limits.
+
+    Raises:
+        NotFollowedError: if the ops cannot be run one by one, or give another outcome.
+    """
+    kept: list[tuple[Built, Run]] = []
+
+    def how(step: Run) -> None:
+        captured = Dispatch().capture(step, CanonicalNames(), keep_constants=True)
+        graphs = captured.graphs() if callable(captured.graphs) else captured.graphs
+        assert isinstance(graphs, Built)
+        kept.append((graphs, step))
+
+    again.run(how)
+    (built, step), named = kept[0], again.invocation.named
+    tensors: dict[str, Any] = dict(built.constants)
+    for tensor in named.all_tensors():
+        name = named.tensors.get(id(tensor))
+        if name is not None:
+            tensors[name[1]] = tensor
+    tensors.update((f"tangent.{number}", grad) for number, grad in step.cotangents)
+    now = RandomState(named.generators)
+    again.random.restore()
+    returned: list[torch.Tensor] = []
+    try:
+        sides = []
+        for graph in numbered(built.graphs):
+            valued = _runnable(graph)
+            missing = [node.name for node in graph.inputs if node.name not in tensors]
+            if missing:
+                raise NotFollowedError(f"the eager run has no value for the input {missing[0]}")
+            # A saved value is no copy: a write to it in the backward must be seen by its views.
+            args = [copied_value(tensors[node.name].detach()) for node in graph.inputs]
+            outputs = valued.run(args, budget)
+            tensors.update(
+                (name, value)
+                for name, value in valued.values.items()
+                if isinstance(value, torch.Tensor)
+            )
+            returned += [t for t in _flat(outputs) if isinstance(t, torch.Tensor)]
+            sides.append(valued)
+    finally:
+        now.restore()
+    for name, tensor in {**expected.outputs, **expected.grads}.items():
+        if not any(is_same(tensor, value) for value in returned):
+            raise NotFollowedError(
+                f"{name} of an eager run is another one than its ops give again, called one by one"
+            )
+    return Step(sides)
+
+
+def _flat(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple | list) else (value,)
+
+
+def _runnable(graph: Graph) -> ValuedGraph:
+    """A module of a graph that was recorded op by op."""
+    fx, nodes = torch.fx.Graph(), dict[str, torch.fx.Node]()
+    for node in graph.nodes:
+        if node.kind == "placeholder":
+            nodes[node.name] = fx.placeholder(f"input_{len(nodes)}")
+        elif node.kind == "output":
+            nodes[node.name] = fx.output(_value(node.args[0], nodes))
+        elif node.kind == "call_function":
+            args = tuple(_value(arg, nodes) for arg in node.args)
+            kwargs = {name: _value(arg, nodes) for name, arg in node.kwargs.items()}
+            nodes[node.name] = fx.call_function(_function(node.op), args, kwargs)
+        else:
+            raise NotFollowedError(f"{node.op} ran eagerly, which cannot be called by its name")
+    return ValuedGraph(graph, torch.fx.GraphModule(torch.nn.Module(), fx), nodes)
+
+
+def _function(op: str) -> Callable[..., Any]:
+    if op.startswith("operator."):
+        function: Callable[..., Any] = getattr(operator, op.removeprefix("operator."))
+        return function
+    value: Any = torch.ops
+    for part in op.split("."):
+        value = getattr(value, part, None)
+    if not isinstance(value, torch._ops.OpOverload):
+        raise NotFollowedError(f"{op} ran eagerly, which cannot be called by its name")
+    return value
+
+
+def _value(arg: Any, nodes: Mapping[str, torch.fx.Node]) -> Any:
+    if isinstance(arg, Ref):
+        return nodes[arg.name]
+    if isinstance(arg, tuple):
+        return [_value(item, nodes) for item in arg]
+    if isinstance(arg, dict):
+        return {key: _value(item, nodes) for key, item in arg.items()}
+    if isinstance(arg, Device):
+        return torch.device(arg.name)
+    if isinstance(arg, Atom) and arg.name.startswith("torch."):
+        value: Any = torch
+        for part in arg.name.split(".")[1:]:
+            value = getattr(value, part, None)
+        if value is not None:
+            return value
+    if isinstance(arg, Atom | Symbol | SubgraphRef):
+        raise NotFollowedError(f"an op takes {arg}, which cannot be given to it again")
+    return arg
+
+
+class CompiledSide:
+    """A run through a compiler stage, whose graphs run op by op.
+
+    Args:
+        again: runs the target.
+        mechanism: captures at that stage.
+        budget: the limits.
+
+    Attributes:
+        outcome: the results of the run.
+        step: the graphs with their values.
+
+    Raises:
+        NotFollowedError: if they are not one forward and one backward that ran once.
+    """
+
+    def __init__(self, again: EagerRun, mechanism: Mechanism, budget: Budget):
+        sides: list[ValuedGraph] = []
+        captured: list[Captured] = []
+
+        def runner(converted: Converted) -> Callable[[list[Any]], Any]:
+            def run(args: list[Any]) -> Any:
+                valued = _of_converted(converted)
+                sides.append(valued)
+                flat = list(args)
+                args.clear()
+                return valued.run(flat, budget)
+
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        def how(step: Run) -> None:
+            captured.append(mechanism.capture(step, CanonicalNames()))
+
+        with run_instead(runner):
+            self.outcome: Outcome = again.run(how)
+        if captured[0].incomparable:
+            raise NotFollowedError(captured[0].incomparable)
+        kinds = [valued.graph.kind for valued in sides]
+        if kinds not in (["forward"], ["inference"], ["forward", "backward"]):
+            raise NotFollowedError(
+                f"{len(sides)} compiled graphs ran ({', '.join(kinds) or 'none'}), and only one "
+                "forward with its backward is compared"
+            )
+        graphs = numbered(valued.graph for valued in sides)
+        for valued, graph in zip(sides, graphs, strict=True):
+            valued.graph = graph
+        self.step = Step(sides)
+
+
+def _of_converted(converted: Converted) -> ValuedGraph:
+    module = runnable(copied(converted.owner))
+    draw_by_seeds(module)
+    by_name = {node.name: node for node in module.graph.nodes}
+    nodes = {ours: by_name[name] for name, ours in converted.names.items() if name in by_name}
+    nodes.setdefault("output", module.graph.output_node())
+    return ValuedGraph(replace(converted.graph), module, nodes)

@@ -1,0 +1,277 @@
+"""The compiler stage that made a difference, by bisection over captures, and the walk there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..convert.canonical_names import CanonicalNames
+from ..errors import CaptureError
+from ..graph.divergence import Divergence, Stage
+from ..graph.model import Node
+from ..mechanisms.protocol import Mechanism
+from ..mechanisms.step.eager import EagerRun
+from ..mechanisms.torch_compile.aot import Aot
+from ..mechanisms.torch_compile.dynamo import Dynamo
+from ..mechanisms.torch_compile.inductor import Inductor
+from .budget import Budget, NotFollowedError
+from .judge import Verdict
+from .sides import CompiledSide, eager_side
+from .suspects import original_op
+from .valued import Key, Step
+from .values import described, is_close, is_dense
+from .walk import Walk, walk
+
+_SURE_NODES = 8
+_SURE_RATIO = 1000.0
+_DRAWS_AS_EAGER = {"fallback_random": True}
+
+
+def stages_of(mechanism: Mechanism) -> list[tuple[Stage, Mechanism]]:
+    """Return the stages up to a mechanism's own whose graphs can run op by op.
+
+    Raises:
+        CaptureError: for a mechanism that does not compile in these stages.
+    """
+    if isinstance(mechanism, Dynamo):
+        return [("aot", Aot(dynamic=mechanism.dynamic, fullgraph=mechanism.fullgraph))]
+    if isinstance(mechanism, Inductor):
+        options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER}
+        passes = replace(mechanism, codegen=False, options=options)
+        lower = Aot(mechanism.dynamic, mechanism.fullgraph, "min_cut", "inductor")
+        return [*stages_of(lower), ("passes", passes)]
+    if not isinstance(mechanism, Aot):
+        raise CaptureError(
+            f"first_difference() is for captures via 'aot', 'inductor' and 'dynamo', not "
+            f"{mechanism.name!r}: capture the same call with via='aot'"
+        )
+    stages: list[tuple[Stage, Mechanism]] = [
+        ("aot", replace(mechanism, decompositions=None, partition="default"))
+    ]
+    if mechanism.decompositions is not None:
+        stages.append(("decomposition", replace(mechanism, partition="default")))
+    if mechanism.partition != "default":
+        stages.append(("partition", mechanism))
+    return stages
+
+
+@dataclass
+class Search:
+    """A search for the first difference.
+
+    Args:
+        again: runs the target from the state of its capture.
+        mechanism: made the capture.
+        expected: the outcome of an eager run.
+        differs: returns True for an outcome that differs from it.
+        budget: the limits.
+
+    Attributes:
+        checked: the last stage that was checked.
+        captures: how many captures were made.
+    """
+
+    again: EagerRun
+    mechanism: Mechanism
+    expected: Any
+    differs: Callable[[Any], bool]
+    budget: Budget
+    checked: Stage = "eager"
+    captures: int = 0
+
+    def run(self) -> Divergence:
+        """Return the first difference, or how far it could be followed."""
+        stages = stages_of(self.mechanism)
+        try:
+            config = torch_private.get("inductor_config")
+            with config.patch(**_DRAWS_AS_EAGER):
+                return self._followed(stages)
+        except NotFollowedError as error:
+            # An Interpreter of torch.fx appends a traceback to the message of what is raised in it.
+            return Divergence(self.checked, reason=str(error).partition("\n")[0])
+        except Exception as error:  # torch refuses: nothing is named
+            text = " ".join(str(error).split())[:300]
+            reason = f"{type(error).__name__} was raised: {text}"
+            return Divergence(self.checked, reason=reason)
+
+    def _followed(self, stages: Sequence[tuple[Stage, Mechanism]]) -> Divergence:
+        others = {t.device.type for t in self.again.invocation.named.all_tensors()} - {"cpu"}
+        if others:
+            raise NotFollowedError(f"values on {others.pop()!r} are not compared yet")
+        eager = eager_side(self.again, self.expected, self.budget)
+        sides: list[Step | None] = [None] * len(stages)
+
+        def agrees(number: int) -> bool:
+            self.budget.check()
+            side = self._captured(stages[number][1])
+            sides[number] = side.step
+            self.checked = stages[number][0]
+            return not self.differs(side.outcome)
+
+        low, high = -1, len(stages) - 1
+        if agrees(high):
+            self._agrees_at(stages[high][0], eager)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if agrees(middle):
+                low = middle
+            else:
+                high = middle
+        self.checked = stage = stages[high][0]
+        if stage == "aot":
+            stage = self._of_trace()
+            self.checked = stage
+        if low_precision := _low_precision(eager):
+            self._not_in_low_precision(low_precision)
+        before, after = eager if low < 0 else sides[low], sides[high]
+        assert before is not None
+        assert after is not None
+        outcome = walk(before, after, self.budget)
+        if not outcome.accepted and before is not eager:
+            before, outcome = eager, walk(eager, after, self.budget)
+        return _divergence(stage, outcome, before, after, eager)
+
+    def _captured(self, mechanism: Mechanism) -> CompiledSide:
+        self.captures += 1
+        return CompiledSide(self.again, mechanism, self.budget)
+
+    def _agrees_at(self, stage: Stage, eager: Step) -> None:
+        """End where the last stage that can be followed agrees.
+
+        Raises:
+            NotFollowedError: always.
+        """
+        if isinstance(self.mechanism, Inductor) and self.mechanism.codegen:
+            self.checked = "codegen"
+            advice = self._rounding_as_eager() if _low_precision(eager) else ""
+            raise NotFollowedError(
+                "the graphs agree up to inductor's passes, and kernels are not compared yet"
+                f"{advice}"
+            )
+        if isinstance(self.mechanism, Dynamo):
+            raise NotFollowedError("AOTAutograd's graph of the same step agrees with the eager run")
+        raise NotFollowedError(
+            "the graphs agree with the eager run where they run op by op, with eager's random "
+            "numbers"
+        )
+
+    def _not_in_low_precision(self, dtype: str) -> None:
+        """End where eager's own rounding is too large for the judge.
+
+        Raises:
+            NotFollowedError: always.
+        """
+        advice = self._rounding_as_eager() if isinstance(self.mechanism, Inductor) else ""
+        raise NotFollowedError(f"values of {dtype} are not judged yet{advice}")
+
+    def _rounding_as_eager(self) -> str:
+        """Advice, if inductor agrees once it rounds between ops as eager does."""
+        mechanism = self.mechanism
+        assert isinstance(mechanism, Inductor)
+        options = {**(mechanism.options or {}), **_DRAWS_AS_EAGER, "emulate_precision_casts": True}
+        self.captures += 1
+        rounding = replace(mechanism, options=options)
+        outcome = self.again.run(lambda step: rounding.capture(step, CanonicalNames()))
+        if self.differs(outcome):
+            return ""
+        return (
+            '. With options={"emulate_precision_casts": True}, which rounds between ops as eager '
+            "does, the run agrees"
+        )
+
+    def _of_trace(self) -> Stage:
+        """Return "dynamo" if its graph, run with autograd, differs already."""
+        self.budget.check()
+        if isinstance(self.mechanism, Dynamo):
+            return "dynamo"
+        assert isinstance(self.mechanism, Aot | Inductor)
+        traced = Dynamo(dynamic=self.mechanism.dynamic, fullgraph=self.mechanism.fullgraph)
+        self.captures += 1
+        try:
+            outcome = self.again.run(lambda step: traced.capture(step, CanonicalNames()))
+        except Exception:
+            return "aot"
+        return "dynamo" if self.differs(outcome) else "aot"
+
+
+def _low_precision(step: Step) -> str:
+    """The name of a dtype below float32 that a step computes in, "" if none."""
+    for key in step.order:
+        value = step.value(key)
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+            return str(value.dtype).removeprefix("torch.")
+    return ""
+
+
+def _divergence(stage: Stage, outcome: Walk, before: Step, after: Step, eager: Step) -> Divergence:
+    if not outcome.accepted:
+        if outcome.rejected:
+            number = outcome.rejected
+            reason = (
+                f"eager's value in place of {'the candidate' if number == 1 else 'candidates'} "
+                f"({number}) makes nothing after it agree"
+            )
+        else:
+            reason = "every pair of values is one formula, up to rounding"
+        return Divergence(stage, reason=reason)
+    differences = [
+        _of_verdict(stage, verdict, outcome, before, after, eager) for verdict in outcome.accepted
+    ]
+    return replace(differences[0], more=tuple(differences[1:]))
+
+
+def _of_verdict(
+    stage: Stage, verdict: Verdict, outcome: Walk, before: Step, after: Step, eager: Step
+) -> Divergence:
+    region = [key for key in verdict.region.nodes if key in after.place]
+    nodes = tuple(after.node(key) for key in region)
+    last = after.node(verdict.key)
+    eager_keys = verdict.eager_region.nodes if before is eager else _traced(verdict, before, eager)
+    eager_nodes = tuple(eager.node(key) for key in eager_keys)
+    origin = before.node(verdict.eager)
+    one_op = len({(original_op(after.fx(key)), after.fx(key).meta.get("seq_nr")) for key in region})
+    small = len(nodes) <= _SURE_NODES or one_op == 1
+    value, own = before.value(verdict.eager), after.value(verdict.key)
+    return Divergence(
+        stage,
+        verdict.kind if verdict.kind != "rounding" else "precision",
+        nodes,
+        eager_nodes or tuple(before.node(key) for key in verdict.eager_region.nodes),
+        last.module or origin.module,
+        after.graphs[verdict.key[0]].graph.name,
+        source=_source([last, *reversed(nodes), origin]),
+        size=verdict.size,
+        rounding=verdict.rounding,
+        sure=outcome.settled and small and verdict.ratio > _SURE_RATIO,
+        inputs=tuple(dict.fromkeys(key[1] for key in verdict.region.edge)),
+        statistics=(described(value), described(own)) if is_dense(own) else ("", ""),
+        drawn=after.graphs[verdict.key[0]].graph,
+    )
+
+
+def _source(nodes: Sequence[Node]) -> Any:
+    return next((node.source for node in nodes if node.source is not None), None)
+
+
+def _traced(verdict: Verdict, before: Step, eager: Step) -> tuple[Key, ...]:
+    """The eager nodes whose values the nodes of a later stage that agrees have."""
+    keys: dict[Key, None] = {}
+    for key in verdict.eager_region.nodes:
+        value, node = before.value(key), before.node(key)
+        if not is_dense(value):
+            continue
+        same = [
+            other
+            for other in eager.order
+            if is_dense(v := eager.value(other)) and v.dtype == value.dtype and is_close(v, value)
+        ]
+        if same:
+            other = min(same, key=lambda k: eager.node(k).module != node.module)
+            if eager.node(other).op == "operator.getitem":
+                keys.update(dict.fromkeys(eager.operands(other)))
+            keys[other] = None
+    return tuple(sorted(keys, key=lambda key: eager.place.get(key, -1)))

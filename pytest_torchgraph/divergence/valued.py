@@ -1,0 +1,280 @@
+"""Graphs with the value that each of their nodes had in a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+import torch.fx
+
+from ..graph.model import Graph, Node, SubgraphRef, iter_refs
+from .budget import Budget
+from .values import ROUNDED, copied_value, in_double
+
+Key: TypeAlias = tuple[int, str]
+"""A node of a step: the number of its graph, and its name."""
+
+
+@dataclass
+class ValuedGraph:
+    """A graph, a module that runs it, and the values of one run.
+
+    Attributes:
+        graph: the graph.
+        module: runs it.
+        node: the fx node of each node, by our name.
+        args: what it was called with.
+        values: the value of each node, by name.
+        states: the state of the random number generator before each random node, by name.
+    """
+
+    graph: Graph
+    module: torch.fx.GraphModule
+    node: Mapping[str, torch.fx.Node]
+    args: list[Any] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def name(self) -> dict[torch.fx.Node, str]:
+        """Our name of each fx node."""
+        return {node: name for name, node in self.node.items()}
+
+    @cached_property
+    def random(self) -> frozenset[str]:
+        """The nodes that draw random numbers, bodies of higher-order ops included."""
+
+        def draws(graph: Graph) -> bool:
+            return any(e.kind == "random" for g in graph.walk() for n in g.nodes for e in n.effects)
+
+        bodies = {body.name for body in self.graph.subgraphs if draws(body)}
+        return frozenset(
+            node.name
+            for node in self.graph.nodes
+            if any(effect.kind == "random" for effect in node.effects)
+            or any(isinstance(arg, SubgraphRef) and arg.name in bodies for arg in node.args)
+        )
+
+    @contextlib.contextmanager
+    def drawing_again(self, name: str) -> Iterator[None]:
+        """Let a random node draw what it drew in the run."""
+        state = self.states.get(name)
+        if state is None:
+            yield
+            return
+        now = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            yield
+        finally:
+            torch.set_rng_state(now)
+
+    def run(self, args: Sequence[Any], budget: Budget) -> Any:
+        """Run the graph, and keep the value of each node."""
+        self.args = copied_value(list(args))
+        with torch.no_grad():
+            return _Recorder(self, budget).run(*args)
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph and keeps the values of its nodes."""
+
+    def __init__(self, valued: ValuedGraph, budget: Budget):
+        super().__init__(valued.module)
+        self._valued = valued
+        self._budget = budget
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node and copy its value: a later op may write to it."""
+        valued, name = self._valued, self._valued.name.get(n)
+        if name in valued.random:
+            valued.states[name] = torch.get_rng_state()
+        value = super().run_node(n)
+        if name is not None and n.op != "output":
+            kept = copied_value(value)
+            for leaf in kept if isinstance(kept, tuple | list) else (kept,):
+                if isinstance(leaf, torch.Tensor):
+                    self._budget.keep(leaf.nbytes)
+            valued.values[name] = kept
+        return value
+
+
+class Step:
+    """The graphs of one step as one dataflow: what a backward was saved is the forward's node.
+
+    Args:
+        graphs: the forward, and the backward if it ran.
+
+    Attributes:
+        graphs: as given.
+        order: the keys of all nodes but inputs and outputs, as they ran.
+        place: the position of each key in `order`.
+    """
+
+    def __init__(self, graphs: Sequence[ValuedGraph]):
+        self.graphs = graphs
+        self._home: dict[str, Key] = {}
+        self.order: list[Key] = []
+        for number, valued in enumerate(graphs):
+            for node in valued.graph.nodes:
+                if node.kind not in ("placeholder", "output"):
+                    if valued.graph.kind != "backward":
+                        self._home.setdefault(node.name, (number, node.name))
+                    self.order.append((number, node.name))
+        self.place = {key: position for position, key in enumerate(self.order)}
+
+    def node(self, key: Key) -> Node:
+        """Return the node of a key."""
+        return self.graphs[key[0]].graph.by_name[key[1]]
+
+    def fx(self, key: Key) -> torch.fx.Node:
+        """Return the fx node of a key."""
+        return self.graphs[key[0]].node[key[1]]
+
+    def value(self, key: Key) -> Any:
+        """Return the value that a node had, None if it did not run."""
+        return self.graphs[key[0]].values.get(key[1])
+
+    def kind(self, key: Key) -> str:
+        """Return the kind of the graph that a node is in, the forward's and inference's as one."""
+        kind = self.graphs[key[0]].graph.kind
+        return "forward" if kind == "inference" else kind
+
+    def resolve(self, number: int, name: str) -> Key:
+        """Return the key of a name that a graph uses; of a saved value the forward's node."""
+        node = self.graphs[number].graph.by_name.get(name)
+        if node is not None and node.op == "saved" and node.kind == "placeholder":
+            return self._home.get(name, (number, name))
+        return number, name
+
+    def operands(self, key: Key) -> list[Key]:
+        """Return the nodes that a node reads, or runs after because they write to what it reads."""
+        node = self.node(key)
+        refs = [*iter_refs((node.args, node.kwargs)), *node.after]
+        return [self.resolve(key[0], ref.name) for ref in refs]
+
+    def is_input(self, key: Key) -> bool:
+        """Return True for an input of the step."""
+        return self.node(key).kind == "placeholder"
+
+    def is_random(self, key: Key) -> bool:
+        """Return True for a node that draws random numbers."""
+        return key[1] in self.graphs[key[0]].random
+
+    def is_drawn(self, key: Key) -> bool:
+        """Return True for a draw without operands; a draw with operands runs again as it did."""
+        node = self.node(key)
+        return self.is_random(key) and not any(True for _ in iter_refs((node.args, node.kwargs)))
+
+    def inputs(self) -> list[Key]:
+        """Return the keys of the inputs, without saved values."""
+        return [
+            (number, node.name)
+            for number, valued in enumerate(self.graphs)
+            for node in valued.graph.inputs
+            if node.op != "saved"
+        ]
+
+    def evaluate(
+        self, target: Key, given: Mapping[Key, Any], nodes: Sequence[Key], *, double: bool
+    ) -> Any:
+        """Run some nodes from given values.
+
+        Args:
+            target: the node to return the value of.
+            given: the values at the edge.
+            nodes: the nodes to run, in order.
+            double: compute in float64.
+        """
+        values = {
+            key: in_double(copied_value(value)) if double else copied_value(value)
+            for key, value in given.items()
+        }
+        for key in nodes:
+            valued, node = self.graphs[key[0]], self.fx(key)
+            if node.op == "get_attr":
+                values[key] = _attribute(valued.module, str(node.target), double)
+                continue
+
+            def value(operand: torch.fx.Node, valued: ValuedGraph = valued, at: Key = key) -> Any:
+                name = valued.name.get(operand)
+                if name is not None and (known := self.resolve(at[0], name)) in values:
+                    return values[known]
+                if operand.op == "get_attr":
+                    return _attribute(valued.module, str(operand.target), double)
+                raise KeyError(name)
+
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
+            if double:
+                args, kwargs = in_double((args, kwargs))
+            with torch.no_grad(), valued.drawing_again(key[1]):
+                values[key] = _call(node, args, kwargs)
+        return values[target]
+
+    def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> Step:
+        """Run the whole step again with some values put in place of those of their nodes."""
+        graphs = [ValuedGraph(g.graph, g.module, g.node, states=g.states) for g in self.graphs]
+        step = Step(graphs)
+        for number, (valued, before) in enumerate(zip(graphs, self.graphs, strict=True)):
+            args = copied_value(before.args)
+            for position, node in enumerate(valued.module.graph.find_nodes(op="placeholder")):
+                name = valued.name.get(node)
+                if name is not None and (home := step.resolve(number, name)) != (number, name):
+                    args[position] = copied_value(step.value(home))
+            valued.args = copied_value(args)
+            with torch.no_grad():
+                _Replayer(self, number, valued, instead, budget).run(*args)
+        return step
+
+
+class _Replayer(torch.fx.Interpreter):
+    """Runs a graph again, with other values for some nodes and the same random numbers."""
+
+    def __init__(
+        self,
+        step: Step,
+        number: int,
+        valued: ValuedGraph,
+        instead: Mapping[Key, Any],
+        budget: Budget,
+    ):
+        super().__init__(valued.module)
+        self._step, self._number, self._valued = step, number, valued
+        self._instead, self._budget = instead, budget
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node, or take what is given for it."""
+        name = self._valued.name.get(n)
+        if name is None or n.op == "output":
+            return super().run_node(n)
+        key = (self._number, name)
+        if key in self._instead:
+            value = copied_value(self._instead[key])
+        elif n.op == "call_function" and self._step.is_drawn(key):
+            value = copied_value(self._step.value(key))
+        else:
+            with self._valued.drawing_again(name):
+                value = super().run_node(n)
+        self._valued.values[name] = copied_value(value)
+        self._budget.check()
+        return value
+
+
+def _attribute(module: torch.fx.GraphModule, path: str, double: bool) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    if double and isinstance(value, torch.Tensor) and value.dtype in ROUNDED:
+        return value.double()
+    return value
+
+
+def _call(node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    function: Callable[..., Any] = node.target  # type: ignore[assignment]
+    return function(*args, **kwargs)

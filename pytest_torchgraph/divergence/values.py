@@ -1,0 +1,122 @@
+"""Values of nodes: copies, equality up to rounding, distances, float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+import torch
+import torch.utils._pytree as pytree
+
+ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes that are computed again in float64."""
+
+_CLOSE = {torch.bfloat16: 0.03, torch.float16: 0.005, torch.float32: 2e-4}
+"""The distance of two runs by rounding, relative to the largest value."""
+_SAMPLES = 4096
+_WEIGHTS: list[torch.Tensor] = []
+
+
+def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
+    """Return True for a strided tensor of real numbers that has elements."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_complex()
+        and not value.is_nested
+        and value.numel() > 0
+    )
+
+
+def copied_value(value: Any) -> Any:
+    """Copy the tensors in a value."""
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), value)
+
+
+def in_double(value: Any) -> Any:
+    """Cast the tensors in a value to float64, and the dtypes that stand for them."""
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in ROUNDED:
+            return leaf.double()
+        return torch.float64 if isinstance(leaf, torch.dtype) and leaf in ROUNDED else leaf
+
+    return pytree.tree_map(cast, value)
+
+
+def jittered(value: Any) -> Any:
+    """Move the numbers in a value by up to half of their resolution, in float64."""
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in ROUNDED:
+            return leaf
+        drawn = torch.Generator().manual_seed(leaf.numel())
+        share = torch.rand(leaf.shape, generator=drawn, dtype=torch.float64) - 0.5
+        return leaf.double() * (1 + share * torch.finfo(leaf.dtype).eps)
+
+    return pytree.tree_map(move, value)
+
+
+def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return True if two tensors are equal bit by bit, NaN to NaN."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if torch.equal(left, right):
+        return True
+    if not left.is_floating_point():
+        return False
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())
+
+
+def distance(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the largest absolute difference; infinite if only one value is NaN."""
+    a, b = left.double(), right.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    off = torch.where(same, torch.zeros_like(a), (a - b).abs()).nan_to_num(nan=math.inf)
+    return float(off.max()) if off.numel() else 0.0
+
+
+def scale(value: torch.Tensor) -> float:
+    """Return the largest finite absolute value."""
+    sizes = value.double().abs()
+    sizes = sizes[sizes.isfinite()]
+    return float(sizes.max()) if sizes.numel() else 0.0
+
+
+def closeness(dtype: torch.dtype) -> float:
+    """Return how far apart two runs of one formula may be, relative to the largest value."""
+    return _CLOSE.get(dtype, 1e-7)
+
+
+def is_close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return True if two tensors are equal up to what a run rounds."""
+    if left.shape != right.shape:
+        return False
+    if is_same(left, right):
+        return True
+    if not (left.is_floating_point() and right.is_floating_point()):
+        return left.dtype == right.dtype and bool((left == right).all())
+    coarse = left.dtype if left.itemsize <= right.itemsize else right.dtype
+    return distance(left, right) <= closeness(coarse) * max(scale(left), scale(right))
+
+
+def is_uniform(value: torch.Tensor) -> bool:
+    """Return True if all elements are equal: two of these may be equal by chance."""
+    return bool((value == value.reshape(-1)[0]).all())
+
+
+def sketch(value: torch.Tensor) -> tuple[float, float]:
+    """Return two numbers that are close for close tensors: a weighted sum and the norm."""
+    if not _WEIGHTS:
+        drawn = torch.Generator().manual_seed(7)
+        _WEIGHTS.append(torch.randn(_SAMPLES, generator=drawn, dtype=torch.float64))
+    flat = value.reshape(-1)
+    flat = flat[:: max(1, value.numel() // _SAMPLES)][:_SAMPLES].double().nan_to_num(0, 0, 0)
+    return float(flat @ _WEIGHTS[0][: flat.numel()]), float(flat.norm())
+
+
+def described(value: torch.Tensor) -> str:
+    """Return the statistics of a value for a message."""
+    numbers = value.double()
+    low, high, mean = float(numbers.min()), float(numbers.max()), float(numbers.mean())
+    return f"{low:.6g} to {high:.6g}, mean {mean:.6g}"

@@ -1,0 +1,183 @@
+"""`Divergence`: the first node at which a captured run differs from the eager one, as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ..ops.views import is_view
+from ..words import listed
+from .model import Graph, Node, Source
+
+Stage: TypeAlias = Literal[
+    "eager", "dynamo", "aot", "decomposition", "partition", "passes", "codegen"
+]
+DivergenceKind: TypeAlias = Literal[
+    "formula", "precision", "random", "state", "write", "fake", "operand", ""
+]
+
+automatic = 60.0
+"""Seconds of the search that a failed `assert_matches_eager` starts; 0 for none. The plugin sets
+it."""
+
+_STAGES: dict[str, str] = {
+    "eager": "in the eager run",
+    "dynamo": "in the graph that Dynamo traced",
+    "aot": "in AOTAutograd's graph",
+    "decomposition": "in the decompositions",
+    "partition": "in the partitioned graph",
+    "passes": "in inductor's passes",
+    "codegen": "in inductor's generated code",
+}
+_EXACT: dict[str, str] = {
+    "state": "has hidden state",
+    "write": "writes to an argument that it does not declare",
+    "fake": "has a fake implementation that promises another result than it gives",
+}
+_JUDGED: dict[str, str] = {
+    "formula": "another formula, not rounding",
+    "operand": "the same ops on another operand",
+    "random": "other random numbers",
+    "state": "the same op on the same values gives another result: hidden state",
+    "precision": "the same formula, less exact",
+}
+_MOST_OPS = 6
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first difference between a captured run and an eager one.
+
+    Attributes:
+        stage: the compiler stage that made the difference: the stage before it agrees. "eager" if
+            an op or Python code does not do the same each time. Without `nodes`, the last stage
+            that was checked.
+        kind: "formula" (another computation), "precision" (the same, rounded more), "random" (other
+            random numbers), "operand" (the same ops on other values), "state", "write" (an argument
+            that the schema does not declare) or "fake" (a fake implementation with another result);
+            "" if unknown.
+        nodes: the nodes that differ, in the graph of the stage; the last is the value compared.
+        eager_nodes: the eager nodes that compute the same value. Both sides start from values that
+            agree.
+        module: path of the module, "" if unknown.
+        graph: name of the graph, "" if unknown.
+        kernel: name of the kernel, "" if unknown.
+        source: the line of the user's code.
+        size: the distance of the two formulas, computed in float64 from eager's values, relative to
+            the largest value.
+        rounding: the distance of eager's own value from float64, likewise.
+        sure: True if the difference is proven: with eager's value there, the rest of the step
+            gives eager's results. Otherwise the difference is here or before.
+        more: further differences, each of which remains with eager's value at those before.
+        reason: why the search ended without `nodes`.
+        inputs: names of the values that the nodes start from; they agree with eager's.
+        statistics: range and mean of eager's value, and of the value at the stage.
+        drawn: the graph of `nodes`.
+    """
+
+    stage: Stage
+    kind: DivergenceKind = ""
+    nodes: tuple[Node, ...] = ()
+    eager_nodes: tuple[Node, ...] = ()
+    module: str = ""
+    graph: str = ""
+    kernel: str = ""
+    source: Source | None = None
+    size: float = 0.0
+    rounding: float = 0.0
+    sure: bool = False
+    more: tuple[Divergence, ...] = ()
+    reason: str = ""
+    inputs: tuple[str, ...] = ()
+    statistics: tuple[str, str] = ("", "")
+    drawn: Graph | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        if self.reason:
+            return self._end()
+        where = [_STAGES[self.stage], self.module, str(self.source or "")]
+        opening = "First difference" if self.sure else "First difference at or before"
+        place = ", ".join(part for part in where if part)
+        if self.stage == "eager":
+            subject = (
+                self.nodes[-1].op.removesuffix(".default") if self.nodes else "the Python code"
+            )
+            return f"{opening}: {place}: {subject} {_EXACT.get(self.kind, self.kind)}."
+        lines = [f"{opening}: {place}: {_changed(self)}."]
+        lines += [f"  {line}" for line in self._judged()]
+        for other in self.more:
+            at = ", ".join(part for part in (other.module, str(other.source or "")) if part)
+            lines.append(f"  Also: {at or other.graph}: {_changed(other)}.")
+        return "\n".join(lines)
+
+    def _end(self) -> str:
+        return (
+            f"First difference: could not be followed beyond {_STAGES[self.stage][3:]} because "
+            f"{self.reason}."
+        )
+
+    def _judged(self) -> Sequence[str]:
+        """The lines about sizes, inputs and proof."""
+        lines = []
+        judged = _JUDGED.get(self.kind, self.kind)
+        if self.size:
+            times = f"{self.size / self.rounding:,.0f} times" if self.rounding else "and nothing of"
+            lines.append(
+                f"On eager's values and in float64 the two are {self.size:.2g} of the largest "
+                f"value apart, {times} what eager rounds: {judged}."
+            )
+        else:
+            lines.append(f"On eager's values the two differ: {judged}.")
+        if self.inputs:
+            names = [f"%{name}" for name in self.inputs[:4]]
+            more = len(self.inputs) - len(names)
+            agree = "agrees" if len(self.inputs) == 1 else "agree"
+            lines.append(f"Inputs: {listed(names)}{f' and {more} more' * (more > 0)} {agree}.")
+        if self.statistics[0]:
+            lines.append(f"%{self.nodes[-1].name}: {self.statistics[1]}")
+            lines.append(f"eager: {self.statistics[0]}")
+        if self.sure:
+            also = " at the places below too," * bool(self.more)
+            lines.append(f"With eager's value there,{also} the step gives eager's results.")
+        return lines
+
+
+def headline(divergence: Divergence) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Return the nodes that the message names: eager's, and those of the stage.
+
+    Views and projections compute nothing, and are left out unless they are all there is. So are the
+    ops that both have, unless nothing else is left: a removed op is named by itself.
+    """
+
+    def computing(nodes: Sequence[Node]) -> list[Node]:
+        return [n for n in nodes if n.op != "operator.getitem" and not is_view(n.op)]
+
+    both = divergence.eager_nodes, divergence.nodes
+    shown = [computing(nodes) for nodes in both]
+    if not any(shown):
+        return both
+    shared = Counter(n.op for n in shown[0]) & Counter(n.op for n in shown[1])
+    own: list[list[Node]] = [[], []]
+    for nodes, left in zip(shown, own, strict=True):
+        counts = shared.copy()
+        for node in nodes:
+            if counts[node.op]:
+                counts[node.op] -= 1
+            else:
+                left.append(node)
+    if any(own):
+        return own[0], own[1]
+    return shown[0][-1:], shown[1][-1:]
+
+
+def _changed(divergence: Divergence) -> str:
+    eager, nodes = headline(divergence)
+    return f"{_ops(eager)} -> {_ops(nodes)}"
+
+
+def _ops(nodes: Sequence[Node]) -> str:
+    ops = [node.op.removesuffix(".default") for node in nodes if node.kind != "get_attr"]
+    shown = ops if len(ops) <= _MOST_OPS else ["...", *ops[-_MOST_OPS:]]
+    return ", ".join(shown) or "nothing"

@@ -1,0 +1,518 @@
+"""Faults that are planted into what torch.compile makes of a model, each with the expected answer.
+
+Half of them, `HELD`, were written before the first run and never used to choose a rule or a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, Inductor
+from pytest_torchgraph.ops.views import is_view
+from pytest_torchgraph.torch_private import get, replaced
+
+aten = torch.ops.aten
+Planted = list[tuple[str, int]]
+"""The op of a faulty node and its number among those of this op; -1 if the node was removed."""
+Edit = Callable[[torch.fx.Graph], Planted]
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16, eps=1e-3)
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm(x)).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q @ k.transpose(-1, -2)) * 0.35
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 5, 16)
+        x = x + self.out(mixed)
+        return x + self.down(F.gelu(self.up(x)))
+
+
+class Convolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.head = nn.GroupNorm(2, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.first(x)))
+        x = x + torch.sigmoid(self.second(x))
+        return self.head(x.mean((2, 3))).log_softmax(-1)
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(8, 24), nn.Linear(8, 24), nn.Linear(24, 8)
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3) * self.weight
+        return x - self.down(F.silu(self.gate(scaled)) * self.up(scaled)) / 2.5
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.input, self.hidden = nn.Linear(6, 12), nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(4, 12)
+        for step in range(3):
+            state = torch.tanh(self.input(x[:, step]) + self.hidden(state))
+        return state.exp() * 0.7
+
+
+class Dropped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.drop, self.norm = nn.Dropout(0.2), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.second(self.drop(F.elu(self.first(x)))))
+
+
+def _from_corpus(name: str) -> Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    def make() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        import corpus.models.text  # noqa: F401
+        from corpus.case import CORPUS
+
+        torch.manual_seed(0)
+        case = CORPUS[f"hf_{name}"].make()
+        return case.target, case.args, case.kwargs
+
+    return make
+
+
+def _own(kind: type[nn.Module], *shape: int) -> Callable[[], Any]:
+    def make() -> Any:
+        torch.manual_seed(0)
+        return kind(), (torch.randn(*shape),), {}
+
+    return make
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "attention": _own(Attention, 2, 5, 16),
+    "convolution": _own(Convolution, 2, 3, 8, 8),
+    "gated": _own(Gated, 4, 8),
+    "recurrent": _own(Recurrent, 4, 3, 6),
+    "dropped": _own(Dropped, 4, 8),
+    **{
+        name: _from_corpus(name)
+        for name in (
+            "GemmaForCausalLM",
+            "PhiForCausalLM",
+            "GPTNeoXForCausalLM",
+            "BloomForCausalLM",
+            "RobertaForMaskedLM",
+            "ElectraForMaskedLM",
+            "AlbertForMaskedLM",
+            "StableLmForCausalLM",
+            "Qwen2ForCausalLM",
+            "CohereForCausalLM",
+        )
+    },
+}
+
+
+# -- edits of graphs -------------------------------------------------------------------------------
+
+
+def _calls(graph: torch.fx.Graph, op: str) -> list[torch.fx.Node]:
+    return [node for node in graph.nodes if node.op == "call_function" and str(node.target) == op]
+
+
+def _at(graph: torch.fx.Graph, op: str, number: int) -> torch.fx.Node:
+    nodes = _calls(graph, op)
+    assert nodes, f"no {op} among {sorted({str(n.target) for n in graph.nodes})}"
+    return nodes[number]
+
+
+def _named(graph: torch.fx.Graph, node: torch.fx.Node) -> tuple[str, int]:
+    return str(node.target), _calls(graph, str(node.target)).index(node)
+
+
+def scaled(op: str, number: int = 0, by: float = 1.01) -> Edit:
+    """Multiply a value."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        with graph.inserting_after(node):
+            product = graph.call_function(aten.mul.Tensor, (node, by))
+        product.meta.update(node.meta)
+        node.replace_all_uses_with(product, delete_user_cb=lambda user: user is not product)
+        return [_named(graph, node), _named(graph, product)]
+
+    return edit
+
+
+def swapped(op: str, number: int = 0) -> Edit:
+    """Swap the operands of an op."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        node.args = (node.args[1], node.args[0], *node.args[2:])
+        return [_named(graph, node)]
+
+    return edit
+
+
+def constant(op: str, number: int = 0, by: float = 1.05) -> Edit:
+    """Change the last float among the arguments of an op."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        nodes = [n for n in _calls(graph, op) if any(isinstance(a, float) for a in n.args)]
+        node = nodes[number]
+        at = max(i for i, a in enumerate(node.args) if isinstance(a, float))
+        node.args = (*node.args[:at], node.args[at] * by, *node.args[at + 1 :])
+        return [_named(graph, node)]
+
+    return edit
+
+
+def removed(op: str, number: int = 0, operand: int = 0) -> Edit:
+    """Remove an op: its operand takes its place."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        kept = node.args[operand]
+        assert isinstance(kept, torch.fx.Node)
+        node.replace_all_uses_with(kept)
+        graph.erase_node(node)
+        return [(op, -1)]
+
+    return edit
+
+
+def another(op: str, new: Any, number: int = 0) -> Edit:
+    """Put another op in the place of an op."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        node.target = new
+        return [(op, -1), _named(graph, node)]
+
+    return edit
+
+
+def along(op: str, dim: int, number: int = 0) -> Edit:
+    """Compute along another dimension."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        at = next(i for i, a in enumerate(node.args) if isinstance(a, int))
+        node.args = (*node.args[:at], dim, *node.args[at + 1 :])
+        return [_named(graph, node)]
+
+    return edit
+
+
+def reading_another(op: str, number: int = 0, operand: int = 0) -> Edit:
+    """Read another value of the same form."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        kept = node.args[operand]
+        assert isinstance(kept, torch.fx.Node)
+        before = list(graph.nodes)[: list(graph.nodes).index(node)]
+        others = [
+            other
+            for other in before
+            if isinstance(other.meta.get("val"), Tensor)
+            and other is not kept
+            and other.meta["val"].shape == kept.meta["val"].shape
+            and other.meta["val"].dtype == kept.meta["val"].dtype
+        ]
+        args = list(node.args)
+        args[operand] = others[0]
+        node.args = tuple(args)
+        return [_named(graph, node)]
+
+    return edit
+
+
+def reshaped(op: str, number: int = 0) -> Edit:
+    """Reshape in the place of a permutation."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        node = _at(graph, op, number)
+        node.target, node.args = aten.reshape.default, (node.args[0], list(node.meta["val"].shape))
+        return [(op, -1), _named(graph, node)]
+
+    return edit
+
+
+def saving_another(number: int = 0) -> Edit:
+    """Read another saved value in the backward."""
+
+    def edit(graph: torch.fx.Graph) -> Planted:
+        inputs = [
+            node
+            for node in graph.find_nodes(op="placeholder")
+            if isinstance(node.meta.get("val"), Tensor)
+            and node.meta["val"].is_floating_point()
+            and node.meta["val"].dim() > 1
+            and "tangent" not in node.name
+        ]
+        pairs = [
+            (p, q)
+            for p in inputs
+            for q in inputs
+            if p is not q and p.meta["val"].shape == q.meta["val"].shape
+        ]
+        kept, other = pairs[number]
+        users = list(kept.users)
+        kept.replace_all_uses_with(other)
+        todo, read = list(users), dict[torch.fx.Node, None]()
+        while todo:  # a view computes nothing: what reads it is wrong
+            user = todo.pop()
+            if user.op == "call_function" and user not in read:
+                read[user] = None
+                if is_view(str(user.target)):
+                    todo += user.users
+        return [_named(graph, user) for user in read]
+
+    return edit
+
+
+# -- where they are planted ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault in what is made of a model.
+
+    Attributes:
+        model: the name of the model.
+        stage: the stage that is expected.
+        kind: the kind of fault, for the count of kinds.
+        edit: the edit of a graph, or a decomposition with its op.
+        backward: True if it is in the backward.
+        ops: for a decomposition, the eager op that is expected.
+    """
+
+    model: str
+    stage: str
+    kind: str
+    edit: Any
+    backward: bool = False
+    ops: tuple[str, ...] = ()
+    planted: Planted = field(default_factory=list, compare=False)
+
+    @property
+    def name(self) -> str:
+        where = "backward" if self.backward else "forward"
+        return f"{self.model}-{self.stage}-{self.kind}-{where}"
+
+    @contextlib.contextmanager
+    def put(self) -> Iterator[Any]:
+        """Plant it; yields the mechanism to capture with."""
+        self.planted.clear()
+        if self.stage == "decomposition":
+            op, function = self.edit
+            self.planted.extend((name, -1) for name in self.ops)
+            with get("inductor_config").patch(fallback_random=True):  # dropout draws as eager
+                table = dict(get("inductor_decompositions")())
+            table[op] = function(table.get(op))
+            yield Aot(decompositions=table)
+            return
+        if self.stage == "passes":
+
+            def edit(graph: torch.fx.Graph) -> None:
+                inputs = [node.name for node in graph.find_nodes(op="placeholder")]
+                if any("tangent" in name for name in inputs) == self.backward:
+                    self.planted[:] = self.edit(graph)
+
+            yield Inductor(codegen=False, options={"post_grad_custom_pre_pass": _Pass(edit)})
+            return
+        name = "default_partition" if self.stage == "aot" else "min_cut_partition"
+        split = get(name)
+
+        def partition(*args: Any, **kwargs: Any) -> Any:
+            pair = split(*args, **kwargs)
+            module = pair[self.backward]
+            self.planted[:] = self.edit(module.graph)
+            module.recompile()
+            return pair
+
+        with replaced(name, partition):
+            yield (
+                Aot()
+                if self.stage == "aot"
+                else Aot(decompositions="inductor", partition="min_cut")
+            )
+
+
+class _Pass(torch._inductor.custom_graph_pass.CustomGraphPass):  # type: ignore[misc, name-defined]
+    def __init__(self, edit: Callable[[torch.fx.Graph], None]):
+        self._edit = edit
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        self._edit(graph)
+
+    def uuid(self) -> Any:
+        return None
+
+
+# -- wrong decompositions --------------------------------------------------------------------------
+
+
+def _gelu(_old: Any) -> Any:
+    return lambda x, approximate="none": 0.5 * x * (1 + torch.erf(x * 0.7078))
+
+
+def _silu(_old: Any) -> Any:
+    return lambda x: x * torch.sigmoid(x * 1.01)
+
+
+def _norm(_old: Any) -> Any:
+    def norm(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+        variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+        scale = torch.rsqrt(variance)
+        return (x - mean) * scale * weight + bias, mean, scale
+
+    return norm
+
+
+def _of_last(old: Any) -> Any:
+    """Scale the weight's gradient."""
+
+    def wrong(*args: Any) -> Any:
+        results = old(*args)
+        return results[0], results[1] * 1.002, results[2]
+
+    return wrong
+
+
+def _gelu_backward(_old: Any) -> Any:
+    def wrong(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
+        left = 0.5 * (1 + torch.erf(x * 0.7071067811865476))
+        return grad * (left + x * torch.exp(x * x * -0.5) * 0.39)
+
+    return wrong
+
+
+def _softmax_backward(_old: Any) -> Any:
+    def wrong(grad: Tensor, output: Tensor, dim: int, dtype: Any) -> Tensor:
+        product = grad * output
+        return product - output * torch.sum(product, dim, keepdim=True) * 1.01
+
+    return wrong
+
+
+def _silu_backward(_old: Any) -> Any:
+    def wrong(grad: Tensor, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(x)
+        return grad * gate * (1 + x * (1 - gate) * 0.99)
+
+    return wrong
+
+
+def _tanh_backward(_old: Any) -> Any:
+    return lambda grad, output: grad * (1 - output * output * 1.01)
+
+
+def _sigmoid_backward(_old: Any) -> Any:
+    return lambda grad, output: grad * output * (1.01 - output)
+
+
+def _log_softmax(_old: Any) -> Any:
+    def wrong(x: Tensor, dim: int, half: bool) -> Tensor:
+        shifted = x - x.amax(dim, keepdim=True)
+        return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True) * 1.01)
+
+    return wrong
+
+
+def _elu(_old: Any) -> Any:
+    return lambda x, *args: torch.where(x > 0, x, (torch.exp(x) - 1) * 0.99)
+
+
+def _decomposed(model: str, op: Any, function: Any, backward: bool = False) -> Fault:
+    return Fault(model, "decomposition", f"{op}", (op, function), backward, (str(op),))
+
+
+_LN = aten.native_layer_norm.default
+_LNB = aten.native_layer_norm_backward.default
+_DROPPED = "aten.native_dropout_backward.default"
+_MUL, _ADD, _SUB = "aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor"
+
+VISIBLE: list[Fault] = [
+    _decomposed("attention", aten.gelu.default, _gelu),
+    _decomposed("attention", _LN, _norm),
+    _decomposed("attention", aten.gelu_backward.default, _gelu_backward, True),
+    _decomposed("attention", aten._softmax_backward_data.default, _softmax_backward, True),
+    _decomposed("dropped", _LNB, _of_last, True),
+    _decomposed("gated", aten.silu.default, _silu),
+    Fault("attention", "aot", "constant", constant(_MUL)),
+    Fault("attention", "aot", "removed", removed(_ADD, 0)),
+    Fault("attention", "aot", "reshaped", reshaped("aten.transpose.int", 1)),
+    Fault("attention", "aot", "scaled", scaled("aten.mm.default", 1), True),
+    Fault("convolution", "aot", "another", another("aten.sigmoid.default", aten.tanh.default)),
+    Fault("convolution", "aot", "removed", removed("aten.threshold_backward.default"), True),
+    Fault("gated", "passes", "swapped", swapped(_SUB)),
+    Fault("gated", "passes", "scaled", scaled("aten.mm.default", 2), True),
+    Fault("recurrent", "aot", "operand", reading_another("aten.tanh_backward.default", 1, 1), True),
+    Fault("recurrent", "partition", "saved", saving_another(), True),
+    Fault("recurrent", "passes", "constant", constant(_MUL)),
+    Fault("RobertaForMaskedLM", "aot", "along", along("aten._safe_softmax.default", -2)),
+    Fault("RobertaForMaskedLM", "aot", "scaled", scaled("aten.mm.default", 3), True),
+    Fault("GemmaForCausalLM", "aot", "operand", reading_another("aten.mm.default", 4)),
+    Fault("GemmaForCausalLM", "partition", "scaled", scaled("aten.mm.default", 4), True),
+    Fault("PhiForCausalLM", "aot", "removed", removed("aten.tanh.default")),
+    Fault("PhiForCausalLM", "aot", "operand", reading_another("aten.mm.default", 3), True),
+    Fault("BloomForCausalLM", "partition", "saved", saving_another(3), True),
+]
+
+HELD: list[Fault] = [
+    _decomposed("recurrent", aten.tanh_backward.default, _tanh_backward, True),
+    _decomposed("convolution", aten.sigmoid_backward.default, _sigmoid_backward, True),
+    _decomposed("convolution", aten._log_softmax.default, _log_softmax),
+    _decomposed("dropped", aten.elu.default, _elu),
+    _decomposed("GPTNeoXForCausalLM", aten._log_softmax.default, _log_softmax),
+    _decomposed("StableLmForCausalLM", aten.silu_backward.default, _silu_backward, True),
+    Fault("dropped", "aot", "swapped", swapped(str(_LNB)), True),
+    Fault("gated", "aot", "another", another("aten.rsqrt.default", aten.reciprocal.default)),
+    Fault("recurrent", "aot", "removed", removed("aten.exp.default")),
+    Fault("convolution", "passes", "scaled", scaled("aten.sigmoid.default")),
+    Fault("attention", "passes", "removed", removed("aten.exp.default")),
+    Fault("attention", "partition", "constant", constant(_MUL, -1), True),
+    Fault("ElectraForMaskedLM", "aot", "another", another("aten.gelu.default", aten.relu.default)),
+    Fault("ElectraForMaskedLM", "aot", "scaled", scaled("aten.gelu_backward.default"), True),
+    Fault("AlbertForMaskedLM", "aot", "operand", reading_another(_ADD, 2)),
+    Fault("AlbertForMaskedLM", "aot", "scaled", scaled("aten.tanh_backward.default"), True),
+    Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.silu_backward.default"), True),
+    Fault(
+        "RobertaForMaskedLM",
+        "aot",
+        "removed",
+        removed(_DROPPED),
+        True,
+    ),
+    Fault("PhiForCausalLM", "aot", "swapped", swapped(str(_LNB)), True),
+    Fault("StableLmForCausalLM", "aot", "removed", removed("aten.neg.default")),
+    Fault("StableLmForCausalLM", "partition", "saved", saving_another(1), True),
+    Fault("Qwen2ForCausalLM", "aot", "scaled", scaled("aten.mm.default", 1)),
+    Fault("CohereForCausalLM", "aot", "another", another("aten.silu.default", aten.relu.default)),
+    Fault("CohereForCausalLM", "aot", "removed", removed(_ADD, 1), True),
+    Fault("GPTNeoXForCausalLM", "aot", "operand", reading_another("aten.mm.default", 1), True),
+    Fault("BloomForCausalLM", "aot", "scaled", scaled("aten.sum.dim_IntList", 2), True),
+    Fault("GemmaForCausalLM", "passes", "scaled", scaled("aten.mm.default", 3), True),
+]

@@ -1,0 +1,145 @@
+"""Measure how well planted faults are found: `python -m divergence.measure visible` in `tests`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import Any
+
+import torch
+
+from pytest_torchgraph import Aot, capture
+from pytest_torchgraph.divergence.budget import Budget, NotFollowedError
+from pytest_torchgraph.divergence.sides import CompiledSide, eager_side
+from pytest_torchgraph.divergence.walk import walk
+from pytest_torchgraph.graph.divergence import Divergence, headline
+from pytest_torchgraph.graph.model import Node
+from pytest_torchgraph.torch_private import get
+
+from .faults import HELD, MODELS, VISIBLE, Fault
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What was found of a fault.
+
+    Attributes:
+        stage, holds, headline: True if the stage is right, if the region of at most 8 nodes, or of
+            one op's decomposition, holds the planted op, and if the last node of it is that.
+        first: the first difference.
+    """
+
+    stage: bool
+    holds: bool
+    headline: bool
+    first: Divergence | None
+
+
+def is_planted(fault: Fault, node: Node, first: Divergence, *, eager: bool) -> bool:
+    """Return True for a node of the planted op, and the planted node itself if it can be told."""
+    for op, number in fault.planted:
+        if node.op != op:
+            continue
+        same = [] if eager or first.drawn is None else list(first.drawn.nodes)
+        numbered = [other.name for other in same if other.op == op]
+        if number == -1 or eager or fault.stage == "passes" or numbered[number] == node.name:
+            return True
+    return False
+
+
+def answer(fault: Fault) -> Answer:
+    """Plant a fault and look for it."""
+    target, args, kwargs = MODELS[fault.model]()
+    torch.manual_seed(1)
+    with fault.put() as mechanism:
+        first = capture(target, *args, via=mechanism, **kwargs).first_difference()
+    if first is None:
+        return Answer(False, False, False, None)
+    right = first.stage == fault.stage
+    kind = "backward" if fault.backward else "forward"
+    held = [is_planted(fault, n, first, eager=False) for n in first.nodes]
+    held += [is_planted(fault, n, first, eager=True) for n in first.eager_nodes]
+    small = len(first.nodes) <= 8 or len(first.eager_nodes) == 1
+    ends = [bool(s) and is_planted(fault, s[-1], first, eager=e) for s, e in _sides(first)]
+    here = first.graph.startswith(kind) or first.graph == "inference"
+    return Answer(right, any(held) and small and here, any(ends) and here, first)
+
+
+def _sides(first: Divergence) -> list[tuple[Any, bool]]:
+    eager, nodes = headline(first)
+    return [(nodes, False), (eager, True)]
+
+
+def walked(case: Any) -> tuple[list[str], str]:
+    """Walk a model that has no fault, from eager to the decompositions, although both agree.
+
+    Args:
+        case: has a target (or model), args and kwargs.
+
+    Returns:
+        What was found, and why it was not walked, "" if it was.
+    """
+    target = getattr(case, "target", None) or case.model
+    with torch.set_grad_enabled(getattr(case, "grad", True)):
+        kept = capture(target, *case.args, via="aot", **case.kwargs)._comparison
+        again = kept.search.args[0]
+        budget = Budget(None)
+        with get("inductor_config").patch(fallback_random=True):
+            try:
+                eager = eager_side(again, kept.eager(), budget)
+                side = CompiledSide(again, Aot(decompositions="inductor"), budget)
+            except NotFollowedError as error:
+                return [], str(error)
+        outcome = walk(eager, side.step, budget)
+    found = [f"{v.kind} {v.key[1]} {v.ratio:.3g}" for v in outcome.accepted]
+    return found, ""
+
+
+def controls(part: str = "") -> None:
+    """Print what is found in models without a fault."""
+    import corpus.models.text  # noqa: F401
+    from corpus.case import CORPUS
+    from subjects.models import SUBJECTS
+
+    made: dict[str, Any] = dict(SUBJECTS)
+    names = [name for name in CORPUS if name.startswith("hf_")]
+    made |= {name: CORPUS[name].make for name in names[:: max(1, len(names) // 30)][:30]}
+    for name, make in made.items():
+        if part not in name:
+            continue
+        try:
+            torch.manual_seed(0)
+            found, why = walked(make())
+        except Exception as error:
+            found, why = [], f"RAISED {type(error).__name__} {str(error)[:150]}"
+        print(name, "FOUND" if found else "clean" if not why else "-", found, why, flush=True)
+
+
+def main(which: str, only: str = "") -> None:
+    """Print an answer for each fault, and the totals."""
+    answers = []
+    for fault in VISIBLE if which == "visible" else HELD:
+        if only not in fault.name:
+            continue
+        start = time.process_time()
+        try:
+            result = answer(fault)
+        except Exception as error:
+            print(f"RAISED {fault.name}: {type(error).__name__} {str(error)[:200]}", flush=True)
+            continue
+        answers.append(result)
+        seconds = time.process_time() - start
+        marks = "".join("-+"[m] for m in (result.stage, result.holds, result.headline))
+        sure = "sure" if result.first is not None and result.first.sure else "    "
+        print(f"{marks} {sure} {seconds:5.1f}s {fault.name}: {fault.planted[:2]}", flush=True)
+        print("      " + str(result.first).splitlines()[0][:220], flush=True)
+    total = len(answers)
+    for name in ("stage", "holds", "headline"):
+        print(f"{name}: {sum(getattr(a, name) for a in answers)} of {total}")
+    wrong = [a for a in answers if a.first is not None and a.first.nodes and not a.holds]
+    print(f"wrong: {len(wrong)}, sure and wrong: {sum(a.first.sure for a in wrong)}")  # type: ignore[union-attr]
+
+
+if __name__ == "__main__":
+    controls(*sys.argv[2:]) if sys.argv[1] == "controls" else main(*sys.argv[1:])

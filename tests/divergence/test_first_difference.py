@@ -1,0 +1,290 @@
+"""The first difference from the eager run, as a value and in the message of a failed check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pytest_torchgraph import Aot, Capture, CaptureError, capture
+from pytest_torchgraph.divergence import budget
+from pytest_torchgraph.graph import divergence
+from pytest_torchgraph.graph.failures import UnexpectedOps, shown_by
+
+
+class Gelu(nn.Module):
+    """Another formula if it is compiled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return F.gelu(x, approximate="tanh")
+        return F.gelu(x)
+
+
+class Scaled(torch.autograd.Function):
+    """Another backward if it is compiled."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (x,) = ctx.saved_tensors
+        factor = 1.02 if torch.compiler.is_compiling() else 1.0
+        return grad * (1 - x.tanh() ** 2) * factor
+
+
+class OfFunction(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Scaled.apply(x)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    def __init__(self, middle: nn.Module):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.middle = middle
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.middle(self.up(self.norm(x))))
+
+
+def captured(middle: nn.Module, **options: object) -> Capture:
+    torch.manual_seed(0)
+    return capture(Block(middle), torch.randn(3, 8), **options)
+
+
+@pytest.fixture(scope="module")
+def gelu() -> Capture:
+    return captured(Gelu())
+
+
+def test_first_difference_of_a_formula(gelu: Capture) -> None:
+    first = gelu.first_difference()
+    assert first is not None
+    assert (first.stage, first.kind, first.module, first.graph) == (
+        "dynamo",
+        "formula",
+        "middle",
+        "forward",
+    )
+    assert [node.op for node in first.nodes] == ["aten.gelu.default"]
+    assert [node.op for node in first.eager_nodes] == ["aten.gelu.default"]
+    assert first.sure
+    assert first.source is not None
+    assert first.source.code == 'return F.gelu(x, approximate="tanh")'
+    assert first.size > 1000 * first.rounding
+
+
+def test_failed_check_appends_the_first_difference(gelu: Capture) -> None:
+    with pytest.raises(AssertionError) as failed:
+        gelu.assert_matches_eager()
+    message, first = str(failed.value), str(gelu.first_difference())
+    assert message.endswith(first)
+    assert "First difference: in the graph that Dynamo traced, middle, " in first
+    assert "another formula, not rounding" in first
+    assert "Inputs: %up/addmm agrees." in first
+    assert "the step gives eager's results." in first
+
+
+def test_first_difference_is_none_within_the_tolerance(gelu: Capture) -> None:
+    assert gelu.first_difference(atol=0.1) is None
+    assert captured(nn.GELU()).first_difference() is None
+
+
+def test_first_difference_in_the_backward() -> None:
+    first = captured(OfFunction()).first_difference()
+    assert first is not None
+    assert (first.stage, first.graph, first.kind) == ("dynamo", "backward", "formula")
+    assert first.nodes[-1].op == "aten.mul.Tensor"
+    assert first.more == ()
+
+
+def test_first_difference_refuses_other_mechanisms() -> None:
+    other = captured(nn.GELU(), via="dispatch")
+    with pytest.raises(CaptureError, match=r"via aot, inductor, dynamo, not 'dispatch'"):
+        other.first_difference()
+
+
+def test_first_difference_is_found_via_dynamo() -> None:
+    first = captured(Gelu(), via="dynamo").first_difference()
+    assert first is not None
+    assert (first.stage, first.module, first.sure) == ("dynamo", "middle", True)
+
+
+def test_graph_break_ends_the_search_with_its_reason() -> None:
+    class Broken(Gelu):
+        def forward(self, x: Tensor) -> Tensor:
+            torch._dynamo.graph_break()
+            return super().forward(x)
+
+    first = captured(Broken()).first_difference()
+    assert first is not None
+    assert not first.nodes
+    assert not first.sure
+    assert "could not be followed beyond" in str(first)
+    assert "only one forward with its backward is compared" in first.reason
+
+
+def test_search_ends_where_its_seconds_are_over(
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(divergence, "automatic", 1e-9)
+    with pytest.raises(AssertionError, match="because the 1e-09 seconds of torchgraph_divergence"):
+        gelu.assert_matches_eager()
+
+
+def test_search_ends_where_values_take_too_much_memory(
+    gelu: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "MOST_BYTES", 1000)
+    first = gelu.first_difference()
+    assert first is not None
+    assert (first.stage, first.nodes, first.sure) == ("eager", (), False)
+    assert first.reason.startswith("the values of the graphs take more than")
+
+
+def test_low_precision_ends_the_search_with_the_stage() -> None:
+    torch.manual_seed(0)
+    model = Block(Gelu()).bfloat16()
+    first = capture(model, torch.randn(3, 8).bfloat16()).first_difference(rtol=0, atol=0)
+    assert first is not None
+    assert (first.stage, first.nodes) == ("dynamo", ())
+    assert str(first) == (
+        "First difference: could not be followed beyond the graph that Dynamo traced because "
+        "values of bfloat16 are not judged yet."
+    )
+
+
+def test_failed_check_shows_the_graph_with_the_op_marked(gelu: Capture) -> None:
+    with pytest.raises(AssertionError) as failed:
+        gelu.assert_matches_eager()
+    shown = shown_by(failed.value)
+    assert isinstance(shown, UnexpectedOps)
+    assert [node.name for node in shown.nodes] == ["middle/gelu"]
+    assert shown.nodes[0] in shown.graphs[0].nodes
+
+
+def _split_product() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #168186
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.gate = (nn.Linear(128, 256, bias=False) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            left, right = torch.chunk(self.up(x) * self.gate(x), 2, dim=-1)
+            return left + right
+
+    torch.manual_seed(0)
+    return Product().bfloat16(), (torch.randn(64, 128).bfloat16(),)
+
+
+def _mean_after_cast() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #181568
+    def mean(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x @ weight).to(torch.bfloat16) + bias
+        return y, y.mean(-1)
+
+    torch.manual_seed(119)
+    return mean, (torch.randn(2, 15, 32), torch.randn(32, 17), torch.randn(17))
+
+
+def _rotary() -> tuple[object, tuple[Tensor, ...]]:  # pytorch #182225
+    def rotated(x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        return torch.cat((-x[..., half:], x[..., :half]), -1)
+
+    def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return q * cos + rotated(q) * sin, k * cos + rotated(k) * sin
+
+    torch.manual_seed(123)
+    shapes = (1, 2, 7, 16), (1, 1, 7, 16), (1, 7, 16), (1, 7, 16)
+    return rotary, tuple(torch.randn(*shape, dtype=torch.bfloat16) for shape in shapes)
+
+
+@pytest.mark.slow("compiles C++")
+@pytest.mark.parametrize("issue", [_split_product, _mean_after_cast, _rotary])
+def test_public_issue_ends_with_the_stage_and_the_option(issue: Callable[[], Any]) -> None:
+    target, args = issue()
+    found = capture(target, *args, via="inductor", backward=False)
+    first = found.first_difference(rtol=1e-5, atol=1e-5)
+    assert first is not None
+    assert (first.stage, first.nodes, first.sure) == ("codegen", (), False)
+    assert 'options={"emulate_precision_casts": True}' in first.reason
+
+
+def wrong_gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    return 0.5 * x * (1 + torch.erf(x * 0.7078))
+
+
+def test_first_difference_in_a_decomposition() -> None:
+    table = {torch.ops.aten.gelu.default: wrong_gelu}
+    first = captured(nn.GELU(), via=Aot(decompositions=table)).first_difference()
+    assert first is not None
+    assert (first.stage, first.module, first.kind) == ("decomposition", "middle", "formula")
+    assert [node.op for node in first.eager_nodes] == ["aten.gelu.default"]
+    assert "aten.erf.default" in [node.op for node in first.nodes]
+
+
+@torch.library.custom_op("divergence::counting", mutates_args=())
+def counting(x: Tensor) -> Tensor:
+    COUNTS.append(1)
+    return x * (1 + 0.01 * len(COUNTS))
+
+
+COUNTS: list[int] = []
+counting.register_fake(torch.empty_like)
+counting.register_autograd(lambda ctx, grad: grad)
+
+
+def test_hidden_state_comes_first_and_ends_the_search() -> None:
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return counting(x)  # type: ignore[no-any-return]
+
+    first = captured(Counting()).first_difference()
+    assert first is not None
+    assert (first.stage, first.kind, first.sure, first.module) == ("eager", "state", True, "middle")
+    assert [node.op for node in first.nodes] == ["divergence.counting.default"]
+    assert "First difference: in the eager run, middle, " in str(first)
+    assert "divergence.counting has hidden state." in str(first)
+
+
+def test_zero_seconds_switch_the_search_off(gelu: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divergence, "automatic", 0)
+    with pytest.raises(AssertionError) as failed:
+        gelu.assert_matches_eager()
+    assert "First difference" not in str(failed.value)
+
+
+@pytest.mark.slow("a run of pytest; the test before sets the seconds itself")
+def test_zero_seconds_in_the_ini_file_switch_the_search_off(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch, torch.nn.functional as F
+
+        def f(x):
+            return F.gelu(x, approximate="tanh" if torch.compiler.is_compiling() else "none")
+
+        def test_it(graph_capture):
+            graph_capture(f, torch.linspace(-1, 1, 9)).assert_matches_eager()
+        """
+    )
+    pytester.makeini("[pytest]\ntorchgraph_divergence = 0")
+    result = pytester.runpytest("-p", "no:randomly")
+    result.assert_outcomes(failed=1)
+    assert "First difference" not in result.stdout.str()
+    assert "differs from the eager run" in result.stdout.str()
+
+
+def test_seconds_must_be_a_number(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ntorchgraph_divergence = soon")
+    result = pytester.runpytest()
+    result.stderr.fnmatch_lines(["ERROR: torchgraph_divergence: 'soon' is no number of seconds"])
