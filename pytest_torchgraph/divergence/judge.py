@@ -11,9 +11,9 @@ import torch
 
 from ..graph.model import Ref
 from .budget import Budget
-from .pairs import Values
+from .pairs import PairedValues
 from .regions import Region, TooLargeError, region
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 from .values import ROUNDED, distance, is_dense, is_same, jittered, scale
 
 Kind = Literal["formula", "precision", "random", "state", "operand", "rounding"]
@@ -27,7 +27,7 @@ _OTHER_NUMBERS = 1e3
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """The comparison of one pair of values, computed from eager's.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judge:
     """
 
     def __init__(
-        self, eager: Values, other: Step, agreeing: Mapping[Key, Key], budget: Budget
+        self, eager: PairedValues, other: ValuedStep, agreeing: Mapping[Key, Key], budget: Budget
     ) -> None:
         self.eager = eager
         self.other = other
@@ -87,7 +87,7 @@ class Judge:
         """Return True for a value of the eager step that agrees."""
         return key not in self._writing and self.eager.first(key) in self.shared
 
-    def of_anchors(self) -> list[Verdict]:
+    def of_anchors(self) -> list[Judgement]:
         """Judge the pairs that agree up to rounding but not bit by bit."""
         verdicts = []
         for key in self.other.order:
@@ -102,7 +102,7 @@ class Judge:
                 verdicts.append(verdict)
         return verdicts
 
-    def _of_anchor(self, key: Key, eager: Key) -> Verdict | None:
+    def _of_anchor(self, key: Key, eager: Key) -> Judgement | None:
         """Judge one pair from a common cut of both steps."""
         dropped: set[Key] = set()
         dropped_eager: set[Key] = set()
@@ -135,7 +135,7 @@ class Judge:
 
     def judged(
         self, key: Key, eager: Key, own: Region, theirs: Region, *, shares_cut: bool
-    ) -> Verdict | None:
+    ) -> Judgement | None:
         """Compute two values from eager's values at the edges; None if that is not possible."""
         left, other = self.eager.step, self.other
         given = {
@@ -151,10 +151,12 @@ class Judge:
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             return None
         if is_same(local, value):
-            return Verdict(key, eager, "rounding", own, theirs)
+            return Judgement(key, eager, "rounding", own, theirs)
 
-        def verdict(kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0) -> Verdict:
-            return Verdict(key, eager, kind, own, theirs, size, rounding, ratio)
+        def verdict(
+            kind: Kind, size: float, rounding: float = 0.0, ratio: float = 0.0
+        ) -> Judgement:
+            return Judgement(key, eager, kind, own, theirs, size, rounding, ratio)
 
         try:
             exact = left.evaluate(eager, given_eager, theirs.nodes, double=True)

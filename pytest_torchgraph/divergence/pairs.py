@@ -9,14 +9,14 @@ import torch
 
 from ..graph.diff.report import find_changes
 from .budget import Budget
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 from .values import closeness, distance, is_close, is_dense, is_same, is_uniform, sketch
 
 _SPREAD = 30
 """The distance of the sketches of close values, in multiples of the rounding of a value."""
 
 
-def partners(left: Step, right: Step) -> dict[Key, Key]:
+def partners(left: ValuedStep, right: ValuedStep) -> dict[Key, Key]:
     """Return the nodes of `left` by those of `right`, as the matcher of `diff` pairs them."""
     numbers = [{v.graph.name: n for n, v in enumerate(step.graphs)} for step in (left, right)]
     graphs = [[v.graph for v in step.graphs] for step in (left, right)]
@@ -34,7 +34,7 @@ def partners(left: Step, right: Step) -> dict[Key, Key]:
     return paired
 
 
-class Values:
+class PairedValues:
     """The values of a step, ready to be looked up by another step's.
 
     Args:
@@ -44,7 +44,7 @@ class Values:
         step: as given.
     """
 
-    def __init__(self, step: Step):
+    def __init__(self, step: ValuedStep):
         self.step = step
         self._by_form: dict[Any, list[tuple[Key, float, float]]] = {}
         self._first: dict[Key, Key] = {}
@@ -80,7 +80,7 @@ def _digest(value: torch.Tensor) -> int:
     return hash(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _hands_on(step: Step, key: Key, value: torch.Tensor) -> bool:
+def _hands_on(step: ValuedStep, key: Key, value: torch.Tensor) -> bool:
     """Return True if a node gives the value of an operand, as a product with 1.
 
     The eager node that has this value is then the operand's, and not the node's own partner.
@@ -90,7 +90,7 @@ def _hands_on(step: Step, key: Key, value: torch.Tensor) -> bool:
 
 
 def anchors(
-    eager: Values, other: Step, paired: Mapping[Key, Key], budget: Budget
+    eager: PairedValues, other: ValuedStep, paired: Mapping[Key, Key], budget: Budget
 ) -> dict[Key, Key]:
     """Return the nodes of the eager step by those of another step that have the same value.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 
 _MOST = 120
 """The most nodes of a region: what is larger names nothing."""
@@ -28,7 +28,9 @@ class Region:
     nodes: tuple[Key, ...]
 
 
-def region(step: Step, target: Key, stops: Callable[[Key], bool], most: int = _MOST) -> Region:
+def region(
+    step: ValuedStep, target: Key, stops: Callable[[Key], bool], most: int = _MOST
+) -> Region:
     """Return the region of a value.
 
     Args:

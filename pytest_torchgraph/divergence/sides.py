@@ -21,14 +21,14 @@ from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.eager import EagerRun
 from ..mechanisms.step.outcome import Outcome
 from ..mechanisms.step.saved_state import RandomState
-from ..mechanisms.step.step import Step as Run
+from ..mechanisms.step.step import ValuedStep as Run
 from ..mechanisms.torch_compile.inductor import draw_by_seeds
 from .budget import Budget, NotFollowedError
-from .valued import Step, ValuedGraph
+from .valued import ValuedGraph, ValuedStep
 from .values import copied_value, is_same
 
 
-def eager_side(again: EagerRun, expected: Any, budget: Budget) -> Step:
+def eager_side(again: EagerRun, expected: Any, budget: Budget) -> ValuedStep:
     """Run the target eagerly, and then its ops one by one, with their values.
 
     Args:
@@ -82,7 +82,7 @@ def eager_side(again: EagerRun, expected: Any, budget: Budget) -> Step:
             raise NotFollowedError(
                 f"{name} of an eager run is another one than its ops give again, called one by one"
             )
-    return Step(sides)
+    return ValuedStep(sides)
 
 
 def _flat(value: Any) -> Sequence[Any]:
@@ -185,7 +185,7 @@ class CompiledSide:
         graphs = numbered(valued.graph for valued in sides)
         for valued, graph in zip(sides, graphs, strict=True):
             valued.graph = graph
-        self.step = Step(sides)
+        self.step = ValuedStep(sides)
 
 
 def _of_converted(converted: Converted) -> ValuedGraph:

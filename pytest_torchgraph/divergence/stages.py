@@ -19,10 +19,10 @@ from ..mechanisms.torch_compile.aot import Aot
 from ..mechanisms.torch_compile.dynamo import Dynamo
 from ..mechanisms.torch_compile.inductor import Inductor
 from .budget import Budget, NotFollowedError
-from .judge import Verdict
+from .judge import Judgement
 from .sides import CompiledSide, eager_side
 from .suspects import original_op
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 from .values import described, is_close, is_dense
 from .walk import Walk, walk
 
@@ -103,7 +103,7 @@ class Search:
         if others:
             raise NotFollowedError(f"values on {others.pop()!r} are not compared yet")
         eager = eager_side(self.again, self.expected, self.budget)
-        sides: list[Step | None] = [None] * len(stages)
+        sides: list[ValuedStep | None] = [None] * len(stages)
 
         def agrees(number: int) -> bool:
             self.budget.check()
@@ -139,7 +139,7 @@ class Search:
         self.captures += 1
         return CompiledSide(self.again, mechanism, self.budget)
 
-    def _agrees_at(self, stage: Stage, eager: Step) -> None:
+    def _agrees_at(self, stage: Stage, eager: ValuedStep) -> None:
         """End where the last stage that can be followed agrees.
 
         Raises:
@@ -198,7 +198,7 @@ class Search:
         return "dynamo" if self.differs(outcome) else "aot"
 
 
-def _low_precision(step: Step) -> str:
+def _low_precision(step: ValuedStep) -> str:
     """The name of a dtype below float32 that a step computes in, "" if none."""
     for key in step.order:
         value = step.value(key)
@@ -207,7 +207,9 @@ def _low_precision(step: Step) -> str:
     return ""
 
 
-def _divergence(stage: Stage, outcome: Walk, before: Step, after: Step, eager: Step) -> Divergence:
+def _divergence(
+    stage: Stage, outcome: Walk, before: ValuedStep, after: ValuedStep, eager: ValuedStep
+) -> Divergence:
     if not outcome.accepted:
         if outcome.rejected:
             number = outcome.rejected
@@ -225,7 +227,12 @@ def _divergence(stage: Stage, outcome: Walk, before: Step, after: Step, eager: S
 
 
 def _of_verdict(
-    stage: Stage, verdict: Verdict, outcome: Walk, before: Step, after: Step, eager: Step
+    stage: Stage,
+    verdict: Judgement,
+    outcome: Walk,
+    before: ValuedStep,
+    after: ValuedStep,
+    eager: ValuedStep,
 ) -> Divergence:
     region = [key for key in verdict.region.nodes if key in after.place]
     nodes = tuple(after.node(key) for key in region)
@@ -257,7 +264,7 @@ def _source(nodes: Sequence[Node]) -> Any:
     return next((node.source for node in nodes if node.source is not None), None)
 
 
-def _traced(verdict: Verdict, before: Step, eager: Step) -> tuple[Key, ...]:
+def _traced(verdict: Judgement, before: ValuedStep, eager: ValuedStep) -> tuple[Key, ...]:
     """The eager nodes whose values the nodes of a later stage that agrees have."""
     keys: dict[Key, None] = {}
     for key in verdict.eager_region.nodes:

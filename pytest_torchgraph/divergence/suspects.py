@@ -1,4 +1,4 @@
-"""Values without a partner that agrees, judged beside the values that they can be."""
+"""PairedValues without a partner that agrees, judged beside the values that they can be."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch.fx
 
 from .budget import Budget
-from .judge import Judge, Verdict
+from .judge import Judge, Judgement
 from .regions import Region, TooLargeError, region
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 from .values import is_dense
 
 _MOST_EAGER = 60
@@ -37,7 +37,7 @@ class Suspects:
                 self._lost.setdefault(self._eager.node(key).op, []).append(key)
         self._regions: dict[Key, Region | None] = {}
 
-    def judged(self, skipped: Mapping[Key, object]) -> Iterator[Verdict]:
+    def judged(self, skipped: Mapping[Key, object]) -> Iterator[Judgement]:
         """Yield the strong verdict of each value, as far as there is one."""
         for key in self._other.order:
             self._budget.check()
@@ -49,7 +49,7 @@ class Suspects:
             if verdict is not None:
                 yield verdict
 
-    def _of(self, key: Key) -> Verdict | None:
+    def _of(self, key: Key) -> Judgement | None:
         candidates = self._candidates(key)
         if not candidates or (key not in self._returned and self._is_another_way(key)):
             return None
@@ -62,7 +62,7 @@ class Suspects:
         cut = {first(judge.agreeing[k]) for k in own.edge if k in judge.agreeing}
         if not cut:
             return None
-        strongest: Verdict | None = None
+        strongest: Judgement | None = None
         for eager in candidates:
             value = self._eager.value(eager)
             if not is_dense(value) or value.shape != self._other.value(key).shape:
@@ -175,7 +175,7 @@ def original_op(node: torch.fx.Node) -> str:
     return "" if original is None else str(original)
 
 
-def _returned(eager: Step, other: Step) -> Iterator[tuple[Key, Key]]:
+def _returned(eager: ValuedStep, other: ValuedStep) -> Iterator[tuple[Key, Key]]:
     """Yield the returned values of a step with eager's: they correspond by position."""
     for number, valued in enumerate(other.graphs):
         for at, left in enumerate(eager.graphs):

@@ -77,10 +77,10 @@ class ValuedGraph:
         """Run the graph, and keep the value of each node."""
         self.args = copied_value(list(args))
         with torch.no_grad():
-            return _Recorder(self, budget).run(*args)
+            return _ValueRecorder(self, budget).run(*args)
 
 
-class _Recorder(torch.fx.Interpreter):
+class _ValueRecorder(torch.fx.Interpreter):
     """Runs a graph and keeps the values of its nodes."""
 
     def __init__(self, valued: ValuedGraph, budget: Budget):
@@ -103,7 +103,7 @@ class _Recorder(torch.fx.Interpreter):
         return value
 
 
-class Step:
+class ValuedStep:
     """The graphs of one step as one dataflow: what a backward was saved is the forward's node.
 
     Args:
@@ -215,10 +215,10 @@ class Step:
                 values[key] = _call(node, args, kwargs)
         return values[target]
 
-    def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> Step:
+    def replayed(self, instead: Mapping[Key, Any], budget: Budget) -> ValuedStep:
         """Run the whole step again with some values put in place of those of their nodes."""
         graphs = [ValuedGraph(g.graph, g.module, g.node, states=g.states) for g in self.graphs]
-        step = Step(graphs)
+        step = ValuedStep(graphs)
         for number, (valued, before) in enumerate(zip(graphs, self.graphs, strict=True)):
             args = copied_value(before.args)
             for position, node in enumerate(valued.module.graph.find_nodes(op="placeholder")):
@@ -236,7 +236,7 @@ class _Replayer(torch.fx.Interpreter):
 
     def __init__(
         self,
-        step: Step,
+        step: ValuedStep,
         number: int,
         valued: ValuedGraph,
         instead: Mapping[Key, Any],

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from .budget import Budget
-from .judge import Judge, Verdict
-from .pairs import Values, anchors, partners
+from .judge import Judge, Judgement
+from .pairs import PairedValues, anchors, partners
 from .suspects import Suspects
-from .valued import Key, Step
+from .valued import Key, ValuedStep
 from .values import is_close, is_dense
 
 MOST_FINDINGS = 5
@@ -32,15 +32,15 @@ class Walk:
         trials: how many replays were made.
     """
 
-    accepted: list[Verdict] = field(default_factory=list)
+    accepted: list[Judgement] = field(default_factory=list)
     settled: bool = False
     rejected: int = 0
-    precision: list[Verdict] = field(default_factory=list)
+    precision: list[Judgement] = field(default_factory=list)
     agreeing: Mapping[Key, Key] = field(default_factory=dict)
     trials: int = 0
 
 
-def walk(eager: Step, other: Step, budget: Budget) -> Walk:
+def walk(eager: ValuedStep, other: ValuedStep, budget: Budget) -> Walk:
     """Find where a step first differs from an eager one.
 
     Args:
@@ -50,7 +50,7 @@ def walk(eager: Step, other: Step, budget: Budget) -> Walk:
     Raises:
         NotFollowedError: if a limit is reached.
     """
-    paired, values = partners(eager, other), Values(eager)
+    paired, values = partners(eager, other), PairedValues(eager)
     outcome, now = Walk(), other
     instead: dict[Key, Any] = {}
     agreeing = anchors(values, now, paired, budget)
@@ -83,13 +83,13 @@ def walk(eager: Step, other: Step, budget: Budget) -> Walk:
 
 
 def _judged(
-    eager: Values,
-    now: Step,
+    eager: PairedValues,
+    now: ValuedStep,
     agreeing: Mapping[Key, Key],
     paired: Mapping[Key, Key],
     instead: Mapping[Key, Any],
     budget: Budget,
-) -> tuple[Judge, list[Verdict]]:
+) -> tuple[Judge, list[Judgement]]:
     """Judge the anchors; those that are close by chance are none.
 
     The variance of values that are normalised already is as close to 1 as its root is. Closeness
@@ -114,12 +114,12 @@ def _count(agreeing: Mapping[Key, Key], without: Mapping[Key, Any]) -> int:
     return sum(key not in without for key in agreeing)
 
 
-def _is_returned_only(step: Step, key: Key) -> bool:
+def _is_returned_only(step: ValuedStep, key: Key) -> bool:
     """Return True if nothing follows from a value: it can only be judged by itself."""
     return all(user.op == "output" for user in step.fx(key).users)
 
 
-def agrees_at_end(eager: Step, other: Step) -> bool:
+def agrees_at_end(eager: ValuedStep, other: ValuedStep) -> bool:
     """Return True if all that a step returns is among eager's values."""
     compared = 0
     for number, valued in enumerate(other.graphs):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..graph.model import Detail
 
 
-class PytestRun:
+class PytestTestRun:
     """What pytest's run of a test offers to its `GraphTestCase`; see `api.testcase.Run`."""
 
     def __init__(self, request: pytest.FixtureRequest, is_isolated: bool) -> None:

@@ -150,13 +150,13 @@ def _attributes(
 def _outputs(result: Result) -> list[Json]:
     results = result if isinstance(result, tuple) else (result,)
     return [
-        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _facts(each)]}
+        {"id": str(number), "attrs": [{"key": k, "value": v} for k, v in _node_facts(each)]}
         for number, each in enumerate(results)
         if each is not None
     ]
 
 
-def _facts(result: Result) -> Iterable[tuple[str, str]]:
+def _node_facts(result: Result) -> Iterable[tuple[str, str]]:
     if not isinstance(result, TensorMeta):
         yield "value", format_result(result)
         return
