@@ -311,9 +311,9 @@ def _torchgraph(request: pytest.FixtureRequest) -> Generator[None]:
     if TEST_CASE in sys.modules and isinstance(
         request.instance, sys.modules[TEST_CASE].GraphTestCase
     ):
-        from .report.test_case import PytestRun
+        from .report.test_case import PytestTestRun
 
-        request.instance.torchgraph_run = PytestRun(request, compiles)
+        request.instance.torchgraph_run = PytestTestRun(request, compiles)
     if not compiles or not _settings(request.config).isolation:
         yield
         return

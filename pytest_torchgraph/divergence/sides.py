@@ -21,7 +21,7 @@ from ..mechanisms.protocol import Built, Captured, Mechanism
 from ..mechanisms.step.eager import EagerRun
 from ..mechanisms.step.outcome import Outcome
 from ..mechanisms.step.saved_state import RandomState
-from ..mechanisms.step.step import ValuedStep as Run
+from ..mechanisms.step.step import Step as Run
 from ..mechanisms.torch_compile.inductor import draw_by_seeds
 from .budget import Budget, NotFollowedError
 from .valued import ValuedGraph, ValuedStep
